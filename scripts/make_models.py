@@ -1,0 +1,230 @@
+"""Make the small TFLite models of ``assets/models`` with TensorFlow.
+
+A file is one network of ``NETWORKS`` under one scheme of ``SCHEMES``, and is called
+``<network>_<scheme>.tflite``. The weights are random but seeded, and the statistics of the batch
+normalizations are those of the network's own samples, so that every activation stays of the
+order of one and every output depends on its input. The same machine and the same TensorFlow give
+the same bytes. The converter refuses whatever the built-in operators cannot express, so no file
+holds a custom or a TensorFlow operator.
+
+Usage, where TensorFlow is installed (2.21 made the files): ``python scripts/make_models.py``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf  # type: ignore[import-untyped]  # TensorFlow publishes no types
+
+Array = npt.NDArray[np.float32]
+
+layers = tf.keras.layers
+
+SEED = 3
+SAMPLES = 64
+"""Inputs that set the batch normalizations, and that calibrate the quantized schemes."""
+
+MODELS = Path(__file__).resolve().parent.parent / "assets" / "models"
+
+
+def normalized(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
+    """Normalize by the statistics of the last batch alone, then activate."""
+    return layers.Activation(activation)(layers.BatchNormalization(momentum=0.0)(x))
+
+
+def inverted_residual(
+    x: tf.keras.KerasTensor, expansion: int, channels: int, stride: int
+) -> tf.keras.KerasTensor:
+    """Expand, filter each channel alone, project: the block of MobileNetV2 (arXiv:1801.04381)."""
+    y = layers.Conv2D(expansion * x.shape[-1], 1, use_bias=False)(x)
+    y = normalized(y, "relu6")
+    y = layers.DepthwiseConv2D(3, stride, padding="same", use_bias=False)(y)
+    y = normalized(y, "relu6")
+    y = normalized(layers.Conv2D(channels, 1, use_bias=False)(y))
+    return layers.Add()([x, y]) if x.shape == y.shape else y
+
+
+def mobilenet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+    """Image classifier: [N, 96, 96, 3] to the probabilities of 10 classes, [N, 10]."""
+    x = layers.Conv2D(16, 3, 2, padding="same", use_bias=False)(x)
+    x = normalized(x, "relu6")
+    blocks = ((1, 8, 1), (4, 16, 2), (4, 16, 1), (4, 24, 2), (4, 24, 1), (4, 32, 2))
+    for expansion, channels, stride in blocks:
+        x = inverted_residual(x, expansion, channels, stride)
+    x = normalized(layers.Conv2D(128, 1, use_bias=False)(x), "relu6")
+    x = normalized(layers.GlobalAveragePooling2D()(x))
+    # Small weights keep the probabilities away from 0 and 1, also outside of the samples' range.
+    small = tf.keras.initializers.VarianceScaling(0.25)
+    return layers.Dense(10, activation="softmax", kernel_initializer=small)(x)
+
+
+def double_convolution(x: tf.keras.KerasTensor, channels: int) -> tf.keras.KerasTensor:
+    """Two 3x3 convolutions: what a U-Net does at each resolution."""
+    for _ in range(2):
+        x = layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
+        x = normalized(x, "relu")
+    return x
+
+
+def unet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+    """Segmentation: [N, 48, 64, 3] to the mask [N, 48, 64, 1] (arXiv:1505.04597).
+
+    One step upwards is a transposed convolution, the other a bilinear resize.
+    """
+    fine = double_convolution(x, 8)
+    middle = double_convolution(layers.MaxPooling2D()(fine), 16)
+    coarse = double_convolution(layers.MaxPooling2D()(middle), 32)
+    x = layers.Conv2DTranspose(16, 3, 2, padding="same", activation="relu")(coarse)
+    x = double_convolution(layers.Concatenate()([middle, x]), 16)
+    x = layers.UpSampling2D(interpolation="bilinear")(x)
+    x = double_convolution(layers.Concatenate()([fine, x]), 8)
+    return layers.Conv2D(1, 1, activation="sigmoid")(x)
+
+
+def keywords(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+    """Keyword spotter: 49 frames of 10 features, [N, 49, 10], to 12 probabilities, [N, 12]."""
+    for channels, width, stride in ((24, 5, 2), (32, 3, 1)):
+        x = layers.Conv1D(channels, width, stride, padding="same", use_bias=False)(x)
+        x = normalized(x, "relu")
+    x = layers.Dense(16, activation="relu")(layers.Flatten()(x))
+    return layers.Dense(12, activation="softmax")(x)
+
+
+def transformer(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+    """One encoder block, normalized first (arXiv:2002.04745): [N, 20, 48] to [N, 20, 48]."""
+    width, heads = x.shape[-1], 4
+    y = layers.LayerNormalization()(x)
+    y = layers.MultiHeadAttention(heads, width // heads)(y, y)
+    x = layers.Add()([x, y])
+    y = layers.LayerNormalization()(x)
+    y = layers.Dense(2 * width, activation="gelu")(y)
+    x = layers.Add()([x, layers.Dense(width)(y)])
+    return layers.LayerNormalization()(x)
+
+
+def pixels(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw uniform values in [0, 1), as of images."""
+    return generator.random(shape, np.float32)
+
+
+def features(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw standard normal values, as of features that were normalized."""
+    return generator.standard_normal(shape, np.float32)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the converter stores weights and computes activations."""
+
+    optimizations: tuple[tf.lite.Optimize, ...] = (tf.lite.Optimize.DEFAULT,)
+    weights: tuple[tf.DType, ...] = ()
+    """Types that weights may take; none leaves the choice to the converter."""
+    operators: tf.lite.OpsSet = tf.lite.OpsSet.TFLITE_BUILTINS
+    calibrated: bool = False
+    interface: tf.DType = tf.float32
+    """Type of the model's inputs and outputs."""
+
+
+SCHEMES = {
+    "float32": Scheme(optimizations=()),
+    "float16": Scheme(weights=(tf.float16,)),
+    "dynamic_range": Scheme(),
+    "int8": Scheme(
+        operators=tf.lite.OpsSet.TFLITE_BUILTINS_INT8, calibrated=True, interface=tf.int8
+    ),
+    "uint8": Scheme(
+        operators=tf.lite.OpsSet.TFLITE_BUILTINS_INT8, calibrated=True, interface=tf.uint8
+    ),
+    "int16x8": Scheme(
+        operators=tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
+        calibrated=True,
+        interface=tf.int16,
+    ),
+}
+
+FLOAT = ("float32", "float16")
+ALL = tuple(SCHEMES)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A function of symbolic tensors, and what its input looks like."""
+
+    body: Callable[[tf.keras.KerasTensor], tf.keras.KerasTensor]
+    shape: tuple[int, ...]
+    """Shape of one input, without the batch."""
+    sample: Callable[[np.random.Generator, tuple[int, ...]], Array]
+    schemes: tuple[str, ...]
+
+
+NETWORKS = {
+    "mobilenet": Network(mobilenet, (96, 96, 3), pixels, ALL),
+    "unet": Network(unet, (48, 64, 3), pixels, FLOAT),
+    "keywords": Network(keywords, (49, 10), features, ALL),
+    "transformer": Network(transformer, (20, 48), features, FLOAT),
+}
+
+
+def build(name: str, network: Network, samples: Array) -> tf.keras.Model:
+    """Return the Keras model, its batch normalizations set to the statistics of ``samples``."""
+    # The session counts the layers it has named, and the names end up in the file.
+    tf.keras.backend.clear_session()
+    tf.keras.utils.set_random_seed(SEED)
+    x = layers.Input(network.shape, name="input")
+    model = tf.keras.Model(x, network.body(x), name=name)
+    # Biases of zero and scales of one would hide a converter that drops or permutes them.
+    for variable in model.trainable_variables:
+        if variable.name != "kernel":
+            variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    model(samples, training=True)
+    return model
+
+
+def convert(saved: Path, scheme: Scheme, samples: Array) -> bytes:
+    """Return the TFLite file of the model saved in the directory ``saved``."""
+
+    def representative_dataset() -> Iterator[list[Array]]:
+        for sample in samples:
+            yield [sample[np.newaxis]]
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved))
+    converter.optimizations = list(scheme.optimizations)
+    converter.target_spec.supported_types = list(scheme.weights)
+    converter.target_spec.supported_ops = [scheme.operators]
+    if scheme.calibrated:
+        converter.representative_dataset = representative_dataset
+    converter.inference_input_type = scheme.interface
+    converter.inference_output_type = scheme.interface
+    return bytes(converter.convert())
+
+
+def make(output: Path) -> None:
+    """Write every model into the directory ``output``."""
+    tf.config.experimental.enable_op_determinism()
+    output.mkdir(parents=True, exist_ok=True)
+    for name, network in NETWORKS.items():
+        samples = network.sample(np.random.default_rng(SEED), (SAMPLES, *network.shape))
+        model = build(name, network, samples)
+        one = tf.TensorSpec((1, *network.shape), tf.float32, name="input")
+        with TemporaryDirectory() as saved:
+            model.export(saved, verbose=False, input_signature=[one])
+            for scheme in network.schemes:
+                path = output / f"{name}_{scheme}.tflite"
+                size = path.write_bytes(convert(Path(saved), SCHEMES[scheme], samples))
+                sys.stdout.write(f"{path}: {size} bytes\n")
+
+
+def main() -> None:
+    """Read the command line and make the models."""
+    parser = argparse.ArgumentParser(description="Make the TFLite models of assets/models.")
+    parser.add_argument("--output", type=Path, default=MODELS, help="directory to write into")
+    make(parser.parse_args().output)
+
+
+if __name__ == "__main__":
+    main()
