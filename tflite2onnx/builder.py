@@ -1,0 +1,286 @@
+"""ONNX nodes in the making: values, pooled constants, tensors viewed in an order.
+
+A `Builder` collects what operators emit; it is the one place that knows which opset has which
+form of a node. Names are given last, by the writer, because what a value is called depends on
+who else has a claim on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, defs
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.layout import Order, same_bytes
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+MIN_OPSET = 13
+DEFAULT_OPSET = 17
+# A constant this small is worth comparing with others; weights are told apart by who they are.
+_POOLED_BYTES = 4096
+
+# ONNX's names where they are not TFLite's; None where ONNX has no such tensors.
+_RENAMED = {
+    DType.FLOAT32: "FLOAT",
+    DType.FLOAT64: "DOUBLE",
+    DType.FLOAT8_E4M3FN: "FLOAT8E4M3FN",
+    DType.FLOAT8_E5M2: "FLOAT8E5M2",
+    DType.RESOURCE: None,
+    DType.VARIANT: None,
+}
+
+
+class NeedsOpset(Exception):  # noqa: N818 - a message from the builder to its caller, no error
+    """The model needs a node that only a newer opset has."""
+
+    def __init__(self, version: int, node: str) -> None:
+        self.version = version
+        self.node = node
+        super().__init__(f"{node} needs opset {version}")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """Something that a node can read: a node's output, a graph input, or a constant (`data`).
+
+    `dtype` is the element type of a constant or a graph input; that of a node's output follows
+    from the node. `name` is what a constant would like to be called.
+    """
+
+    data: Array | None = None
+    dtype: DType | None = None
+    name: str = "constant"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An ONNX node; `scope` is the TFLite tensor that it helps to compute."""
+
+    op_type: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    scope: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A tensor in the order that an operator reads or writes it in.
+
+    `letters` are the names of its TFLite axes, where the operator has given them.
+    """
+
+    tensor: Tensor
+    order: Order
+    letters: str = ""
+    source: Callable[[], Value] | None = None
+
+    @property
+    def value(self) -> Value:
+        """The ONNX value; made on first use, so that what is only looked at costs nothing."""
+        if self.source is None:
+            message = f"{self.tensor.name} is not computed yet"
+            raise OperatorError(message)
+        return self.source()
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes in the stored order."""
+        return tuple(self.tensor.shape[i] for i in self.order)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.order)
+
+    @property
+    def dtype(self) -> DType:
+        """The tensor's element type."""
+        return self.tensor.dtype
+
+    def axis(self, axis: int) -> int:
+        """Return where the TFLite axis (negative: from the end) stands in the stored order."""
+        if not -self.rank <= axis < self.rank:
+            message = f"axis {axis} of {self.tensor.name}, which has {self.rank} axes"
+            raise OperatorError(message)
+        return self.order.index(axis % self.rank)
+
+    def reorder(self, items: Sequence[Any]) -> list[Any]:
+        """Return a list with one item per TFLite axis in the stored order."""
+        return [items[i] for i in self.order]
+
+    def size(self, letter: str) -> int:
+        """Return the size of the axis with this letter."""
+        return self.tensor.shape[self.letters.index(letter)]
+
+    @property
+    def constant(self) -> Array:
+        """The elements in TFLite order; an OperatorError if they are not known."""
+        if self.tensor.data is None:
+            message = f"{self.tensor.name} is not constant"
+            raise OperatorError(message)
+        return self.tensor.data
+
+    @property
+    def ints(self) -> list[int]:
+        """The elements of a constant as a flat list: axes, sizes, pads."""
+        return [int(i) for i in self.constant.reshape(-1)]
+
+
+Operand = View | Value | Array | None
+
+
+@lru_cache(maxsize=1024)
+def _oldest(op_type: str, opset: int) -> int:
+    """Return the first opset, `opset` or later, that has the node."""
+    if defs.has(op_type, max_inclusive_version=opset):
+        return opset
+    for version in range(opset + 1, defs.onnx_opset_version() + 1):
+        if defs.has(op_type, max_inclusive_version=version):
+            return version
+    message = f"ONNX has no operator {op_type}"
+    raise OperatorError(message)
+
+
+class Builder:
+    """Collects nodes for one opset. `scope` names the tensor that is being computed."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[Node] = []
+        self.scope = ""
+        self._homes: dict[Tensor, tuple[Value, Order]] = {}
+        self._views: dict[tuple[Tensor, Order], Value] = {}
+        self._pool: dict[tuple[str, Shape, bytes], Value] = {}
+
+    def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
+        """Yield each computed tensor with its value, and the order that its producer gave it."""
+        return ((tensor, value, order) for tensor, (value, order) in self._homes.items())
+
+    # Nodes
+
+    def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
+        """Add a node and return its output; attributes that are None are left out."""
+        return self.many(op_type, 1, *inputs, **attributes)[0]
+
+    def many(
+        self, op_type: str, outputs: int, *inputs: Operand, **attributes: Any  # noqa: ANN401
+    ) -> tuple[Value, ...]:
+        """Add a node with several outputs and return them."""
+        self.require(_oldest(op_type, self.opset), op_type)
+        made = tuple(Value() for _ in range(outputs))
+        given = tuple(self._value_of(i) for i in inputs)
+        while given and given[-1] is None:
+            given = given[:-1]
+        kept = {k: v for k, v in attributes.items() if v is not None}
+        self.nodes.append(Node(op_type, given, made, kept, self.scope))
+        return made
+
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
+        """Return a function that adds a node of this type: g.Conv(x, w, group=2)."""
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+        return lambda *inputs, **attributes: self.node(op_type, *inputs, **attributes)
+
+    def require(self, version: int, what: str) -> None:
+        """Say that what is being emitted does not exist before this opset."""
+        if version > self.opset:
+            raise NeedsOpset(version, what)
+
+    def _value_of(self, operand: Operand) -> Value | None:
+        if isinstance(operand, View):
+            return operand.value
+        if isinstance(operand, np.ndarray):
+            return self.constant(operand)
+        return operand
+
+    # Constants
+
+    def constant(self, data: Array, dtype: DType | None = None, name: str = "constant") -> Value:
+        """Return a constant; small ones with the same elements are one."""
+        value = Value(data, dtype or DType[data.dtype.name.upper()], name)
+        if data.nbytes > _POOLED_BYTES or value.dtype is None:
+            return value
+        return self._pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+
+    def ints(self, items: Sequence[int]) -> Value:
+        """Return a one-dimensional int64 constant."""
+        return self.constant(np.asarray(items, np.int64).reshape(-1))
+
+    def scalar(self, number: float, dtype: DType) -> Value:
+        """Return a constant without axes."""
+        return self.constant(np.asarray(number, dtype.numpy), dtype)
+
+    # Tensors
+
+    def put(self, tensor: Tensor, value: Value, order: Order) -> None:
+        """Say that the tensor is now known, in this order."""
+        self._homes[tensor] = (value, order)
+
+    def view(self, tensor: Tensor, order: Order, letters: str = "") -> View:
+        """Return the tensor in an order; the move it takes, if any, is emitted once."""
+        return View(tensor, order, letters, lambda: self._fetch(tensor, order))
+
+    def _fetch(self, tensor: Tensor, order: Order) -> Value:
+        key = (tensor, order)
+        if key not in self._views:
+            self._views[key] = self._weights(tensor, order) or self._moved(tensor, order)
+        return self._views[key]
+
+    def _weights(self, tensor: Tensor, order: Order) -> Value | None:
+        """Return a constant tensor, moved now; stored narrower than it is read, it is cast."""
+        if tensor.data is None:
+            return None
+        data = tensor.data.transpose(order)
+        if data.dtype == tensor.dtype.numpy:
+            return self.constant(data, tensor.dtype, tensor.name)
+        return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
+
+    def _moved(self, tensor: Tensor, order: Order) -> Value:
+        if tensor not in self._homes:
+            message = f"{tensor.name} is read before anything computes it"
+            raise OperatorError(message)
+        value, home = self._homes[tensor]
+        if home == order:
+            return value
+        if same_bytes(tensor.shape, home, order):
+            return self.reshape(value, [tensor.shape[i] for i in order])
+        return self.Transpose(value, perm=[home.index(i) for i in order])
+
+    # Nodes whose form depends on the opset, or that several operators need
+
+    def cast(self, x: Operand, dtype: DType) -> Value:
+        """Return x as another type."""
+        return self.Cast(x, to=onnx_type(dtype))
+
+    def reshape(self, x: Operand, shape: Sequence[int]) -> Value:
+        """Return x in a shape whose sizes are meant literally, 0 too."""
+        allow = 1 if 0 in shape else None
+        if allow:
+            self.require(14, "Reshape to a shape with a 0")
+        return self.Reshape(x, self.ints(shape), allowzero=allow)
+
+    def reduce(self, op_type: str, x: Operand, axes: Sequence[int], *, keepdims: bool) -> Value:
+        """Reduce over axes, all in stored positions; no axis at all leaves x as it is.
+
+        The axes of ReduceSum are an input since opset 13, those of its sisters since 18.
+        """
+        if not axes:
+            return self.Identity(x)
+        if op_type == "ReduceSum" or self.opset >= 18:  # noqa: PLR2004
+            return self.node(op_type, x, self.ints(axes), keepdims=int(keepdims))
+        return self.node(op_type, x, axes=list(axes), keepdims=int(keepdims))
+
+
+def onnx_type(dtype: DType) -> int:
+    """Return ONNX's number for an element type; OperatorError if it has none."""
+    name = _RENAMED.get(dtype, dtype.name)
+    if name is None or not hasattr(TensorProto, name):
+        message = f"ONNX has no tensors of type {dtype.label}"
+        raise OperatorError(message)
+    return int(getattr(TensorProto, name))

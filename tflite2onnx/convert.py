@@ -1,0 +1,187 @@
+"""The conversion: read, normalise, plan, emit, write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+
+import onnx
+
+from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset
+from tflite2onnx.emit import emit, sites
+from tflite2onnx.errors import ModelFileError, OptionError
+from tflite2onnx.graph import Graph, Model
+from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
+from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.normalise import normalise
+from tflite2onnx.op import operator_for, rules_for
+from tflite2onnx.reader import read
+from tflite2onnx.writer import Port, Skeleton, assemble, write
+
+Planner = Callable[[Sequence[Site]], Plan]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What came out: the model, its interface, and what the plan cost.
+
+    `transposes` counts the Transpose nodes and `bytes_moved` what they write in one run; `size`
+    is the bytes of the model, weights included.
+    """
+
+    inputs: tuple[Endpoint, ...]
+    outputs: tuple[Endpoint, ...]
+    opset: int
+    nodes: int
+    transposes: int
+    bytes_moved: int
+    size: int
+    skeleton: Skeleton
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The ONNX model with all its weights."""
+        return self.skeleton.model()
+
+
+def convert(
+    model: str | os.PathLike[str] | bytes,
+    output: str | os.PathLike[str] | None = None,
+    layouts: Mapping[str, Sequence[str]] | None = None,
+    *,
+    io_layout: str = "auto",
+    opset: int | None = None,
+) -> Result:
+    """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
+
+    Args:
+        model: the TFLite model.
+        output: where to write the ONNX file; nothing is written if None.
+        layouts: for each tensor named, its layout in TFLite and in ONNX, such as
+            {"input": ("NHWC", "NCHW")}.
+        io_layout: "auto" (inputs and outputs channels first wherever that saves a Transpose),
+            "tflite" (as in the TFLite file), "onnx" (channels first wherever an operator gives
+            meaning to their layout).
+        opset: the ONNX opset; the smallest that the model needs, from 17 up, if None.
+
+    Raises:
+        ConversionError: the model cannot be converted; the message says why.
+    """
+    _check(io_layout, opset)
+    result = convert_model(read(model), layouts, io_layout=io_layout, opset=opset)
+    if output is not None:
+        write(result.skeleton, output)
+    return result
+
+
+def convert_model(
+    model: Model,
+    layouts: Mapping[str, Sequence[str]] | None = None,
+    *,
+    io_layout: str = "auto",
+    opset: int | None = None,
+    planner: Planner = plan,
+) -> Result:
+    """Convert a model that is already read; `planner` chooses the orders of all tensors."""
+    graph = model.graphs[0]
+    if not graph.outputs:
+        message = "the model has no output: there is nothing to convert"
+        raise ModelFileError(message)
+    wanted = read_layouts(layouts or {}, graph)
+    graph = pin(normalise(graph, rules_for), wanted)
+    operators = [operator_for(op) for op in graph.ops]
+    first, last = interface(graph, wanted, io_layout)
+    chosen = planner([first, *sites(operators), last])
+    builder = _emit(lambda version: emit(graph, operators, chosen, version), opset)
+    return _result(model, graph, builder, chosen)
+
+
+def _check(io_layout: str, opset: int | None) -> None:
+    if io_layout not in IO_LAYOUTS:
+        message = f"io_layout is {io_layout!r}; it can be {', '.join(IO_LAYOUTS)}"
+        raise OptionError(message)
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and not MIN_OPSET <= opset <= newest:
+        message = f"opset {opset} is not supported: it can be {MIN_OPSET} to {newest}"
+        raise OptionError(message)
+
+
+def _emit(emitted: Callable[[int], Builder], opset: int | None) -> Builder:
+    """Emit for the opset asked for, else for the smallest that has all nodes."""
+    version = opset or DEFAULT_OPSET
+    while True:
+        try:
+            return emitted(version)
+        except NeedsOpset as need:
+            if opset is not None:
+                raise OptionError(str(need)) from need
+            version = need.version
+
+
+def _result(model: Model, graph: Graph, g: Builder, chosen: Plan) -> Result:
+    homes = {t: Port(t.name, v, t, o) for t, v, o in g.homes()}
+    inputs = [homes[t] for t in graph.inputs]
+    outputs = _outputs(graph, g, chosen, {port.value for port in inputs})
+    ends = _ends(inputs), _ends(outputs)
+    skeleton = assemble(
+        graph.name or "main", g.nodes, inputs, outputs, list(homes.values()), g.opset,
+        _properties(model, *ends), metadata.version("tflite2onnx"),
+    )  # fmt: skip
+    count, moved = skeleton.transposes
+    return Result(*ends, g.opset, len(g.nodes), count, moved, skeleton.size, skeleton)
+
+
+def _ends(ports: Sequence[Port]) -> tuple[Endpoint, ...]:
+    return tuple(endpoint(p.tensor, p.order, p.name) for p in ports)
+
+
+def _outputs(graph: Graph, g: Builder, chosen: Plan, taken: set[object]) -> list[Port]:
+    """Return the outputs in their planned order, each with a value and a name of its own."""
+    ports: list[Port] = []
+    for i, tensor in enumerate(graph.outputs):
+        g.scope, order = tensor.name, chosen.orders[-1][i]
+        value = g.view(tensor, order).value
+        if value in taken or value.data is not None:
+            value = g.Identity(value)
+        taken.add(value)
+        again = sum(p.tensor is tensor for p in ports) + (tensor in graph.inputs)
+        name = f"{tensor.name}_{again}" if again else tensor.name
+        ports.append(Port(name, value, tensor, order))
+    return ports
+
+
+def _properties(
+    model: Model, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
+) -> dict[str, str]:
+    """Return the metadata of the ONNX model: layouts, and the signatures' own names."""
+    props = {
+        "tflite2onnx.inputs": json.dumps([_described(e) for e in inputs]),
+        "tflite2onnx.outputs": json.dumps([_described(e) for e in outputs]),
+    }
+    signatures = {
+        s.key: {
+            "inputs": {name: t.name for name, t in s.inputs.items()},
+            "outputs": {name: t.name for name, t in s.outputs.items()},
+        }
+        for s in model.signatures
+        if s.subgraph == 0
+    }
+    if signatures:
+        props["tflite2onnx.signatures"] = json.dumps(signatures)
+    return props
+
+
+def _described(end: Endpoint) -> dict[str, object]:
+    tflite_layout, onnx_layout = end.layout
+    return {
+        "name": end.name,
+        "tflite_shape": end.tflite_shape,
+        "onnx_shape": end.onnx_shape,
+        "order": end.order,
+        "tflite_layout": tflite_layout,
+        "onnx_layout": onnx_layout,
+    }

@@ -1,0 +1,54 @@
+"""Every error a user can meet.
+
+All are `ConversionError`s, so that one `except` catches what a model or an option can provoke.
+A message names the operator, its index, the tensor and the reason wherever there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ConversionError(Exception):
+    """The model cannot be converted; the message says why in words meant for its user."""
+
+
+class ModelFileError(ConversionError):
+    """The file is missing, empty, truncated, or no TFLite model."""
+
+
+class LayoutError(ConversionError):
+    """The layout mapping names no tensor, or does not fit the tensor that it names."""
+
+
+class OptionError(ConversionError):
+    """An option of the conversion has a value that cannot be honoured."""
+
+
+class OutputError(ConversionError):
+    """The ONNX file cannot be written where it was asked for."""
+
+
+class OperatorError(ConversionError):
+    """One operator cannot be converted.
+
+    Raised inside an operator with the reason alone; `at` adds which operator it was.
+    """
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        self.reason = reason
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+    def at(self, place: str) -> OperatorError:
+        """Return the same error with the operator's name, index and output tensor in front."""
+        return OperatorError(self.reason, place)
+
+
+class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised
+    """One or more operators of the model cannot be converted; all of them are listed."""
+
+    def __init__(self, problems: Sequence[OperatorError]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = f"{count} operator{'s' if count > 1 else ''} cannot be converted:"
+        super().__init__("\n  ".join([head, *(str(p) for p in self.problems)]))

@@ -1,0 +1,98 @@
+"""What a model file says: operators over tensors, in TFLite's words and in order of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tflite2onnx.tensor import Tensor
+
+
+class Options(Mapping[str, Any]):
+    """An operator's options table: the schema's field names in snake_case, as attributes too.
+
+    Where the file holds no table at all every attribute reads 0, which is what the kernels see
+    then: their parsers clear the struct. A field that the table does not have is our own mistake
+    and raises AttributeError.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+        self._fields = dict(fields or {})
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
+        return self._fields[name]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not self._fields:
+            return 0
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operator: `code` is its BuiltinOperator name, or the custom code of a custom operator.
+
+    `index` is its place in the file, for messages. Absent optional inputs are None.
+    """
+
+    code: str
+    index: int
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    options: Options = field(default_factory=Options)
+    custom: bool = False
+    custom_options: bytes = b""
+    intermediates: tuple[Tensor, ...] = ()
+    version: int = 1
+
+    @property
+    def place(self) -> str:
+        """Name the operator for a message."""
+        made = self.outputs[0].name if self.outputs else "no output"
+        return f"{self.code} (operator {self.index}, {made})"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One subgraph; `ops` are in order of execution."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A named entry point: its own names for a subgraph's inputs and outputs."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A whole file. `metadata` holds raw buffers by name."""
+
+    graphs: tuple[Graph, ...]
+    signatures: tuple[Signature, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    description: str = ""
+    version: int = 3

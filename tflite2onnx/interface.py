@@ -1,0 +1,137 @@
+"""The model's inputs and outputs as the planner sees them, and the user's own layouts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tflite2onnx.errors import LayoutError
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.layout import (
+    Choice,
+    Frame,
+    Order,
+    Site,
+    axis_names,
+    channels_first,
+    identity,
+    order_of,
+    pinned,
+)
+from tflite2onnx.tensor import Shape, Tensor
+
+IO_LAYOUTS = ("auto", "tflite", "onnx")
+# Letters to show a layout with; ranks that have no common letters are shown by axis number.
+_LETTERS = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An input or output of the model; onnx_shape[i] is tflite_shape[order[i]].
+
+    `dtype` is TFLite's name of the element type, in small letters.
+    """
+
+    name: str
+    dtype: str
+    tflite_shape: Shape
+    onnx_shape: Shape
+    order: Order
+
+    @property
+    def layout(self) -> tuple[str, str]:
+        """The layout in TFLite and in ONNX: ("NHWC", "NCHW"); equal if nothing moved."""
+        rank = len(self.order)
+        letters = _LETTERS.get(rank, "".join(axis_names(rank)))
+        return letters, "".join(letters[i] for i in self.order)
+
+
+def endpoint(tensor: Tensor, order: Order, name: str) -> Endpoint:
+    """Describe a tensor that is stored in an order."""
+    stored = tuple(tensor.shape[i] for i in order)
+    return Endpoint(name, tensor.dtype.label, tensor.shape, stored, order)
+
+
+def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
+    """Turn the user's {"tensor": ("NHWC", "NCHW")} into orders.
+
+    Raises:
+        LayoutError: there is no such tensor, or the letters do not fit it or each other.
+    """
+    tensors = {t.name: t for t in graph.tensors}
+    return {_find(tensors, name): _order(tensors[name], pair) for name, pair in layouts.items()}
+
+
+def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
+        close = difflib.get_close_matches(name, tensors, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        message = f"layout of {name}: the model has no such tensor{hint}"
+        raise LayoutError(message)
+    return tensors[name]
+
+
+def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
+    reason = ""
+    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(p, str) for p in pair):  # noqa: PLR2004
+        reason = 'it must be a pair such as ["NHWC", "NCHW"]'
+    elif len(set(pair[0])) != len(pair[0]) or sorted(pair[0]) != sorted(pair[1]):
+        reason = f"{pair[0]} and {pair[1]} must have the same letters, each once"
+    elif len(pair[0]) != tensor.rank:
+        reason = f"{pair[0]} has {len(pair[0])} letters and the tensor {tensor.rank} axes"
+    if reason:
+        message = f"layout of {tensor.name}: {reason}"
+        raise LayoutError(message)
+    return tuple(pair[0].index(letter) for letter in pair[1])
+
+
+def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> tuple[Site, Site]:
+    """Return the graph's inputs and its outputs as sites.
+
+    Under "auto" a tensor whose shape reads the same channels first stays as it is: nobody could
+    tell from the model that its data has to be moved.
+    """
+
+    def frame(operand: int, tensor: Tensor) -> Frame:
+        if tensor in wanted:
+            return pinned(operand, wanted[tensor], meaning=True)
+        first = channels_first(tensor.rank)
+        silent = tuple(tensor.shape[i] for i in first) == tensor.shape
+        if io_layout == "tflite" or (io_layout == "auto" and silent):
+            return pinned(operand, identity(tensor.rank))
+        names = axis_names(tensor.rank)
+        choice = Choice.INTERFACE if io_layout == "auto" else Choice.MEANT
+        return Frame(
+            {operand: names}, names, None,
+            lambda label: order_of(names, label) in (first, identity(len(names))), choice,
+        )  # fmt: skip
+
+    inputs = tuple(frame(~i, t) for i, t in enumerate(graph.inputs))
+    outputs = tuple(frame(i, t) for i, t in enumerate(graph.outputs))
+    return Site((), graph.inputs, inputs), Site(graph.outputs, (), outputs)
+
+
+def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
+    """Hold inner tensors in the order that the user wants.
+
+    An operator of ours, AS_PLANNED, is put behind each: it reads and writes the tensor in that
+    order, and emits nothing but its name.
+    """
+    inner = wanted.keys() - set(graph.inputs) - set(graph.outputs)
+    if not inner:
+        return graph
+    made = {t for op in graph.ops for t in op.outputs}
+    for tensor in inner - made:
+        message = f"layout of {tensor.name}: it is constant, or not in use"
+        raise LayoutError(message)
+    ops: list[Op] = []
+    for op in graph.ops:
+        before = {
+            t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner
+        }
+        ops.append(replace(op, outputs=tuple(before.get(t, t) for t in op.outputs)))
+        for tensor, source in before.items():
+            options = Options({"order": wanted[tensor]})
+            ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), options))
+    return replace(graph, ops=tuple(ops))

@@ -1,0 +1,134 @@
+"""What an operator is: all that is true of one, in one class.
+
+A subclass says which TFLite operators it stands for (`codes`), how their axes move (`category`,
+`tflite` and `onnx`, or `frames`), and what they become (`emit`). Everything that is the same for
+all operators is done by the driver in `emit.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Op
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.tensor import Array, Shape, Tensor
+
+
+class Category(Enum):
+    """How an operator stands to its axes; the four shapes that its frames can have."""
+
+    IMPLICIT = "Implicit"  # pinned to an order of ONNX's: convolutions, pooling
+    TRANSPARENT = "Transparent"  # any order, reads no axis: elementwise
+    ATTRIBUTE = "Attribute"  # any order, axes are looked up: concatenation, reduction
+    TERMINATE = "Terminate"  # keeps the TFLite order
+
+
+class Operator:
+    """Converts one operator of a model; made once per operator, it holds nothing but that.
+
+    Attributes:
+        codes: the TFLite operators (or custom codes) that the class converts.
+        category: how it stands to its axes.
+        tflite, onnx: the letters of each operand's axes, as in "NHWC, OHWI, O -> NHWC", in
+            either world; or "... -> ..." where all operands share their axes, in any order.
+        broadcasts: inputs of lower rank are aligned with the output as numpy does.
+        many_outputs: `emit` is given and gives a tuple of outputs.
+        fuses_activation: `fused_activation_function` means: apply it to the first output.
+    """
+
+    codes: ClassVar[tuple[str, ...]] = ()
+    category: ClassVar[Category]
+    tflite: ClassVar[str] = ""
+    onnx: ClassVar[str] = ""
+    broadcasts: ClassVar[bool] = False
+    many_outputs: ClassVar[bool] = False
+    fuses_activation: ClassVar[bool] = True
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.options = op.options
+        self.check()
+
+    def check(self) -> None:
+        """Raise OperatorError for what the class cannot convert. Called before any planning."""
+
+    def frames(self) -> Sequence[Frame]:
+        """Return the frames that the operands live in; operands in none keep the TFLite order."""
+        if self.onnx:
+            return self._pinned()
+        if "..." in self.tflite:
+            operands = _operands(self.op)
+            names = axis_names(max((t.rank for t in operands.values()), default=0))
+            return [Frame({o: names for o, t in operands.items() if t.rank == len(names)}, names)]
+        return []
+
+    def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views; each class knows
+        """Emit the nodes; return the output's value, or a tuple of them (`many_outputs`)."""
+        raise NotImplementedError
+
+    def aligned(self) -> Sequence[Shape | None]:
+        """Return the shape that each input should be given before planning, None for its own."""
+        if not self.broadcasts:
+            return [None] * len(self.op.inputs)
+        rank = max((t.rank for t in _operands(self.op).values()), default=0)
+        return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        """Return the outputs for constant inputs, None if the class cannot tell."""
+        del inputs
+        return None
+
+    def letters(self, operand: int) -> str:
+        """Return the letters of an operand's TFLite axes, empty where the class gives none."""
+        reads, _, writes = self.tflite.partition("->")
+        specs = [s.strip() for s in (writes if operand < 0 else reads).split(",")]
+        index = ~operand if operand < 0 else operand
+        spec = specs[index] if index < len(specs) else ""
+        return "" if "..." in spec else spec
+
+    def input(self, index: int) -> Tensor:
+        """Return an input that must be there."""
+        found = self.op.inputs[index] if index < len(self.op.inputs) else None
+        if found is None:
+            message = f"input {index} is missing"
+            raise OperatorError(message)
+        return found
+
+    @property
+    def output(self) -> Tensor:
+        """The first output."""
+        if not self.op.outputs:
+            message = "it has no output"
+            raise OperatorError(message)
+        return self.op.outputs[0]
+
+    def _pinned(self) -> list[Frame]:
+        frames = []
+        for operand, tensor in _operands(self.op).items():
+            letters = self.letters(operand)
+            if not letters:
+                continue
+            if len(letters) != tensor.rank:
+                message = f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
+                raise OperatorError(message)
+            label = _spec(self.onnx, operand)
+            frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, meaning=True))
+        return frames
+
+
+def _operands(op: Op) -> dict[int, Tensor]:
+    operands = {i: t for i, t in enumerate(op.inputs) if t is not None}
+    return operands | {~i: t for i, t in enumerate(op.outputs)}
+
+
+def _spec(specs: str, operand: int) -> Axes:
+    reads, _, writes = specs.partition("->")
+    parts = (writes if operand < 0 else reads).split(",")
+    return tuple(parts[~operand if operand < 0 else operand].strip())
+
+
+__all__ = ["Builder", "Category", "Operator", "OperatorError", "Value", "View"]

@@ -1,0 +1,150 @@
+"""Tensors as the file describes them: shape, dtype, constant data, quantization.
+
+Nothing here changes once made. Constant data is a view on the memory-mapped file.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class DType(enum.Enum):
+    """TFLite's element types: the numpy type that holds one element, and its bits in the file.
+
+    A type without a numpy type (strings, resources) has no fixed size. The small float types,
+    which numpy does not have, are held as their bits.
+    """
+
+    FLOAT32 = ("float32", np.float32, 32)
+    FLOAT16 = ("float16", np.float16, 16)
+    FLOAT64 = ("float64", np.float64, 64)
+    BFLOAT16 = ("bfloat16", np.uint16, 16)
+    FLOAT8_E4M3FN = ("float8_e4m3fn", np.uint8, 8)
+    FLOAT8_E5M2 = ("float8_e5m2", np.uint8, 8)
+    COMPLEX64 = ("complex64", np.complex64, 64)
+    COMPLEX128 = ("complex128", np.complex128, 128)
+    BOOL = ("bool", np.bool_, 8)
+    INT2 = ("int2", np.int8, 2)
+    INT4 = ("int4", np.int8, 4)
+    INT8 = ("int8", np.int8, 8)
+    INT16 = ("int16", np.int16, 16)
+    INT32 = ("int32", np.int32, 32)
+    INT64 = ("int64", np.int64, 64)
+    UINT4 = ("uint4", np.uint8, 4)
+    UINT8 = ("uint8", np.uint8, 8)
+    UINT16 = ("uint16", np.uint16, 16)
+    UINT32 = ("uint32", np.uint32, 32)
+    UINT64 = ("uint64", np.uint64, 64)
+    STRING = ("string", None, 0)
+    RESOURCE = ("resource", None, 0)
+    VARIANT = ("variant", None, 0)
+
+    def __init__(self, label: str, numpy: type[Any] | None, bits: int) -> None:
+        self.label = label
+        self.numpy = numpy
+        self.bits = bits
+
+    @property
+    def is_float(self) -> bool:
+        """True for the real floating-point types."""
+        return "float" in self.label
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers of every width."""
+        return "int" in self.label
+
+
+@dataclass(frozen=True, eq=False)
+class Quantization:
+    """Affine quantization: real = scale * (stored - zero_point).
+
+    `scale` is float32 and `zero_point` int64, both of shape [1], or [n] along `axis` (a TFLite
+    axis). `block_size` > 0 says that each scale serves that many elements of the last axis.
+    """
+
+    scale: Array
+    zero_point: Array
+    axis: int = 0
+    block_size: int = 0
+
+    @property
+    def per_axis(self) -> bool:
+        """True if more than one scale is in use."""
+        return self.scale.size > 1
+
+    def same_as(self, other: Quantization | None) -> bool:
+        """Return whether both map stored integers to the same real values."""
+        return (
+            other is not None
+            and (self.axis == other.axis or not self.per_axis)
+            and self.block_size == other.block_size
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseAxis:
+    """One level of a sparse tensor's storage: dense with a size, or segments and indices (CSR)."""
+
+    size: int
+    segments: Array | None = None
+    indices: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sparsity:
+    """How a sparse constant is laid out (TACO): see `normalise.densify`."""
+
+    traversal_order: Shape
+    block_map: Shape
+    axes: tuple[SparseAxis, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of one subgraph; compared by identity.
+
+    `data` holds a constant's elements, shaped like the tensor (a sparse constant's are flat).
+    Its numpy type may be narrower than `dtype`: float16 weights that are read as float32 stay
+    float16 in the ONNX file too. `shape_signature` has -1 where the size is not fixed.
+    """
+
+    name: str
+    shape: Shape
+    dtype: DType
+    data: Array | None = None
+    quantization: Quantization | None = None
+    shape_signature: Shape = ()
+    is_variable: bool = False
+    sparsity: Sparsity | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that moving the tensor once means (sub-byte types are moved as bytes)."""
+        return self.elements * max(self.dtype.bits // 8, 1)
+
+    def reshaped(self, shape: Shape) -> Tensor:
+        """Return the constant with the same elements in another shape."""
+        data = None if self.data is None else self.data.reshape(shape)
+        return replace(self, shape=shape, data=data, shape_signature=())
