@@ -1,0 +1,349 @@
+r"""Time and peak memory of whole conversions, beside those of other converters.
+
+Compare commands over models. The first command is the reference: the ratios of the others are
+their time and memory over its own. Without any, it is the tflite2onnx of this Python::
+
+    python scripts/benchmark.py --runs 5 model1.tflite model2.tflite \
+        --command 'ours=tflite2onnx {tflite} {onnx}' \
+        --command 'tf2onnx=python -m tf2onnx.convert --tflite {tflite} --output {onnx}'
+
+Or see how the time grows with the graph, on generated float32 chains of so many operators::
+
+    python scripts/benchmark.py --chains 1000,5000,20000
+
+Commands take turns (A B C A B C ...) so that a slow minute of the machine hits them all alike; the
+first turn only warms up. Seconds are wall time of the whole process, memory is the largest resident
+set of it or of any one child it waited for, in MB of 10^6 bytes. A command fails by its exit
+status, its time limit, or by leaving no output.
+
+Linux only. A process inherits the peak of its parent, hence no figure below this script's own of
+about 20 MB; so it stays on the standard library, and another process generates the chains, which
+takes numpy, flatbuffers and ai-edge-litert.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import select
+import shlex
+import signal
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from math import isnan, nan
+from pathlib import Path
+from statistics import median
+from subprocess import DEVNULL, Popen
+from tempfile import TemporaryDirectory, TemporaryFile
+
+OURS = f"tflite2onnx={shlex.quote(sys.executable)} -m tflite2onnx -q {{tflite}} {{onnx}}"
+
+
+def named_command(text: str) -> tuple[str, list[str]]:
+    """Split ``name=command line`` into the name and words with {tflite} and {onnx} in them."""
+    name, _, line = text.partition("=")
+    if not name or " " in name or "{tflite}" not in line or "{onnx}" not in line:
+        message = f"not of the form 'name=command {{tflite}} {{onnx}}': {text}"
+        raise argparse.ArgumentTypeError(message)
+    return name, shlex.split(line)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: wall seconds, peak resident bytes, "exit 0" or what failed, its last line."""
+
+    seconds: float
+    peak: int
+    status: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Every counted run of one command on one model, whose size is in bytes."""
+
+    command: str
+    model: str
+    size: int
+    runs: tuple[Run, ...]
+
+    @property
+    def status(self) -> str:
+        """How the last run ended, the only one that may have failed."""
+        return self.runs[-1].status
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run failed."""
+        return self.status != "exit 0"
+
+    @property
+    def seconds(self) -> float:
+        """Median wall time, NaN of a command that failed."""
+        return nan if self.failed else median(run.seconds for run in self.runs)
+
+    @property
+    def peak(self) -> float:
+        """Median peak memory in bytes, NaN of a command that failed."""
+        return nan if self.failed else median(run.peak for run in self.runs)
+
+    @property
+    def spread(self) -> str:
+        """Seconds as median [minimum-maximum]."""
+        times = [run.seconds for run in self.runs]
+        spread = f"{self.seconds:.3f} [{min(times):.3f}-{max(times):.3f}]"
+        return "failed" if self.failed else spread
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a mode of this script gives back: a table for people, measurements for programs."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    measurements: list[Measurement]
+
+    def markdown(self) -> str:
+        """Table, then the last words of each command that failed."""
+        table = [self.columns, ("---",) * len(self.columns), *self.rows]
+        lines = [f"| {' | '.join(cells)} |\n" for cells in table]
+        failed = [m for m in self.measurements if m.failed]
+        lines += [f"\n{m.command}, {m.model}: {m.status}: {m.runs[-1].message}\n" for m in failed]
+        return "".join(lines)
+
+    def json(self) -> str:
+        """Every run, and the medians of the commands that did not fail."""
+        records = [
+            asdict(m) | ({} if m.failed else {"seconds": m.seconds, "peak": m.peak})
+            for m in self.measurements
+        ]
+        return json.dumps(records, indent=1)
+
+
+def number(value: float, digits: int) -> str:
+    """Format a number, or a dash for NaN."""
+    return "-" if isnan(value) else f"{value:.{digits}f}"
+
+
+def execute(words: list[str], timeout: float) -> Run:
+    """Run one process to its end, or kill it and its children after ``timeout`` seconds."""
+    with TemporaryFile() as output:
+        start = time.perf_counter()
+        try:
+            process = Popen(  # noqa: S603 - the user's own commands, without a shell
+                words, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        except OSError as error:
+            return Run(0.0, 0, "not started", str(error))
+        handle, ended = os.pidfd_open(process.pid), False
+        try:
+            ended = bool(select.select([handle], [], [], timeout)[0])
+        finally:
+            os.close(handle)
+            if not ended:
+                os.killpg(process.pid, signal.SIGKILL)
+            _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").split("\n")
+    message = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    how = f"exit {process.returncode}" if ended else "timeout"
+    return Run(seconds, usage.ru_maxrss * 1024, how, message)
+
+
+def convert(words: list[str], model: Path, timeout: float) -> Run:
+    """Convert once, into a directory of its own so that no earlier output is found there."""
+    with TemporaryDirectory() as directory:
+        onnx = Path(directory) / "model.onnx"
+        filled = [w.replace("{tflite}", str(model)).replace("{onnx}", str(onnx)) for w in words]
+        run = execute(filled, timeout)
+        empty = not onnx.is_file() or onnx.stat().st_size == 0
+    return replace(run, status="no output") if run.status == "exit 0" and empty else run
+
+
+@dataclass(frozen=True)
+class Race:
+    """Commands, by name, that take so many counted turns of at most so many seconds."""
+
+    commands: dict[str, list[str]]
+    turns: int
+    timeout: float
+
+    def measure(self, model: Path) -> list[Measurement]:
+        """Measure each command on a model; one that fails takes no further turn."""
+        runs: dict[str, list[Run]] = {name: [] for name in self.commands}
+        for _ in range(1 + self.turns):
+            for name, done in runs.items():
+                if not done or done[-1].status == "exit 0":
+                    done.append(convert(self.commands[name], model, self.timeout))
+        path, size = str(model), model.stat().st_size
+        # The first run warms up; it counts only where it failed and so is the only one.
+        return [
+            Measurement(name, path, size, tuple(done[1:] or done)) for name, done in runs.items()
+        ]
+
+
+def compare(race: Race, models: Sequence[Path]) -> Report:
+    """Commands side by side over models, with ratios to the first command."""
+    columns = ("model", "MB", "command", "seconds", "time x", "peak MB", "memory x", "status")
+    report = Report(columns, [], [])
+    for model in models:
+        group = race.measure(model)
+        for m in group:
+            times = (m.spread, number(m.seconds / group[0].seconds, 2))
+            memory = (number(m.peak / 1e6, 1), number(m.peak / group[0].peak, 2))
+            names = (model.name, number(m.size / 1e6, 3), m.command)
+            report.rows.append((*names, *times, *memory, m.status))
+        report.measurements.extend(group)
+    return report
+
+
+def scale(race: Race, counts: Sequence[int]) -> Report:
+    """Time per operator, start-up included, of growing chains, with ratios to the shortest.
+
+    A linear converter has ratios below 1, those of a quadratic one grow with the chain.
+    """
+    columns = ("operators", "command", "seconds", "ms/operator", "x", "peak MB", "status")
+    report = Report(columns, [], [])
+    shortest: dict[str, float] = {}
+    with TemporaryDirectory() as directory:
+        for count in sorted(counts):
+            path = Path(directory) / f"chain_{count}.tflite"
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                pool.submit(write_chain, path, count).result()
+            for m in race.measure(path):
+                each = 1000 * m.seconds / count
+                per = (number(each, 3), number(each / shortest.setdefault(m.command, each), 2))
+                peak = number(m.peak / 1e6, 1)
+                report.rows.append((str(count), m.command, m.spread, *per, peak, m.status))
+                report.measurements.append(m)
+    return report
+
+
+SHAPE = (1, 4, 5, 6)
+BLOCKS = ("RELU", "LOGISTIC", "ADD", "ADD", "MUL", "CONCATENATION", "TRANSPOSE", "RESHAPE")
+
+
+class Chain:
+    """A float32 network under construction, in the object API of the TFLite schema."""
+
+    def __init__(self) -> None:
+        self.schema = import_module("ai_edge_litert.schema_py_generated")
+        self.random = random.Random(20)  # noqa: S311 - no secret, but the same chain every time
+        self.codes: dict[str, int] = {}
+        self.buffers = [self.schema.BufferT()]
+        self.tensors: list[object] = []
+        self.operators: list[object] = []
+        self.tensor(SHAPE)  # the network's input, tensor 0
+        # A row of n weights within 1/n shrinks the values: no chain is long enough to overflow.
+        weights = [self.random.uniform(-1 / 12, 1 / 12) for _ in range(6 * 12)]
+        self.weights = {n: self.tensor((6, 1, 1, n), weights[: 6 * n]) for n in (6, 12)}
+        self.bias = self.tensor((6,), weights[:6])
+
+    def tensor(self, shape: Sequence[int], values: Sequence[float] = ()) -> int:
+        """Add a tensor and return its index; one with values is a constant, of their type."""
+        index = len(self.tensors)
+        integers = any(isinstance(value, int) for value in values)
+        kind = self.schema.TensorType.INT32 if integers else self.schema.TensorType.FLOAT32
+        data = struct.pack(f"<{len(values)}{'i' if integers else 'f'}", *values)
+        # Each tensor has a buffer of its own, empty or not, after the empty one of the schema.
+        self.buffers.append(self.schema.BufferT(data or None))
+        self.tensors.append(self.schema.TensorT(shape, kind, index + 1, f"tensor_{index}"))
+        return index
+
+    def apply(self, name: str, *inputs: int, shape: Sequence[int] = SHAPE, **options: int) -> int:
+        """Add an operator, its options named as in the schema, and return its output."""
+        output = self.tensor(shape)
+        code = self.codes.setdefault(name, len(self.codes))
+        operator = self.schema.OperatorT(code, inputs, (output,))
+        kind = f"{name.title().replace('_', '')}Options"
+        if hasattr(self.schema.BuiltinOptions, kind):
+            operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
+            operator.builtinOptions = getattr(self.schema, f"{kind}T")(**options)
+        self.operators.append(operator)
+        return output
+
+    def convolve(self, x: int, channels: int) -> int:
+        """Add a convolution of 1x1."""
+        return self.apply("CONV_2D", x, self.weights[channels], self.bias, strideH=1, strideW=1)
+
+    def detour(self, name: str, x: int, shape: Sequence[int], *vectors: Sequence[int]) -> int:
+        """Add a RELU between two TRANSPOSE or RESHAPE, whose constants lead there and back."""
+        there, back = (self.tensor((len(vector),), vector) for vector in vectors)
+        y = self.apply("RELU", self.apply(name, x, there, shape=shape), shape=shape)
+        return self.apply(name, y, back)
+
+    def block(self, name: str, x: int) -> int:
+        """Add an operator and those it takes to go from ``SHAPE`` to ``SHAPE`` in a network."""
+        match name:
+            case "ADD" | "MUL":
+                return self.apply(name, x, self.apply("LOGISTIC", self.convolve(x, 6)))
+            case "CONCATENATION":
+                branches = (self.apply("RELU", x), self.apply("LOGISTIC", x))
+                return self.convolve(self.apply(name, *branches, shape=(1, 4, 5, 12), axis=3), 12)
+            case "TRANSPOSE":
+                return self.detour(name, x, (1, 6, 4, 5), (0, 3, 1, 2), (0, 2, 3, 1))
+            case "RESHAPE":
+                return self.detour(name, x, (1, 20, 6), (1, 20, 6), SHAPE)
+        return self.apply(name, x)
+
+    def serialize(self) -> bytes:
+        """Return the model from the first tensor to the newest."""
+        codes = [getattr(self.schema.BuiltinOperator, name) for name in self.codes]
+        last = len(self.tensors) - 1
+        model = self.schema.ModelT(
+            version=3,
+            operatorCodes=[self.schema.OperatorCodeT(code, builtinCode=code) for code in codes],
+            subgraphs=[self.schema.SubGraphT(self.tensors, (0,), (last,), self.operators)],
+            buffers=self.buffers,
+        )
+        builder = import_module("flatbuffers").Builder()
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+
+def write_chain(path: Path, count: int) -> None:
+    """Write a TFLite model of ``count`` operators, float32 [1, 4, 5, 6] to the same."""
+    chain, x = Chain(), 0
+    while len(chain.operators) < count:
+        fits = count - len(chain.operators) >= 4  # noqa: PLR2004 - operators of the largest block
+        x = chain.block(chain.random.choice(BLOCKS) if fits else "RELU", x)
+    path.write_bytes(chain.serialize())
+
+
+def main() -> None:
+    """Read the command line, run one mode, and print its table."""
+    parser = argparse.ArgumentParser(description="Time and peak memory of whole conversions.")
+    add = parser.add_argument
+    add("models", nargs="*", type=Path, metavar="model.tflite")
+    add("--command", action="append", type=named_command, metavar="'NAME=... {tflite} {onnx}'")
+    add("--chains", type=lambda text: [int(n) for n in text.split(",")], metavar="N,N,...")
+    add("--runs", type=int, default=5, help="counted runs of each command (default 5)")
+    add("--timeout", type=float, default=600, help="seconds each run may take (default 600)")
+    add("--json", type=Path, help="also write every run to this file")
+    options = parser.parse_args()
+    commands = dict(options.command or [named_command(OURS)])
+    if bool(options.models) == bool(options.chains):
+        parser.error("give either models or --chains")
+    if min(options.runs, *(options.chains or [1])) < 1:
+        parser.error("--runs and --chains begin at 1")
+    if len(commands) < len(options.command or [1]):
+        parser.error("two commands have the same name")
+    if missing := [str(model) for model in options.models if not model.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
+    race = Race(commands, options.runs, options.timeout)
+    report = scale(race, options.chains) if options.chains else compare(race, options.models)
+    sys.stdout.write(report.markdown())
+    if options.json:
+        options.json.write_text(report.json())
+
+
+if __name__ == "__main__":
+    main()

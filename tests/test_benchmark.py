@@ -1,0 +1,127 @@
+"""scripts/benchmark.py: what it measures, what it calls a failure, and the chains it makes."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import (
+    Interpreter,
+    OpResolverType,
+)
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "benchmark.py"
+COPY = "copy=cp {tflite} {onnx}"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the script as a user would."""
+    words = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def python(name: str, code: str) -> str:
+    """Return a command that is a line of Python, with sys.argv[2] the file to write."""
+    return f'{name}={sys.executable} -c "import sys, time; {code}" {{tflite}} {{onnx}}'
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a file to convert, whose name has a space."""
+    path = tmp_path / "a model.tflite"
+    path.write_bytes(b"TFL3" * 500)
+    return path
+
+
+def test_time_and_memory_are_those_of_the_process(model: Path, tmp_path: Path) -> None:
+    write = "open(sys.argv[2], 'w').write('x')"
+    report = tmp_path / "report.json"
+    result = run(
+        *("--command", python("small", write)),
+        *("--command", python("large", f"b'1' * 300_000_000; {write}; time.sleep(0.5)")),
+        *("--runs", "3", "--json", str(report), str(model)),
+    )
+    assert result.returncode == 0, result.stderr
+    small, large = json.loads(report.read_text())
+    assert [len(small["runs"]), len(large["runs"]), small["size"]] == [3, 3, 2000]
+    assert 250e6 < large["peak"] - small["peak"] < 350e6
+    assert large["seconds"] > small["seconds"] + 0.4
+    ratio = f"| {large['peak'] / small['peak']:.2f} | exit 0 |"
+    assert ratio in result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "failure"),
+    [
+        (python("rival", "sys.exit('no such operator')"), "exit 1: no such operator"),
+        (python("rival", "print('did nothing')"), "no output: did nothing"),
+        (python("rival", "time.sleep(60)"), "timeout: "),
+        ("rival=/nowhere/converter {tflite} {onnx}", "not started: [Errno 2]"),
+    ],
+)
+def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure: str) -> None:
+    options = ("--runs", "1", "--timeout", "2", str(model))
+    result = run("--command", COPY, "--command", command, *options)
+    assert result.returncode == 0, result.stderr
+    assert "| rival | failed | - | - | - |" in result.stdout
+    assert f"rival, {model}: {failure}" in result.stdout
+    assert "exit 0" in result.stdout.splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), "give either models or --chains"),
+        (("--chains", "0"), "begin at 1"),
+        (("--command", "cp {tflite} {onnx}", "a"), "not of the form"),
+        (("--command", COPY, "--command", COPY, "a"), "the same name"),
+        (("absent.tflite",), "no such file: absent.tflite"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[str, ...], error: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert error in result.stderr.splitlines()[-1]
+
+
+def test_chains_are_measured_from_the_shortest() -> None:
+    result = run("--chains", "40,20", "--runs", "1", "--command", COPY)
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()[2:]
+    assert first.startswith("| 20 | copy |")
+    assert first.split(" | ")[4] == "1.00"
+    assert second.startswith("| 40 | copy |")
+
+
+def test_a_chain_runs(tmp_path: Path) -> None:
+    spec = spec_from_file_location("benchmark", SCRIPT)
+    assert spec
+    assert spec.loader
+    benchmark = module_from_spec(spec)
+    sys.modules[spec.name] = benchmark  # dataclasses look their module up
+    spec.loader.exec_module(benchmark)
+    path, again = tmp_path / "chain.tflite", tmp_path / "again.tflite"
+    benchmark.write_chain(path, 1000)
+    benchmark.write_chain(again, 1000)
+    assert path.read_bytes() == again.read_bytes()
+
+    interpreter = Interpreter(
+        str(path),
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
+    interpreter.allocate_tensors()
+    operators = Counter(op["op_name"] for op in interpreter._get_ops_details())  # noqa: SLF001
+    assert operators.total() == 1000
+    assert {*benchmark.BLOCKS, "CONV_2D"} == set(operators)
+    (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
+    values = np.random.default_rng(20).standard_normal(source["shape"], np.float32)
+    interpreter.set_tensor(source["index"], values)
+    interpreter.invoke()
+    result = interpreter.get_tensor(target["index"])
+    assert result.shape == benchmark.SHAPE
+    assert np.isfinite(result).all()
+    assert result.std() > 0
