@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.toolkit.runtimes import Array
 
+    Case = tuple[str, Sequence[Array], list[Array], list[str]]
+
 
 class Converted(Protocol):
     """What a converter returns: a model, and what became of each input and each output.
@@ -102,7 +104,7 @@ def _order(port: object, rank: int) -> list[int]:
 
 
 def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
-    """The inputs as ONNX stores them, matched by position."""
+    """Return the inputs as ONNX stores them, matched by position."""
     constants = {each.name for each in result.model.graph.initializer}
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):
@@ -159,6 +161,32 @@ def _default_convert() -> Callable[..., Converted]:
     return convert
 
 
+def _with_random_layout(data: bytes, seed: int, options: Mapping[str, Any]) -> Converted:
+    model = import_module("tflite2onnx.reader").read(data)
+    planner = import_module("tests.layouts").random_planner(seed)
+    convert: Callable[..., Converted] = import_module("tflite2onnx.convert").convert_model
+    return convert(model, planner=planner, **options)
+
+
+def _hold(
+    result: Converted,
+    cases: Iterable[Case],
+    optimize: Iterable[bool],
+    allowed: Mapping[str, Any],
+    name: str = "",
+) -> None:
+    """Raise an AssertionError if a converted model does not make what is wanted."""
+    onnx.checker.check_model(result.model, full_check=True)
+    for level in optimize:
+        live = session(result.model, optimize=level)
+        for label, arrays, want, _ in cases:
+            have = run_session(live, _feeds(result, arrays))
+            faults = "; ".join(_faults(result, want, have, allowed))
+            if faults:
+                message = f"{name}{label}, optimize={level}: {faults}"
+                raise AssertionError(message)
+
+
 def check(  # noqa: PLR0913
     data: bytes,
     *,
@@ -169,6 +197,7 @@ def check(  # noqa: PLR0913
     steps: int = 0,
     convert: Callable[..., Converted] | None = None,
     optimize: Iterable[bool] = (True, False),
+    random_layouts: Iterable[int] = (0, 1),
     **convert_options: object,
 ) -> Converted:
     """Convert a model and hold ONNX Runtime to what LiteRT makes of the same inputs.
@@ -177,6 +206,10 @@ def check(  # noqa: PLR0913
     `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
     is any function of (data, **convert_options); tflite2onnx.convert by default. `optimize` says
     at which levels ONNX Runtime runs: all graph optimizations, none, or each.
+
+    Without a `convert` of its own the model is converted again for each seed in `random_layouts`,
+    with every tensor in a random order as far as its operators allow: those models have to make
+    the same, too (see `tests.layouts`).
 
     Returns:
         What `convert` returned.
@@ -193,15 +226,10 @@ def check(  # noqa: PLR0913
     for _, _, _, untrue in cases:
         if untrue:
             raise ValueError("; ".join(untrue))
+    levels, allowed = tuple(optimize), {"tolerance": tolerance, "steps": steps}
     result = (convert or _default_convert())(data, **convert_options)
-    onnx.checker.check_model(result.model, full_check=True)
-    allowed = {"tolerance": tolerance, "steps": steps}
-    for level in optimize:
-        live = session(result.model, optimize=level)
-        for label, arrays, want, _ in cases:
-            have = run_session(live, _feeds(result, arrays))
-            faults = "; ".join(_faults(result, want, have, allowed))
-            if faults:
-                message = f"{label}, optimize={level}: {faults}"
-                raise AssertionError(message)
+    _hold(result, cases, levels, allowed)
+    for seed in () if convert else random_layouts:
+        shuffled = _with_random_layout(data, seed, convert_options)
+        _hold(shuffled, cases, levels, allowed, f"random layout {seed}, ")
     return result
