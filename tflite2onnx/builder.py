@@ -17,6 +17,7 @@ from onnx import TensorProto, defs
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, same_bytes
+from tflite2onnx.quantize import Storage, is_quantized, storage, stored
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 MIN_OPSET = 13
@@ -33,6 +34,9 @@ _RENAMED = {
     DType.RESOURCE: None,
     DType.VARIANT: None,
 }
+
+
+REAL = Storage(DType.FLOAT32)
 
 
 class NeedsOpset(Exception):  # noqa: N818 - a message from the builder to its caller, no error
@@ -72,11 +76,13 @@ class Node:
 class View:
     """A tensor in the order that an operator reads or writes it in.
 
+    `kept` is what the operator sees of it: stored integers as they are, or real numbers.
     `letters` are the names of its TFLite axes, where the operator has given them.
     """
 
     tensor: Tensor
     order: Order
+    kept: Storage
     letters: str = ""
     source: Callable[[], Value] | None = None
 
@@ -100,8 +106,8 @@ class View:
 
     @property
     def dtype(self) -> DType:
-        """The tensor's element type."""
-        return self.tensor.dtype
+        """The element type that the operator reads or writes: float32 for real numbers."""
+        return self.kept.dtype
 
     def axis(self, axis: int) -> int:
         """Return where the TFLite axis (negative: from the end) stands in the stored order."""
@@ -132,6 +138,17 @@ class View:
         return [int(i) for i in self.constant.reshape(-1)]
 
 
+@dataclass(frozen=True)
+class Port:
+    """A value that stores a tensor in an order: an input, an output, or one in between."""
+
+    name: str
+    value: Value
+    tensor: Tensor
+    order: Order
+    dtype: DType
+
+
 Operand = View | Value | Array | None
 
 
@@ -148,14 +165,20 @@ def _oldest(op_type: str, opset: int) -> int:
 
 
 class Builder:
-    """Collects nodes for one opset. `scope` names the tensor that is being computed."""
+    """Collects nodes for one opset. `scope` names the tensor that is being computed.
 
-    def __init__(self, opset: int) -> None:
+    `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all
+    quantized integers.
+    """
+
+    def __init__(self, opset: int, *, unsigned: bool = False, plain: bool = False) -> None:
         self.opset = opset
+        self.unsigned = unsigned
+        self.plain = plain
         self.nodes: list[Node] = []
         self.scope = ""
         self._homes: dict[Tensor, tuple[Value, Order]] = {}
-        self._views: dict[tuple[Tensor, Order], Value] = {}
+        self._views: dict[tuple[Tensor, Order, DType], Value] = {}
         self._pool: dict[tuple[str, Shape, bytes], Value] = {}
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
@@ -218,27 +241,50 @@ class Builder:
 
     # Tensors
 
+    def storage(self, tensor: Tensor, *, weight: bool = False) -> Storage:
+        """Return how a tensor is kept; weights stay as they are in the file."""
+        if self.plain and is_quantized(tensor) and tensor.data is None:
+            return REAL
+        return storage(tensor, unsigned=self.unsigned and not weight)
+
     def put(self, tensor: Tensor, value: Value, order: Order) -> None:
-        """Say that the tensor is now known, in this order."""
+        """Say that the tensor is now known, as it is stored, in this order."""
         self._homes[tensor] = (value, order)
 
-    def view(self, tensor: Tensor, order: Order, letters: str = "") -> View:
-        """Return the tensor in an order; the move it takes, if any, is emitted once."""
-        return View(tensor, order, letters, lambda: self._fetch(tensor, order))
+    def view(
+        self, tensor: Tensor, order: Order, letters: str = "", *, real: bool = False,
+        weight: bool = False,
+    ) -> View:  # fmt: skip
+        """Return the tensor in an order, as it is stored or as real numbers.
 
-    def _fetch(self, tensor: Tensor, order: Order) -> Value:
-        key = (tensor, order)
+        The move that takes, if any, is emitted once, on the stored integers.
+        """
+        kept = self.storage(tensor, weight=weight)
+        if not real or kept.quantization is None:
+            return View(tensor, order, kept, letters, lambda: self._fetch(tensor, order, kept))
+        return View(tensor, order, REAL, letters, lambda: self._real(tensor, order, kept))
+
+    def _real(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
+        """Return real numbers; every reader gets a node of its own, as fusions want it."""
+        return self.dequantize(self._fetch(tensor, order, kept), kept, order)
+
+    def _fetch(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
+        key = (tensor, order, kept.dtype)
         if key not in self._views:
-            self._views[key] = self._weights(tensor, order) or self._moved(tensor, order)
+            known = tensor.data is not None
+            make = self._weights(tensor, order, kept) if known else self._moved(tensor, order)
+            self._views[key] = make
         return self._views[key]
 
-    def _weights(self, tensor: Tensor, order: Order) -> Value | None:
+    def _weights(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
         """Return a constant tensor, moved now; stored narrower than it is read, it is cast."""
         if tensor.data is None:
-            return None
+            message = f"{tensor.name} is not constant"
+            raise OperatorError(message)
         data = tensor.data.transpose(order)
         if data.dtype == tensor.dtype.numpy:
-            return self.constant(data, tensor.dtype, tensor.name)
+            data = stored(data, tensor.dtype, kept.dtype)
+            return self.constant(data, kept.dtype, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
 
     def _moved(self, tensor: Tensor, order: Order) -> Value:
@@ -251,6 +297,31 @@ class Builder:
         if same_bytes(tensor.shape, home, order):
             return self.reshape(value, [tensor.shape[i] for i in order])
         return self.Transpose(value, perm=[home.index(i) for i in order])
+
+    # Quantization
+
+    def dequantize(self, x: Operand, kept: Storage, order: Order) -> Value:
+        """Return the real numbers that stored integers in an order stand for."""
+        return self._pair("DequantizeLinear", x, kept, order)
+
+    def quantize(self, x: Operand, kept: Storage, order: Order) -> Value:
+        """Return real numbers as the integers that are stored."""
+        return self._pair("QuantizeLinear", x, kept, order)
+
+    def _pair(self, op_type: str, x: Operand, kept: Storage, order: Order) -> Value:
+        quantization = kept.quantization
+        if quantization is None:
+            message = f"{kept.dtype.label} has no scale"
+            raise OperatorError(message)
+        if kept.dtype not in (DType.INT8, DType.UINT8, DType.INT32):
+            self.require(21, f"quantized {kept.dtype.label}")
+        shape = (-1,) if quantization.per_axis else ()
+        scale = self.constant(quantization.scale.reshape(shape))
+        # DequantizeLinear of int32 takes no zero point but 0; fusions want one on all others.
+        zero = quantization.zero_point.reshape(shape).astype(kept.dtype.numpy)
+        zero_point = None if kept.dtype is DType.INT32 else self.constant(zero, kept.dtype)
+        axis = order.index(quantization.axis) if quantization.per_axis else None
+        return self.node(op_type, x, scale, zero_point, axis=axis)
 
     # Nodes whose form depends on the opset, or that several operators need
 

@@ -11,16 +11,16 @@ from importlib import metadata
 
 import onnx
 
-from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset
-from tflite2onnx.emit import emit, sites
+from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
+from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import ModelFileError, OptionError
-from tflite2onnx.graph import Graph, Model
+from tflite2onnx.graph import Model
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalise import normalise
 from tflite2onnx.op import operator_for, rules_for
 from tflite2onnx.reader import read
-from tflite2onnx.writer import Port, Skeleton, assemble, write
+from tflite2onnx.writer import Skeleton, assemble, write
 
 Planner = Callable[[Sequence[Site]], Plan]
 
@@ -96,8 +96,8 @@ def convert_model(
     operators = [operator_for(op) for op in graph.ops]
     first, last = interface(graph, wanted, io_layout)
     chosen = planner([first, *sites(operators), last])
-    builder = _emit(lambda version: emit(graph, operators, chosen, version), opset)
-    return _result(model, graph, builder, chosen)
+    emitted = _emit(lambda version: emit(graph, operators, chosen, Builder(version)), opset)
+    return _result(model, graph.name or "main", emitted)
 
 
 def _check(io_layout: str, opset: int | None) -> None:
@@ -110,7 +110,7 @@ def _check(io_layout: str, opset: int | None) -> None:
         raise OptionError(message)
 
 
-def _emit(emitted: Callable[[int], Builder], opset: int | None) -> Builder:
+def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:
     """Emit for the opset asked for, else for the smallest that has all nodes."""
     version = opset or DEFAULT_OPSET
     while True:
@@ -122,36 +122,16 @@ def _emit(emitted: Callable[[int], Builder], opset: int | None) -> Builder:
             version = need.version
 
 
-def _result(model: Model, graph: Graph, g: Builder, chosen: Plan) -> Result:
-    homes = {t: Port(t.name, v, t, o) for t, v, o in g.homes()}
-    inputs = [homes[t] for t in graph.inputs]
-    outputs = _outputs(graph, g, chosen, {port.value for port in inputs})
-    ends = _ends(inputs), _ends(outputs)
-    skeleton = assemble(
-        graph.name or "main", g.nodes, inputs, outputs, list(homes.values()), g.opset,
-        _properties(model, *ends), metadata.version("tflite2onnx"),
-    )  # fmt: skip
+def _result(model: Model, name: str, emitted: Emitted) -> Result:
+    ends = _ends(emitted.inputs), _ends(emitted.outputs)
+    skeleton = assemble(name, emitted, _properties(model, *ends), metadata.version("tflite2onnx"))
     count, moved = skeleton.transposes
-    return Result(*ends, g.opset, len(g.nodes), count, moved, skeleton.size, skeleton)
+    nodes = len(emitted.nodes)
+    return Result(*ends, emitted.opset, nodes, count, moved, skeleton.size, skeleton)
 
 
 def _ends(ports: Sequence[Port]) -> tuple[Endpoint, ...]:
-    return tuple(endpoint(p.tensor, p.order, p.name) for p in ports)
-
-
-def _outputs(graph: Graph, g: Builder, chosen: Plan, taken: set[object]) -> list[Port]:
-    """Return the outputs in their planned order, each with a value and a name of its own."""
-    ports: list[Port] = []
-    for i, tensor in enumerate(graph.outputs):
-        g.scope, order = tensor.name, chosen.orders[-1][i]
-        value = g.view(tensor, order).value
-        if value in taken or value.data is not None:
-            value = g.Identity(value)
-        taken.add(value)
-        again = sum(p.tensor is tensor for p in ports) + (tensor in graph.inputs)
-        name = f"{tensor.name}_{again}" if again else tensor.name
-        ports.append(Port(name, value, tensor, order))
-    return ports
+    return tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
 
 
 def _properties(

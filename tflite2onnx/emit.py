@@ -7,13 +7,16 @@ fused activation, put the outputs where the plan has them, and name the operator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tflite2onnx.builder import Builder, NeedsOpset, Value, View
+from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import activate
 from tflite2onnx.op.base import Operator
+from tflite2onnx.quantize import clamp
+from tflite2onnx.tensor import DType, Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -35,11 +38,20 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     return found
 
 
-def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, opset: int) -> Builder:
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """A graph in ONNX: nodes over values, and which values are which tensors."""
+
+    nodes: tuple[Node, ...]
+    opset: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: tuple[Port, ...]
+
+
+def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
     """Emit a whole graph; `plan` has the graph's inputs as its first site, its outputs as last."""
-    g = Builder(opset)
-    for i, tensor in enumerate(graph.inputs):
-        g.put(tensor, Value(dtype=tensor.dtype), plan.orders[0][~i])
+    inputs = tuple(_input(g, t, plan.orders[0][~i]) for i, t in enumerate(graph.inputs))
     for operator, orders in zip(operators, plan.orders[1:-1], strict=True):
         try:
             _emit_operator(g, operator, orders)
@@ -47,23 +59,82 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, opset: int) ->
             raise UnsupportedOperators([error.at(operator.op.place)]) from error
         except NeedsOpset as need:
             raise NeedsOpset(need.version, f"{need.node}, for {operator.op.place},") from None
-    return g
+    outputs = _outputs(g, graph, [plan.orders[-1][i] for i in range(len(graph.outputs))])
+    tensors = tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
+    return Emitted(tuple(g.nodes), g.opset, inputs, outputs, tensors)
+
+
+def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
+    """Return an input of the file's type; inside, the tensor may be kept in another."""
+    kept, given = g.storage(tensor), g.storage(tensor, weight=True)
+    value = Value(dtype=given.dtype)
+    g.scope = tensor.name
+    inner = value
+    if kept.dtype is not given.dtype:
+        inner = g.quantize(g.dequantize(value, given, order), kept, order)
+    g.put(tensor, inner, order)
+    return Port(tensor.name, value, tensor, order, given.dtype)
+
+
+def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
+    """Return the outputs, each of the file's type, with a value and a name of its own."""
+    ports: list[Port] = []
+    taken = {value for t, value, _ in g.homes() if t in graph.inputs}
+    for tensor, order in zip(graph.outputs, orders, strict=True):
+        kept, given = g.storage(tensor), g.storage(tensor, weight=True)
+        g.scope = tensor.name
+        value = g.view(tensor, order).value
+        if kept.dtype is not given.dtype:
+            value = g.quantize(g.dequantize(value, kept, order), given, order)
+        elif value in taken or value.data is not None:
+            value = g.Identity(value)
+        taken.add(value)
+        again = sum(p.tensor is tensor for p in ports) + (tensor in graph.inputs)
+        name = f"{tensor.name}_{again}" if again else tensor.name
+        ports.append(Port(name, value, tensor, order, given.dtype))
+    return tuple(ports)
 
 
 def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:
     op = operator.op
     g.scope = op.outputs[0].name if op.outputs else op.code
+    real = not operator.on_integers()
     inputs = [
-        None if t is None else g.view(t, orders[i], operator.letters(i))
+        None if t is None else g.view(
+            t, orders[i], operator.letters(i), real=real, weight=i in operator.weights
+        )
         for i, t in enumerate(op.inputs)
-    ]
+    ]  # fmt: skip
     outputs = tuple(
-        View(t, orders[~i], operator.letters(~i)) for i, t in enumerate(op.outputs)
+        _output(g, t, orders[~i], operator.letters(~i), real=real) for i, t in enumerate(op.outputs)
     )
     made = operator.emit(g, outputs if operator.many_outputs else outputs[0], *inputs)
     values = list(made) if operator.many_outputs else [made]
     activation = op.options.get("fused_activation_function", "NONE")
-    if activation != "NONE" and operator.fuses_activation:
-        values[0] = activate(g, activation, values[0], outputs[0].dtype)
-    for view, value in zip(outputs, values, strict=False):
-        g.put(view.tensor, value, view.order)
+    for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
+        fused = activation if i == 0 and operator.fuses_activation else "NONE"
+        g.put(view.tensor, _finished(g, view, value, fused), view.order)
+
+
+def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: bool) -> View:
+    kept = g.storage(tensor)
+    return View(tensor, order, REAL if real and kept.quantization else kept, letters)
+
+
+def _finished(g: Builder, view: View, value: Value, activation: str) -> Value:
+    """Apply the fused activation, and quantize what was computed as real numbers.
+
+    An activation that the integers' range already implies is left out, and another clamps the
+    integers: between the operator and QuantizeLinear either would break the fusion.
+    """
+    kept = g.storage(view.tensor)
+    if view.kept is not REAL or kept.quantization is None:
+        return value if activation == "NONE" else activate(g, activation, value, view.dtype)
+    if activation == "TANH":
+        value = activate(g, activation, value, DType.FLOAT32)
+    value = g.quantize(value, kept, view.order)
+    bounds = clamp(activation, kept)
+    if bounds is None:
+        return value
+    low, high = (g.scalar(b, kept.dtype) for b in bounds)
+    return g.Clip(value, low, high)

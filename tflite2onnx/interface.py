@@ -19,7 +19,7 @@ from tflite2onnx.layout import (
     order_of,
     pinned,
 )
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
@@ -30,7 +30,7 @@ _LETTERS = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
 class Endpoint:
     """An input or output of the model; onnx_shape[i] is tflite_shape[order[i]].
 
-    `dtype` is TFLite's name of the element type, in small letters.
+    `dtype` is the element type, by TFLite's name in small letters.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Endpoint:
         return letters, "".join(letters[i] for i in self.order)
 
 
-def endpoint(tensor: Tensor, order: Order, name: str) -> Endpoint:
+def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:
     """Describe a tensor that is stored in an order."""
     stored = tuple(tensor.shape[i] for i in order)
-    return Endpoint(name, tensor.dtype.label, tensor.shape, stored, order)
+    return Endpoint(name, dtype.label, tensor.shape, stored, order)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:

@@ -21,10 +21,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder import Node, Value, onnx_type
+from tflite2onnx.builder import Node, Port, Value, onnx_type
+from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
-from tflite2onnx.layout import Order
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.tensor import Array
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
@@ -33,16 +33,6 @@ _SMALL = 1024
 _LARGEST_FILE = 2**31 - 2**20
 _LARGEST_GAP = 64
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
-
-
-@dataclass(frozen=True)
-class Port:
-    """A value that stores a tensor in an order: an input, an output, or one in between."""
-
-    name: str
-    value: Value
-    tensor: Tensor
-    order: Order
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,40 +71,31 @@ class Skeleton:
         return model
 
 
-def assemble(
-    name: str,
-    nodes: Sequence[Node],
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
-    tensors: Sequence[Port],
-    opset: int,
-    metadata: Mapping[str, str],
-    version: str,
-) -> Skeleton:
-    """Build the model; `tensors` are the model's own, whose names their values should have."""
-    names = _Names(inputs, outputs, tensors)
+def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version: str) -> Skeleton:
+    """Build the model: its tensors keep their names, its constants are told from its weights."""
+    names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
-    for node in nodes:
-        graph.node.append(_node(node, names))
+    graph.node.extend(_node(node, names) for node in emitted.nodes)
     constants = dict.fromkeys(
-        v for n in nodes for v in n.inputs if v is not None and v.data is not None
+        v for n in emitted.nodes for v in n.inputs if v is not None and v.data is not None
     )
     headers = [(_header(v, names.of(v)), v.data) for v in constants if v.data is not None]
-    graph.input.extend(_info(p) for p in inputs)
-    graph.output.extend(_info(p) for p in outputs)
-    small = [(h, d) for h, d in headers if d.nbytes <= _SMALL]
-    for header, data in small:
-        header.raw_data = data.tobytes()
-        graph.initializer.append(header)
+    graph.input.extend(_info(p) for p in emitted.inputs)
+    graph.output.extend(_info(p) for p in emitted.outputs)
+    for header, data in headers:
+        if data.nbytes <= _SMALL:
+            header.raw_data = data.tobytes()
+            graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
+    opsets = [helper.make_opsetid("", emitted.opset)]
     model = helper.make_model(
         graph, producer_name=PRODUCER, producer_version=version,
-        opset_imports=[helper.make_opsetid("", opset)],
-        ir_version=helper.find_min_ir_version_for([helper.make_opsetid("", opset)]),
+        opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
-    helper.set_model_props(model, dict(metadata))
-    known = [p for p in tensors if names.of(p.value) == p.name]
-    _infer(model, [h for h, _ in weights], known, {p.name for p in (*inputs, *outputs)})
+    helper.set_model_props(model, dict(properties))
+    own = {p.name for p in (*emitted.inputs, *emitted.outputs)}
+    known = [p for p in emitted.tensors if names.of(p.value) == p.name and p.name not in own]
+    _infer(model, [h for h, _ in weights], known)
     return Skeleton(model, weights)
 
 
@@ -139,12 +120,10 @@ def _header(value: Value, name: str) -> TensorProto:
 
 def _info(port: Port) -> onnx.ValueInfoProto:
     shape = [port.tensor.shape[i] for i in port.order]
-    return helper.make_tensor_value_info(port.name, onnx_type(port.tensor.dtype), shape)
+    return helper.make_tensor_value_info(port.name, onnx_type(port.dtype), shape)
 
 
-def _infer(
-    model: onnx.ModelProto, weights: Sequence[TensorProto], known: Sequence[Port], own: set[str]
-) -> None:
+def _infer(model: onnx.ModelProto, weights: Sequence[TensorProto], known: Sequence[Port]) -> None:
     """Fill in value_info: the tensors' own shapes, and what inference adds between them.
 
     Large weights are stood in for by their type and shape alone.
@@ -154,7 +133,7 @@ def _infer(
     stand_ins = {h.name for h in weights}
     for h in weights:
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(_info(p) for p in known if p.name not in own)
+    probe.graph.value_info.extend(_info(p) for p in known)
     inferred = shape_inference.infer_shapes(probe)
     model.graph.value_info.extend(
         info for info in inferred.graph.value_info if info.name not in stand_ins
@@ -164,15 +143,14 @@ def _infer(
 class _Names:
     """A unique name for each value: inputs and outputs first, tensors next, the rest made up."""
 
-    def __init__(
-        self, inputs: Sequence[Port], outputs: Sequence[Port], tensors: Sequence[Port]
-    ) -> None:
+    def __init__(self, emitted: Emitted) -> None:
         self._names: dict[Value, str] = {}
         self._used: dict[str, int] = {}
-        self._taken = {port.name for port in (*inputs, *outputs)}
-        for port in (*inputs, *outputs):
+        ends = (*emitted.inputs, *emitted.outputs)
+        self._taken = {port.name for port in ends}
+        for port in ends:
             self._names.setdefault(port.value, port.name)
-        for port in tensors:
+        for port in emitted.tensors:
             if port.value not in self._names:
                 self._names[port.value] = self._free(port.name)
 

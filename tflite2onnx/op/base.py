@@ -37,6 +37,8 @@ class Operator:
             either world; or "... -> ..." where all operands share their axes, in any order.
         broadcasts: inputs of lower rank are aligned with the output as numpy does.
         many_outputs: `emit` is given and gives a tuple of outputs.
+        moves: it only moves values, and so works on stored integers as they are.
+        weights: the inputs that stay in the file's type while activations may change theirs.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -47,6 +49,8 @@ class Operator:
     broadcasts: ClassVar[bool] = False
     many_outputs: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
+    moves: ClassVar[bool] = False
+    weights: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -81,6 +85,10 @@ class Operator:
         """Return the outputs for constant inputs, None if the class cannot tell."""
         del inputs
         return None
+
+    def on_integers(self) -> bool:
+        """Return whether quantized operands are read and written as stored, not as real numbers."""
+        return self.moves
 
     def letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty where the class gives none."""

@@ -19,6 +19,7 @@ def window_pads(op: Operator, sizes: list[int], kernel: list[int], strides: list
 
 class Conv2D(Operator):
     codes = ("CONV_2D",)
+    weights = frozenset({1, 2})
     category = Category.IMPLICIT
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"

@@ -57,6 +57,7 @@ class Reshape(Operator):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    moves = True
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
@@ -93,6 +94,7 @@ class Transpose(Operator):
     """TRANSPOSE renames axes, nothing more: the plan pays for what has to move."""
 
     codes = ("TRANSPOSE",)
+    moves = True
     category = Category.ATTRIBUTE
 
     def frames(self) -> Sequence[Frame]:
