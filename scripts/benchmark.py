@@ -178,16 +178,14 @@ class Race:
 
     def measure(self, model: Path) -> list[Measurement]:
         """Measure each command on a model; one that fails takes no further turn."""
-        runs: dict[str, list[Run]] = {name: [] for name in self.commands}
+        log: dict[str, list[Run]] = {name: [] for name in self.commands}
         for _ in range(1 + self.turns):
-            for name, done in runs.items():
+            for name, done in log.items():
                 if not done or done[-1].status == "exit 0":
                     done.append(convert(self.commands[name], model, self.timeout))
-        path, size = str(model), model.stat().st_size
+        file = (str(model), model.stat().st_size)
         # The first run warms up; it counts only where it failed and so is the only one.
-        return [
-            Measurement(name, path, size, tuple(done[1:] or done)) for name, done in runs.items()
-        ]
+        return [Measurement(name, *file, tuple(done[1:] or done)) for name, done in log.items()]
 
 
 def compare(race: Race, models: Sequence[Path]) -> Report:
@@ -267,6 +265,8 @@ class Chain:
         if hasattr(self.schema.BuiltinOptions, kind):
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
             operator.builtinOptions = getattr(self.schema, f"{kind}T")(**options)
+        if name == "RESHAPE":  # which says its shape twice, and some converters need both
+            operator.builtinOptions.newShape = shape
         self.operators.append(operator)
         return output
 
