@@ -34,4 +34,19 @@ def operator_for(op: Op) -> Operator:
     return (OPERATORS[op.code] if known else Unsupported)(op)
 
 
-rules_for = operator_for
+def rules_for(op: Op) -> Operator | None:
+    """Return what `normalise` may ask, None of an operator that cannot be converted.
+
+    Why it cannot is said later, of all such operators at once.
+    """
+    operator = operator_for(op)
+    try:
+        operator.check()
+    except OperatorError:
+        return None
+    return operator
+
+
+def supported_operators() -> list[str]:
+    """Return the names of the TFLite operators that can be converted, in alphabetical order."""
+    return sorted(code for code, cls in OPERATORS.items() if cls is not shape.AsPlanned)

@@ -55,7 +55,6 @@ class Operator:
     def __init__(self, op: Op) -> None:
         self.op = op
         self.options = op.options
-        self.check()
 
     def check(self) -> None:
         """Raise OperatorError for what the class cannot convert. Called before any planning."""
