@@ -84,15 +84,25 @@ class View:
     order: Order
     kept: Storage
     letters: str = ""
-    source: Callable[[], Value] | None = None
+    source: Callable[[Shape | None], Value] | None = None
 
     @property
     def value(self) -> Value:
         """The ONNX value; made on first use, so that what is only looked at costs nothing."""
+        return self._made(None)
+
+    def reshaped(self, shape: Sequence[int]) -> Value:
+        """Return the value in another shape; what is stored is reshaped, then dequantized.
+
+        A Reshape between DequantizeLinear and an operator would keep the two from fusing.
+        """
+        return self._made(None if tuple(shape) == self.shape else tuple(shape))
+
+    def _made(self, shape: Shape | None) -> Value:
         if self.source is None:
             message = f"{self.tensor.name} is not computed yet"
             raise OperatorError(message)
-        return self.source()
+        return self.source(shape)
 
     @property
     def shape(self) -> Shape:
@@ -136,6 +146,16 @@ class View:
     def ints(self) -> list[int]:
         """The elements of a constant as a flat list: axes, sizes, pads."""
         return [int(i) for i in self.constant.reshape(-1)]
+
+
+@dataclass(frozen=True)
+class Unshaped:
+    """What `emit` may return for a value that still has to take the output's shape.
+
+    The driver reshapes it after quantizing, so that the operator and QuantizeLinear can fuse.
+    """
+
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -260,13 +280,16 @@ class Builder:
         The move that takes, if any, is emitted once, on the stored integers.
         """
         kept = self.storage(tensor, weight=weight)
-        if not real or kept.quantization is None:
-            return View(tensor, order, kept, letters, lambda: self._fetch(tensor, order, kept))
-        return View(tensor, order, REAL, letters, lambda: self._real(tensor, order, kept))
+        pair = real and kept.quantization is not None
 
-    def _real(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
-        """Return real numbers; every reader gets a node of its own, as fusions want it."""
-        return self.dequantize(self._fetch(tensor, order, kept), kept, order)
+        def make(shape: Shape | None) -> Value:
+            value = self._fetch(tensor, order, kept)
+            if shape is not None:
+                value = self.reshape(value, shape)
+            # Every reader gets a DequantizeLinear of its own, as fusions want it.
+            return self.dequantize(value, kept, order) if pair else value
+
+        return View(tensor, order, REAL if pair else kept, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
         key = (tensor, order, kept.dtype)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Value, View
+from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import activate
 from tflite2onnx.op.base import Operator
-from tflite2onnx.quantize import clamp
+from tflite2onnx.quantize import Storage, clamp
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -121,15 +121,22 @@ def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: boo
     return View(tensor, order, REAL if real and kept.quantization else kept, letters)
 
 
-def _finished(g: Builder, view: View, value: Value, activation: str) -> Value:
-    """Apply the fused activation, and quantize what was computed as real numbers.
+def _finished(g: Builder, view: View, made: Value | Unshaped, activation: str) -> Value:
+    """Apply the fused activation, quantize what was computed as real numbers, give it its shape.
 
     An activation that the integers' range already implies is left out, and another clamps the
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
+    value = made.value if isinstance(made, Unshaped) else made
     kept = g.storage(view.tensor)
     if view.kept is not REAL or kept.quantization is None:
-        return value if activation == "NONE" else activate(g, activation, value, view.dtype)
+        value = value if activation == "NONE" else activate(g, activation, value, view.dtype)
+    else:
+        value = _quantized(g, view, value, activation, kept)
+    return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
+
+
+def _quantized(g: Builder, view: View, value: Value, activation: str, kept: Storage) -> Value:
     if activation == "TANH":
         value = activate(g, activation, value, DType.FLOAT32)
     value = g.quantize(value, kept, view.order)
