@@ -269,6 +269,9 @@ class Builder:
 
     def put(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
+        if tensor in self._homes:
+            message = f"{tensor.name} is computed twice"
+            raise OperatorError(message)
         self._homes[tensor] = (value, order)
 
     def view(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
@@ -79,6 +80,8 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
 def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
     """Return the outputs, each of the file's type, with a value and a name of its own."""
     ports: list[Port] = []
+    used = {t.name for t in graph.inputs}
+    reserved = {t.name for t in graph.outputs}
     taken = {value for t, value, _ in g.homes() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
@@ -89,10 +92,16 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
         elif value in taken or value.data is not None:
             value = g.Identity(value)
         taken.add(value)
-        again = sum(p.tensor is tensor for p in ports) + (tensor in graph.inputs)
-        name = f"{tensor.name}_{again}" if again else tensor.name
+        name = _own_name(tensor.name, used, reserved)
+        used.add(name)
         ports.append(Port(name, value, tensor, order, given.dtype))
     return tuple(ports)
+
+
+def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
+    """Return an output's name, numbered if an input or an output before it has the same."""
+    numbered = (f"{name}_{i}" for i in count(1))
+    return name if name not in used else next(n for n in numbered if n not in used | reserved)
 
 
 def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:

@@ -9,11 +9,13 @@ protobuf ends, the bytes go to a file of their own beside the model.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,9 +31,8 @@ from tflite2onnx.tensor import Array
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
 _SMALL = 1024
-# The largest protobuf, less room for the skeleton.
-_LARGEST_FILE = 2**31 - 2**20
-_LARGEST_GAP = 64
+_LARGEST_FILE = 2**31 - 1  # what a protobuf can be
+_ALIGNMENT = 64  # of each weight in a file of its own
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -42,15 +43,23 @@ class Skeleton:
     proto: onnx.ModelProto
     weights: tuple[tuple[TensorProto, Array], ...]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the large weights."""
-        return sum(data.nbytes for _, data in self.weights)
+    @cached_property
+    def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
+        """The model as one file: its beginning, then (head, elements) of each large weight."""
+        rest = onnx.ModelProto()
+        rest.CopyFrom(self.proto)
+        graph = rest.graph.SerializeToString(deterministic=True)
+        rest.ClearField("graph")
+        weights = tuple((_head(header, data), data) for header, data in self.weights)
+        size = len(graph) + sum(len(head) + data.nbytes for head, data in weights)
+        start = rest.SerializeToString(deterministic=True) + _tag(_GRAPH) + _varint(size) + graph
+        return start, weights
 
     @property
     def size(self) -> int:
-        """Bytes of the whole model."""
-        return int(self.proto.ByteSize()) + self.nbytes
+        """Bytes of the model as one file."""
+        start, weights = self.framed
+        return len(start) + sum(len(head) + data.nbytes for head, data in weights)
 
     @property
     def transposes(self) -> tuple[int, int]:
@@ -179,57 +188,55 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     Raises:
         OutputError: the place cannot be written to.
     """
-    target = Path(path)
     try:
-        if skeleton.size < _LARGEST_FILE:
+        target = Path(os.path.realpath(path))  # what a symbolic link points to is replaced
+        if skeleton.size <= _LARGEST_FILE:
             with _replacing(target) as file:
-                _stream(skeleton, file)
-            return target.stat().st_size
+                return _stream(skeleton, file)
         data = target.with_name(target.name + ".data")
-        with _replacing(data) as file, _replacing(target) as small:
-            small.write(_external(skeleton, data.name, file).SerializeToString(deterministic=True))
-        return target.stat().st_size + data.stat().st_size
-    except OSError as error:
-        message = f"cannot write {target}: {error.strerror or error}"
+        # Left in reverse: the weights are in place before the model that refers to them.
+        with _replacing(target) as small, _replacing(data) as file:
+            model = _external(skeleton, data.name, file)
+            size = small.write(model.SerializeToString(deterministic=True))
+            return size + file.tell()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"cannot write {os.fspath(path)}: {reason}"
         raise OutputError(message) from error
 
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that takes its place when all went well."""
+    """Open a temporary file beside `path` that takes its place when all went well.
+
+    What is no regular file, such as /dev/null, is written to and stays what it is.
+    """
     if path.is_dir():
-        raise IsADirectoryError(21, "it is a directory")
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
-            yield file  # type: ignore[misc]  # a wrapper with all of BinaryIO's methods
-            file.flush()
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(file.name, 0o666 & ~umask)  # noqa: PTH101 - the name is a str
-            os.replace(file.name, path)  # noqa: PTH105
-        except BaseException:
-            os.unlink(file.name)  # noqa: PTH108
-            raise
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f".tflite2onnx-{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
-def _stream(skeleton: Skeleton, file: BinaryIO) -> None:
-    rest = onnx.ModelProto()
-    rest.CopyFrom(skeleton.proto)
-    graph = rest.graph.SerializeToString(deterministic=True)
-    rest.ClearField("graph")
-    parts = []
-    for header, data in skeleton.weights:
-        head = header.SerializeToString(deterministic=True)
-        head += _tag(_RAW_DATA) + _varint(data.nbytes)
-        parts.append((_tag(_INITIALIZER) + _varint(len(head) + data.nbytes) + head, data))
-    size = len(graph) + sum(len(head) + data.nbytes for head, data in parts)
-    file.write(rest.SerializeToString(deterministic=True))
-    file.write(_tag(_GRAPH) + _varint(size) + graph)
-    for head, data in parts:
+def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
+    start, weights = skeleton.framed
+    file.write(start)
+    for head, data in weights:
         file.write(head)
         file.write(_bytes(data))
+    return skeleton.size
 
 
 def _external(skeleton: Skeleton, location: str, file: BinaryIO) -> onnx.ModelProto:
@@ -239,12 +246,19 @@ def _external(skeleton: Skeleton, location: str, file: BinaryIO) -> onnx.ModelPr
         tensor = model.graph.initializer.add()
         tensor.CopyFrom(header)
         tensor.data_location = TensorProto.EXTERNAL
-        file.write(b"\0" * (-file.tell() % _LARGEST_GAP))
+        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
         entries = {"location": location, "offset": file.tell(), "length": data.nbytes}
         for key, entry in entries.items():
             tensor.external_data.add(key=key, value=str(entry))
         file.write(_bytes(data))
     return model
+
+
+def _head(header: TensorProto, data: Array) -> bytes:
+    """Return what stands before a weight's elements to make them an initializer."""
+    head: bytes = header.SerializeToString(deterministic=True)
+    head += _tag(_RAW_DATA) + _varint(data.nbytes)
+    return _tag(_INITIALIZER) + _varint(len(head) + data.nbytes) + head
 
 
 def _bytes(data: Array) -> memoryview:
