@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from importlib import metadata
 
 import onnx
 
+from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
 from tflite2onnx.emit import Emitted, emit, sites
-from tflite2onnx.errors import ModelFileError, OptionError
+from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
@@ -22,7 +24,10 @@ from tflite2onnx.op import operator_for, rules_for
 from tflite2onnx.reader import read
 from tflite2onnx.writer import Skeleton, assemble, write
 
+VERSION = metadata.version("tflite2onnx")
 Planner = Callable[[Sequence[Site]], Plan]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +52,20 @@ class Result:
         """The ONNX model with all its weights."""
         return self.skeleton.model()
 
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the model to a file, which appears when it is whole; return its bytes.
 
+        Above 2 GB the weights go to a second file beside it, whose name ends in .onnx.data.
+
+        Raises:
+            OutputError: the place cannot be written to.
+        """
+        written = write(self.skeleton, path)
+        _logger.debug("wrote %s: %d bytes", os.fspath(path), written)
+        return written
+
+
+@with_old_names
 def convert(
     model: str | os.PathLike[str] | bytes,
     output: str | os.PathLike[str] | None = None,
@@ -72,9 +90,11 @@ def convert(
         ConversionError: the model cannot be converted; the message says why.
     """
     _check(io_layout, opset)
+    if output is not None and not isinstance(model, bytes):
+        keep_apart(model, output)
     result = convert_model(read(model), layouts, io_layout=io_layout, opset=opset)
     if output is not None:
-        write(result.skeleton, output)
+        result.save(output)
     return result
 
 
@@ -92,12 +112,27 @@ def convert_model(
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
     wanted = read_layouts(layouts or {}, graph)
+    _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     graph = pin(normalise(graph, rules_for), wanted)
+    _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [operator_for(op) for op in graph.ops]
     first, last = interface(graph, wanted, io_layout)
     chosen = planner([first, *sites(operators), last])
+    _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     emitted = _emit(lambda version: emit(graph, operators, chosen, Builder(version)), opset)
+    _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return _result(model, graph.name or "main", emitted)
+
+
+def keep_apart(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Raise OutputError if the output is the model itself."""
+    try:
+        same = os.path.samefile(model, output)  # noqa: PTH121 - paths may be any os.PathLike
+    except (OSError, ValueError):  # one of them is not there; said when it is read or written
+        return
+    if same:
+        message = f"cannot write {os.fspath(output)}: it is the TFLite model itself"
+        raise OutputError(message)
 
 
 def _check(io_layout: str, opset: int | None) -> None:
@@ -105,8 +140,8 @@ def _check(io_layout: str, opset: int | None) -> None:
         message = f"io_layout is {io_layout!r}; it can be {', '.join(IO_LAYOUTS)}"
         raise OptionError(message)
     newest = onnx.defs.onnx_opset_version()
-    if opset is not None and not MIN_OPSET <= opset <= newest:
-        message = f"opset {opset} is not supported: it can be {MIN_OPSET} to {newest}"
+    if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
+        message = f"opset {opset!r} is not supported: it can be {MIN_OPSET} to {newest}"
         raise OptionError(message)
 
 
@@ -124,7 +159,7 @@ def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:
 
 def _result(model: Model, name: str, emitted: Emitted) -> Result:
     ends = _ends(emitted.inputs), _ends(emitted.outputs)
-    skeleton = assemble(name, emitted, _properties(model, *ends), metadata.version("tflite2onnx"))
+    skeleton = assemble(name, emitted, _properties(model, emitted, *ends), VERSION)
     count, moved = skeleton.transposes
     nodes = len(emitted.nodes)
     return Result(*ends, emitted.opset, nodes, count, moved, skeleton.size, skeleton)
@@ -135,17 +170,18 @@ def _ends(ports: Sequence[Port]) -> tuple[Endpoint, ...]:
 
 
 def _properties(
-    model: Model, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
+    model: Model, emitted: Emitted, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
 ) -> dict[str, str]:
     """Return the metadata of the ONNX model: layouts, and the signatures' own names."""
     props = {
         "tflite2onnx.inputs": json.dumps([_described(e) for e in inputs]),
         "tflite2onnx.outputs": json.dumps([_described(e) for e in outputs]),
     }
+    named = {p.tensor.name: p.name for p in reversed(emitted.outputs)}
     signatures = {
         s.key: {
             "inputs": {name: t.name for name, t in s.inputs.items()},
-            "outputs": {name: t.name for name, t in s.outputs.items()},
+            "outputs": {name: named.get(t.name, t.name) for name, t in s.outputs.items()},
         }
         for s in model.signatures
         if s.subgraph == 0

@@ -23,7 +23,7 @@ from tflite2onnx.tensor import DType, Shape, Tensor
 
 IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
-_LETTERS = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
+_LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,16 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
     Raises:
         LayoutError: there is no such tensor, or the letters do not fit it or each other.
     """
+    if not isinstance(layouts, Mapping):
+        message = 'layouts must be a mapping such as {"input": ["NHWC", "NCHW"]}'
+        raise LayoutError(message)
     tensors = {t.name: t for t in graph.tensors}
     return {_find(tensors, name): _order(tensors[name], pair) for name, pair in layouts.items()}
 
 
 def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in tensors:
-        close = difflib.get_close_matches(name, tensors, n=1)
+        close = difflib.get_close_matches(str(name), tensors, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         message = f"layout of {name}: the model has no such tensor{hint}"
         raise LayoutError(message)
@@ -73,17 +76,17 @@ def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
-    reason = ""
-    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(p, str) for p in pair):  # noqa: PLR2004
-        reason = 'it must be a pair such as ["NHWC", "NCHW"]'
-    elif len(set(pair[0])) != len(pair[0]) or sorted(pair[0]) != sorted(pair[1]):
-        reason = f"{pair[0]} and {pair[1]} must have the same letters, each once"
-    elif len(pair[0]) != tensor.rank:
-        reason = f"{pair[0]} has {len(pair[0])} letters and the tensor {tensor.rank} axes"
-    if reason:
-        message = f"layout of {tensor.name}: {reason}"
-        raise LayoutError(message)
-    return tuple(pair[0].index(letter) for letter in pair[1])
+    match pair:
+        case [str(old), str(new)] if sorted(old) != sorted(new) or len(set(old)) < len(old):
+            reason = f"{old} and {new} must have the same letters, each once"
+        case [str(old), str()] if len(old) != tensor.rank:
+            reason = f"{old} has {len(old)} letters and the tensor {tensor.rank} axes"
+        case [str(old), str(new)]:
+            return tuple(old.index(letter) for letter in new)
+        case _:
+            reason = 'it must be a pair such as ["NHWC", "NCHW"]'
+    message = f"layout of {tensor.name}: {reason}"
+    raise LayoutError(message)
 
 
 def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> tuple[Site, Site]:
@@ -122,9 +125,10 @@ def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     if not inner:
         return graph
     made = {t for op in graph.ops for t in op.outputs}
-    for tensor in inner - made:
-        message = f"layout of {tensor.name}: it is constant, or not in use"
-        raise LayoutError(message)
+    for tensor in wanted:
+        if tensor in inner - made:
+            message = f"layout of {tensor.name}: it is constant, or not used by the ONNX model"
+            raise LayoutError(message)
     ops: list[Op] = []
     for op in graph.ops:
         before = {

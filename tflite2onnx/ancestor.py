@@ -1,0 +1,36 @@
+"""The interface of tflite2onnx 0.x, so that programs written for it run unchanged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from tflite2onnx.op import supported_operators
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "layouts"}
+
+
+def with_old_names(convert: Callable[P, R]) -> Callable[P, R]:
+    """Let arguments go by the names that they had in 0.x, too."""
+
+    @wraps(convert)
+    def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
+        return convert(*args, **{_RENAMED.get(k, k): v for k, v in kwargs.items()})  # type: ignore[arg-type]
+
+    return renaming
+
+
+def getSupportedOperators() -> list[str]:  # noqa: N802 - its name since 0.x
+    """Return what `supported_operators` does."""
+    return supported_operators()
+
+
+def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
+    """Log the stages of each conversion, to stderr unless the program has set up logging."""
+    logging.basicConfig(format="%(asctime)s %(levelname).1s [%(name)s] %(message)s")
+    logging.getLogger("tflite2onnx").setLevel(logging.DEBUG)
