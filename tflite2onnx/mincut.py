@@ -3,19 +3,20 @@
 The algorithm is the first-in-first-out preflow-push of Goldberg and Tarjan ("A New Approach to the
 Maximum-Flow Problem", JACM 35(4), 1988), with the periodic global relabelling of Cherkassky and
 Goldberg ("On Implementing the Push-Relabel Method for the Maximum Flow Problem", Algorithmica 19,
-1997). Graphs of neural networks are long: the augmenting paths of Dinic or Boykov-Kolmogorov cross
-thousands of nodes to saturate one arc and then do it again, or a tensor with many readers makes
-search trees fall apart over and over. Pushes share the way, and stay near linear on all of these.
+1997). Graphs of neural networks are long. Augmenting paths, whether of Dinic or of Boykov and
+Kolmogorov, cross thousands of nodes to saturate a single arc, then cross them again for the next;
+pushes share the way, which is many times faster on deep graphs with skip connections.
 
 Flow runs backwards, from the sink to the source: a preflow that can advance no further has settled
-which nodes still reach its target, and so the answer is the source side without a second phase.
+which nodes its target can still be reached from, so that the smallest source side is known
+without turning the preflow into a flow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# residual[v][u] is what is left of the arc u -> v: as much may still be pushed from v back to u.
+# residual[v][u] is what is left of the arc u -> v, so as much can still be pushed from v back to u.
 _Residual = list[dict[int, int]]
 
 
@@ -24,11 +25,11 @@ def minimum_cut(
 ) -> tuple[int, frozenset[int]]:
     """Return the capacity of a minimum cut and its smallest source side.
 
-    Nodes are `0 .. nodes - 1`. An arc is `(tail, head, capacity)`, the capacity an int of any size,
-    not negative; an uncuttable arc is one whose capacity exceeds all others together. Parallel arcs
-    add up. The source side is the set of nodes that the source reaches in the residual graph; it is
-    contained in the source side of every other minimum cut, so the result does not depend on the
-    order of the arcs.
+    Nodes are `0 .. nodes - 1`. An arc is `(tail, head, capacity)`, where the capacity is an int of
+    any size and not negative; one that exceeds the sum of all others makes the arc uncuttable.
+    Parallel arcs add up. The source side holds the nodes that the source reaches in the residual
+    graph; every minimum cut has it within its source side, so the result is unique and does not
+    depend on the order of the arcs.
 
     Raises ValueError if source and sink are the same node or a capacity is negative.
     """
@@ -39,7 +40,6 @@ def minimum_cut(
     excess = [0] * nodes
     for node, capacity in residual[sink].items():
         excess[node] = capacity
-        residual[node][sink] += capacity
         residual[sink][node] = 0
     while True:
         heights, reached = _distances(residual, source)
@@ -79,34 +79,37 @@ def _distances(residual: _Residual, source: int) -> tuple[list[int], list[int]]:
 def _push(residual: _Residual, heights: list[int], excess: list[int], active: list[int]) -> None:
     """Move excess downhill, first come first served, until it rests or the heights are stale.
 
-    Relabelling one by one climbs slowly where the way is cut off. So this looks at no more arcs
-    than a fresh `_distances` does, which costs as much and sees all of it at once.
+    Lifting node by node climbs slowly where a way is cut off, while a fresh search sees it at once:
+    so lifting may look at a quarter of the arcs, about the cost of that search, and then stops.
     """
     unreachable = len(residual)
-    budget = sum(map(len, residual))
+    budget = sum(map(len, residual)) // 4
     for node in active:
         if budget < 0:
             return
         neighbours = residual[node]
-        budget -= len(neighbours)
+        left = excess[node]
         below = heights[node] - 1
         lowest = unreachable
         for neighbour, capacity in neighbours.items():
             if not capacity:
                 continue
-            if heights[neighbour] == below:
-                amount = min(capacity, excess[node])
-                if not excess[neighbour] and below:
+            height = heights[neighbour]
+            if height == below:
+                amount = min(capacity, left)
+                if below and not excess[neighbour]:  # Only the source lies at height 0.
                     active.append(neighbour)
                 excess[neighbour] += amount
-                excess[node] -= amount
                 neighbours[neighbour] -= amount
                 residual[neighbour][node] += amount
-                if not excess[node]:
+                left -= amount
+                if not left:
                     break
-            else:
-                lowest = min(lowest, heights[neighbour])
+            elif height < lowest:
+                lowest = height
         else:
+            budget -= len(neighbours)
             heights[node] = lowest + 1
             if heights[node] < unreachable:
                 active.append(node)
+        excess[node] = left
