@@ -1,11 +1,12 @@
 """Convert TensorFlow Lite (LiteRT) models to ONNX."""
 
 from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
-from tflite2onnx.convert import VERSION as __version__
-from tflite2onnx.convert import Result, convert
+from tflite2onnx.convert import VERSION, Result, convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.op import supported_operators
+
+__version__ = VERSION
 
 __all__ = [
     "ConversionError",

@@ -195,6 +195,7 @@ def _described(end: Endpoint) -> dict[str, object]:
     tflite_layout, onnx_layout = end.layout
     return {
         "name": end.name,
+        "dtype": end.dtype,
         "tflite_shape": end.tflite_shape,
         "onnx_shape": end.onnx_shape,
         "order": end.order,

@@ -29,6 +29,10 @@ class OutputError(ConversionError):
     """The ONNX file cannot be written where it was asked for."""
 
 
+class VerifyError(ConversionError):
+    """The converted model cannot be compared with the original; nothing is said about either."""
+
+
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 

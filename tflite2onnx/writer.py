@@ -31,7 +31,7 @@ from tflite2onnx.tensor import Array
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
 _SMALL = 1024
-_LARGEST_FILE = 2**31 - 1  # what a protobuf can be
+LARGEST_FILE = 2**31 - 1  # what a protobuf can be
 _ALIGNMENT = 64  # of each weight in a file of its own
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
@@ -60,6 +60,11 @@ class Skeleton:
         """Bytes of the model as one file."""
         start, weights = self.framed
         return len(start) + sum(len(head) + data.nbytes for head, data in weights)
+
+    def serialized(self) -> bytes:
+        """Return the model as one file."""
+        start, weights = self.framed
+        return b"".join([start, *(part for head, data in weights for part in (head, _bytes(data)))])
 
     @property
     def transposes(self) -> tuple[int, int]:
@@ -190,7 +195,7 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     """
     try:
         target = Path(os.path.realpath(path))  # what a symbolic link points to is replaced
-        if skeleton.size <= _LARGEST_FILE:
+        if skeleton.size <= LARGEST_FILE:
             with _replacing(target) as file:
                 return _stream(skeleton, file)
         data = target.with_name(target.name + ".data")
