@@ -1,0 +1,196 @@
+"""CONCATENATION, PACK, UNPACK, SPLIT, SPLIT_V and TILE: tensors side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.carry import carried
+from tflite2onnx.op.parameters import axis_of, expect, integer, ints, without
+from tflite2onnx.tensor import Array
+
+
+class Concatenation(Operator):
+    """CONCATENATION along an axis; constants without axes are laid in a row."""
+
+    codes = ("CONCATENATION",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    def check(self) -> None:
+        first = self.input(0)
+        inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        axis = axis_of(self.options.axis, max(first.rank, 1))
+        for tensor in inputs:
+            size = tensor.shape[axis : axis + 1]
+            expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
+        total = sum(t.shape[axis] for t in inputs) if first.rank else len(inputs)
+        expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        axis = xs[0].axis(self.options.axis)
+        values = [x.value for x in xs]
+        return carried(g, "Concat", lambda *v: g.Concat(*v, axis=axis), *values, dtype=y.dtype)
+
+    def on_integers(self) -> bool:
+        # The uint8 kernel rescales what has another scale than the output.
+        made = self.output.quantization
+        return made is None or all(made.same_as(t.quantization) for t in self.op.inputs if t)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
+
+
+class Pack(Operator):
+    """PACK: tensors of one shape along a new axis."""
+
+    codes = ("PACK",)
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(self.options.axis, self.input(0).rank + 1)
+
+    def check(self) -> None:
+        first, count = self.input(0), len(self.op.inputs)
+        for i in range(count):
+            expect(self.input(i), first.shape, first.dtype)
+        before, after = first.shape[: self._axis], first.shape[self._axis :]
+        expect(self.output, (*before, count, *after), first.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.output.rank)
+        old = without(names, self._axis)
+        return [Frame({~0: names} | dict.fromkeys(range(len(self.op.inputs)), old), names)]
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        axis = y.axis(self._axis)
+        apart = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
+        return g.Concat(*apart, axis=axis) if len(apart) > 1 else apart[0]
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.stack(inputs, self._axis)]
+
+
+class Unpack(Operator):
+    """UNPACK: the slices along an axis, each without it."""
+
+    codes = ("UNPACK",)
+    category = Category.ATTRIBUTE
+    many_outputs = True
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(self.options.axis, self.input(0).rank)
+
+    def check(self) -> None:
+        x = self.input(0)
+        count, size = len(self.op.outputs), x.shape[self._axis]
+        if not 0 < count == size:
+            message = f"an axis of {size} elements cannot become {count} outputs"
+            raise OperatorError(message)
+        for tensor in self.op.outputs:
+            expect(tensor, without(x.shape, self._axis), x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        left = without(names, self._axis)
+        return [Frame({0: names} | {~i: left for i in range(len(self.op.outputs))}, names)]
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
+        axis = x.axis(self._axis)
+        parts = _split(g, x, [1] * len(ys), axis)
+        return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return list(np.moveaxis(inputs[0], self._axis, 0))
+
+
+class Split(Operator):
+    """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
+
+    codes = ("SPLIT", "SPLIT_V")
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    many_outputs = True
+    moves = True
+
+    @property
+    def _data(self) -> int:
+        return 1 if self.op.code == "SPLIT" else 0
+
+    @cached_property
+    def _axis(self) -> int:
+        number = integer(self, 0 if self.op.code == "SPLIT" else 2)
+        return axis_of(number, self.input(self._data).rank)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """The size of each part; the one that says -1 takes what the others leave."""
+        whole, count = self.input(self._data).shape[self._axis], len(self.op.outputs)
+        if self.op.code == "SPLIT":
+            sizes = [whole // max(count, 1)] * count
+        else:
+            given = ints(self, 1)
+            rest = whole - sum(size for size in given if size != -1)
+            sizes = [rest if size == -1 else size for size in given]
+        if sum(sizes) != whole or min(sizes, default=-1) < 0 or len(sizes) != count:
+            message = f"an axis of {whole} elements cannot be split into {sizes}"
+            raise OperatorError(message)
+        return sizes
+
+    def check(self) -> None:
+        x, axis = self.input(self._data), self._axis
+        for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
+            expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
+        x = xs[self._data]
+        return _split(g, x, self._sizes, x.axis(self._axis))
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
+
+
+def _split(g: Builder, x: View, sizes: Sequence[int], axis: int) -> tuple[Value, ...]:
+    if len(sizes) == 1:
+        return (x.value,)
+    return g.many("Split", len(sizes), x, g.ints(sizes), axis=axis)
+
+
+class Tile(Operator):
+    """TILE: each axis over and over."""
+
+    codes = ("TILE",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _multiples(self) -> list[int]:
+        rank, multiples = self.input(0).rank, ints(self, 1)
+        if len(multiples) != rank or min(multiples, default=0) < 0:
+            message = f"multiples {multiples} for {rank} axes"
+            raise OperatorError(message)
+        return multiples
+
+    def check(self) -> None:
+        x = self.input(0)
+        sizes = zip(x.shape, self._multiples, strict=True)
+        expect(self.output, [size * times for size, times in sizes], x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        if y.shape == x.shape:
+            return x.value
+        times = g.ints(x.reorder(self._multiples))
+        return carried(g, "Tile", lambda v: g.Tile(v, times), x.value, dtype=x.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.tile(inputs[0], self._multiples)]

@@ -1,0 +1,111 @@
+"""PAD, PADV2 and MIRROR_PAD: more elements around those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.carry import carried
+from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.tensor import Array
+
+
+class _Padding(Operator):
+    """What all of them share: the second input, [rank, 2], says how many elements to add."""
+
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _pads(self) -> list[tuple[int, int]]:
+        """The elements in front of each axis and behind it."""
+        rank, table = self.input(0).rank, self.input(1)
+        flat = ints(self, 1)
+        if table.shape != (rank, 2) or min(flat, default=0) < 0:
+            message = f"paddings {flat} of the shape {list(table.shape)} for {rank} axes"
+            raise OperatorError(message)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def check(self) -> None:
+        x = self.input(0)
+        pairs = zip(x.shape, self._pads, strict=True)
+        expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
+
+    def _pad(self, g: Builder, x: View, *fill: Value, mode: str | None = None) -> Value:
+        begins, ends = zip(*x.reorder(self._pads), strict=True)
+        pads = g.ints([*begins, *ends])
+        return carried(
+            g, "Pad", lambda v, *c: g.Pad(v, pads, *c, mode=mode), x.value, *fill, dtype=x.dtype
+        )
+
+
+class Pad(_Padding):
+    """PAD with what stands for 0, PADV2 with a value of its own."""
+
+    codes = ("PAD", "PADV2")
+
+    def check(self) -> None:
+        super().check()
+        if self._has_value:
+            value = self.input(2)
+            expect(value, () if value.rank == 0 else (1,), self.input(0).dtype)
+
+    @property
+    def _has_value(self) -> bool:
+        return len(self.op.inputs) > 2 and self.op.inputs[2] is not None  # noqa: PLR2004
+
+    def emit(
+        self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View
+    ) -> Value:
+        if not np.any(self._pads):
+            return x.value
+        fill = g.scalar(x.kept.zero_point, x.dtype) if value is None else value.reshaped(())
+        return self._pad(g, x, fill)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        value = inputs[2].reshape(()) if self._has_value else 0
+        return [np.pad(inputs[0], self._pads, constant_values=value)]
+
+
+class MirrorPad(_Padding):
+    """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
+
+    codes = ("MIRROR_PAD",)
+
+    @property
+    def _reflects(self) -> bool:
+        if self.options.mode not in ("REFLECT", "SYMMETRIC"):
+            message = f"there is no mode {self.options.mode}"
+            raise OperatorError(message)
+        return bool(self.options.mode == "REFLECT")
+
+    def check(self) -> None:
+        super().check()
+        for size, pads in zip(self.input(0).shape, self._pads, strict=True):
+            if max(pads) > max(size - self._reflects, 0):
+                message = f"{size} elements have no {max(pads)} to mirror"
+                raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        if not np.any(self._pads):
+            return x.value
+        if self._reflects:
+            return self._pad(g, x, mode="reflect")
+        if np.max(self._pads) == 1:
+            return self._pad(g, x, mode="edge")  # one element is its own mirror
+        # Pad has no such mode. An index per axis moves less than slices and a Concat.
+        return carried(g, "Gather", lambda v: self._mirrored(g, x, v), x.value, dtype=x.dtype)
+
+    def _mirrored(self, g: Builder, x: View, value: Value) -> Value:
+        for axis, pads in enumerate(self._pads):
+            if any(pads):
+                index = np.pad(np.arange(x.tensor.shape[axis]), pads, mode="symmetric")
+                value = g.Gather(value, index, axis=x.axis(axis))
+        return value
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]

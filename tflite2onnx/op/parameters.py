@@ -1,0 +1,63 @@
+"""What operators ask of their parameters: constants, axes in range, shapes that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.op.base import Operator
+from tflite2onnx.tensor import DType, Tensor
+
+T = TypeVar("T")
+
+
+def ints(operator: Operator, index: int) -> list[int]:
+    """Return the elements of a constant integer input as a flat list.
+
+    Raises:
+        OperatorError: the input is missing, not constant, or of another type.
+    """
+    tensor = operator.input(index)
+    if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
+        message = f"{tensor.name} is {tensor.dtype.label} where integers are expected"
+        raise OperatorError(message)
+    if tensor.elements == 0:  # then the file holds no data either
+        return []
+    if tensor.data is None:
+        message = f"{tensor.name} is not constant"
+        raise OperatorError(message)
+    return [int(i) for i in tensor.data.reshape(-1)]
+
+
+def integer(operator: Operator, index: int) -> int:
+    """Return the only element of a constant integer input; OperatorError as `ints`."""
+    numbers = ints(operator, index)
+    if len(numbers) != 1:
+        message = f"{operator.input(index).name} has {len(numbers)} elements instead of one"
+        raise OperatorError(message)
+    return numbers[0]
+
+
+def axis_of(number: int, rank: int) -> int:
+    """Return an axis that may be counted from the end; OperatorError if there is none such."""
+    if not -rank <= number < rank:
+        message = f"there is no axis {number} among {rank}"
+        raise OperatorError(message)
+    return number % rank
+
+
+def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
+    """Raise OperatorError unless the file declares a tensor as the operator makes or needs it.
+
+    The declared shapes are what the plan is made of, so a wrong one must not get there.
+    """
+    if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
+        declared = f"{tensor.dtype.label}{list(tensor.shape)}"
+        message = f"{tensor.name} is {declared} where {dtype.label}{list(shape)} is expected"
+        raise OperatorError(message)
+
+
+def without(items: Sequence[T], axis: int) -> tuple[T, ...]:
+    """Return the items of all axes but one."""
+    return (*items[:axis], *items[axis + 1 :])

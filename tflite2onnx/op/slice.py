@@ -1,0 +1,190 @@
+"""SLICE and STRIDED_SLICE: a range of indices of every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.carry import carried
+from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.tensor import Array
+
+# Before the first element: -1 would mean the last.
+_BEFORE = np.iinfo(np.int64).min
+
+
+def _cut(g: Builder, x: View, value: Value, ranges: Sequence[range]) -> Value:
+    """Return what is at these indices of each TFLite axis of x."""
+    cut = {
+        x.axis(axis): kept if len(kept) else range(0)
+        for axis, kept in enumerate(ranges)
+        if kept != range(x.tensor.shape[axis])
+    }
+    if not cut:
+        return value
+    kept = cut.values()
+    return g.Slice(
+        value,
+        g.ints([r.start for r in kept]),
+        g.ints([_BEFORE if r.stop < 0 else r.stop for r in kept]),
+        g.ints(list(cut)),
+        g.ints([r.step for r in kept]) if any(r.step != 1 for r in kept) else None,
+    )
+
+
+def _taken(data: Array, ranges: Sequence[range]) -> Array:
+    for axis, kept in enumerate(ranges):
+        data = data.take(kept, axis)
+    return data
+
+
+class Slice(Operator):
+    """SLICE: `size` elements from `begin` on; a size of -1 is all the rest."""
+
+    codes = ("SLICE",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _ranges(self) -> list[range]:
+        """The indices that are kept, per axis."""
+        shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
+        if not len(shape) == len(begins) == len(sizes):
+            message = f"{len(begins)} begins and {len(sizes)} sizes for {len(shape)} axes"
+            raise OperatorError(message)
+        ends = [
+            axis if size == -1 else begin + size
+            for axis, begin, size in zip(shape, begins, sizes, strict=True)
+        ]
+        if not all(0 <= b <= e <= axis for b, e, axis in zip(begins, ends, shape, strict=True)):
+            message = f"begins {begins} and sizes {sizes} do not lie in {list(shape)}"
+            raise OperatorError(message)
+        return [range(*pair) for pair in zip(begins, ends, strict=True)]
+
+    def check(self) -> None:
+        expect(self.output, [len(r) for r in self._ranges], self.input(0).dtype)
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        return carried(g, "Slice", lambda v: _cut(g, x, v, self._ranges), x.value, dtype=x.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [_taken(inputs[0], self._ranges)]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept."""
+
+    axis: int | None
+    kept: range
+    shrinks: bool = False
+
+
+class StridedSlice(Operator):
+    """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
+
+    Bit i of a mask is about entry i of begin, end and strides: `begin_mask` and `end_mask` leave
+    the bound out, `ellipsis_mask` stands for as many whole axes as are left, `new_axis_mask`
+    inserts an axis, `shrink_axis_mask` takes one index and drops the axis. With `offset` the ends
+    count from the begins.
+    """
+
+    codes = ("STRIDED_SLICE",)
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        shape = self.input(0).shape
+        entries = self._entries()
+        parts, axis = [], 0
+        for entry in entries:
+            if entry is None:
+                parts.append(_Part(None, range(1)))
+                continue
+            parts.append(self._part(entry, axis, shape[axis]))
+            axis += 1
+        return parts
+
+    def _entries(self) -> list[int | None]:
+        """Return an entry's number per axis, -1 for an axis that is kept whole, None for a new one.
+
+        An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
+        """
+        o, rank = self.options, self.input(0).rank
+        count = len(ints(self, 1))
+        bits = range(count)
+        ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
+        new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]
+        whole = rank - (count - len(new) - len(ellipsis))
+        if not len(ints(self, 2)) == len(ints(self, 3)) == count:
+            message = "begin, end and strides have different lengths"
+        elif len(ellipsis) > 1:
+            message = "more than one ellipsis"
+        elif (o.ellipsis_mask | o.new_axis_mask) >> count:
+            message = f"masks of more than {count} entries"
+        elif whole < len(ellipsis):
+            message = f"{count} entries for {rank} axes"
+        else:
+            at = ellipsis[0] if ellipsis else count
+            entries = [None if i in new else i for i in bits]
+            return entries[:at] + [-1] * whole + entries[at + 1 :]
+        raise OperatorError(message)
+
+    def _part(self, entry: int, axis: int, size: int) -> _Part:
+        if entry < 0:
+            return _Part(axis, range(size))
+        begin, end, step = (ints(self, i)[entry] for i in (1, 2, 3))
+        o, bit = self.options, 1 << entry
+        if step == 0:
+            message = f"the stride of axis {axis} is 0"
+            raise OperatorError(message)
+        # The kernel lets the bounds lie one element outside, on the side where the steps end.
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        first, last = (low, high) if step > 0 else (high, low)
+        start = first if o.begin_mask & bit else _clamped(begin, size, low, high)
+        if o.shrink_axis_mask & bit:
+            if not 0 <= start < size or step < 0:
+                message = f"index {begin} of axis {axis}, which has {size} elements"
+                raise OperatorError(message)
+            return _Part(axis, range(start, start + 1), shrinks=True)
+        end += start if o.offset else 0
+        stop = last if o.end_mask & bit else _clamped(end, size, low, high)
+        return _Part(axis, range(start, stop, step))
+
+    def check(self) -> None:
+        shape = [len(part.kept) for part in self._parts if not part.shrinks]
+        expect(self.output, shape, self.input(0).dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        old = axis_names(self.input(0).rank)
+        names: Axes = tuple(
+            f"new{i}" if part.axis is None else old[part.axis] for i, part in enumerate(self._parts)
+        )
+        kept = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
+        return [Frame({0: old, ~0: kept}, names)]
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        return carried(g, "Slice", lambda v: self._sliced(g, y, x, v), x.value, dtype=x.dtype)
+
+    def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+        value = _cut(g, x, value, [p.kept for p in self._parts if p.axis is not None])
+        dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
+        left = (part for part in self._parts if not part.shrinks)
+        added = [y.axis(i) for i, part in enumerate(left) if part.axis is None]
+        value = g.Squeeze(value, g.ints(dropped)) if dropped else value
+        return g.Unsqueeze(value, g.ints(added)) if added else value
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        ranges = [part.kept for part in self._parts if part.axis is not None]
+        return [_taken(inputs[0], ranges).reshape(self.output.shape)]
+
+
+def _clamped(index: int, size: int, low: int, high: int) -> int:
+    return min(max(index + size if index < 0 else index, low), high)

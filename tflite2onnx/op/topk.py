@@ -1,0 +1,84 @@
+"""TOPK_V2, ARG_MAX and ARG_MIN: the largest elements, and where they are.
+
+Of equal elements the first wins, in the kernels and in ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.carry import carrier, recast
+from tflite2onnx.op.parameters import axis_of, expect, integer, without
+from tflite2onnx.tensor import DType
+
+
+class TopK(Operator):
+    """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
+
+    codes = ("TOPK_V2",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    many_outputs = True
+    moves = True
+
+    @cached_property
+    def _k(self) -> int:
+        x, k = self.input(0), integer(self, 1)
+        if not x.rank or k > x.shape[-1]:
+            message = f"there are no {k} largest elements in {list(x.shape)}"
+            raise OperatorError(message)
+        return max(k, 0)  # the kernel reads less than nothing as nothing
+
+    def check(self) -> None:
+        x = self.input(0)
+        shape = (*x.shape[:-1], self._k)
+        if len(self.op.outputs) != 2:  # noqa: PLR2004
+            message = f"{len(self.op.outputs)} outputs; values and indices are expected"
+            raise OperatorError(message)
+        values, indices = self.op.outputs
+        expect(values, shape, x.dtype)
+        expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
+
+    def emit(self, g: Builder, ys: tuple[View, View], x: View, *_: View) -> tuple[Value, Value]:
+        kind = carrier("TopK", x.dtype)
+        source = recast(g, x.value, x.dtype, kind)
+        values, indices = g.many("TopK", 2, source, g.ints([self._k]), axis=x.axis(-1))
+        return (
+            recast(g, values, kind, x.dtype),
+            recast(g, indices, DType.INT64, ys[1].dtype),
+        )
+
+
+class Arg(Operator):
+    """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
+
+    nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
+    codes = tuple(nodes)
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(integer(self, 1), self.input(0).rank)
+
+    def check(self) -> None:
+        x, made = self.input(0), self.output
+        if not x.shape[self._axis]:
+            message = f"axis {self._axis} of {x.name} has no element"
+            raise OperatorError(message)
+        wide = made.dtype is DType.INT64
+        expect(made, without(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names, ~0: without(names, self._axis)}, names)]
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        node = self.nodes[self.op.code]
+        source = recast(g, x.value, x.dtype, carrier(node, x.dtype))
+        found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
+        return recast(g, found, DType.INT64, y.dtype)
