@@ -7,6 +7,7 @@ who else has a claim on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,6 +36,25 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
+_ALWAYS = 1 << 16
+# Types that ONNX, or ONNX Runtime, does not take in a node before some opset (or in any): the
+# type in which the node runs instead, and that opset. It holds all elements and wraps around
+# alike. Without such a type the opset is what the model needs.
+_CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
+    **{
+        (node, dtype): (DType.INT32, 14)
+        for node in ("Add", "Sub", "Mul")
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
+    },
+    **{
+        (node, dtype): (DType.INT32, _ALWAYS)
+        for node in ("Max", "Min", "Clip", "Where")
+        for dtype in (DType.INT16, DType.UINT16)
+    },
+    ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
+    ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
+    ("Equal", DType.STRING): (None, 19),
+}
 
 REAL = Storage(DType.FLOAT32)
 
@@ -354,6 +374,49 @@ class Builder:
     def cast(self, x: Operand, dtype: DType) -> Value:
         """Return x as another type."""
         return self.Cast(x, to=onnx_type(dtype))
+
+    def carrier(self, op_type: str, dtype: DType) -> DType:
+        """Return the type in which a node takes elements of this type: mostly this one.
+
+        Raises:
+            NeedsOpset: only a newer opset has the node for this type.
+        """
+        usual = (DType.FLOAT32, _ALWAYS) if dtype is DType.BFLOAT16 else (dtype, 0)
+        carrier, until = _CARRIERS.get((op_type, dtype), usual)
+        if carrier is None:
+            self.require(until, f"{op_type} of {dtype.label}")
+        return carrier if carrier is not None and self.opset < until else dtype
+
+    def carried(
+        self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any  # noqa: ANN401
+    ) -> Value:
+        """Add a node whose inputs and output are of one type, in the type that it runs in."""
+        carrier = self.carrier(op_type, dtype)
+        if carrier is dtype:
+            return self.node(op_type, *inputs, **attributes)
+        given = [self.cast(x, carrier) for x in inputs]
+        return self.cast(self.node(op_type, *given, **attributes), dtype)
+
+    def hard_swish(self, x: Operand) -> Value:
+        """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
+        if self.opset >= 14:  # noqa: PLR2004
+            return self.HardSwish(x)
+        return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
+
+    def gelu(self, x: Operand, dtype: DType, *, approximate: bool) -> Value:
+        """Return x times the normal distribution function of x, or its approximation by tanh.
+
+        Before opset 20 that takes several nodes, in the sequence that ONNX Runtime fuses.
+        """
+        if self.opset >= 20:  # noqa: PLR2004
+            return self.Gelu(x, approximate="tanh" if approximate else "none")
+        half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
+        if not approximate:
+            erf = self.Erf(self.Div(x, self.scalar(math.sqrt(2), dtype)))
+            return self.Mul(self.Mul(x, self.Add(erf, one)), half)
+        cubed = self.Mul(self.Pow(x, self.scalar(3, dtype)), self.scalar(0.044715, dtype))
+        scaled = self.Mul(self.Add(x, cubed), self.scalar(math.sqrt(2 / math.pi), dtype))
+        return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> Value:
         """Return x in a shape whose sizes are meant literally, 0 too."""

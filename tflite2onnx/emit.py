@@ -14,10 +14,10 @@ from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped,
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
-from tflite2onnx.op.activation import activate
+from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
 from tflite2onnx.quantize import Storage, clamp
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -121,8 +121,8 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
     values = list(made) if operator.many_outputs else [made]
     activation = op.options.get("fused_activation_function", "NONE")
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
-        fused = activation if i == 0 and operator.fuses_activation else "NONE"
-        g.put(view.tensor, _finished(g, view, value, fused), view.order)
+        applied = activation if i == 0 and operator.fuses_activation else "NONE"
+        g.put(view.tensor, _finished(g, view, value, applied), view.order)
 
 
 def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: bool) -> View:
@@ -139,15 +139,13 @@ def _finished(g: Builder, view: View, made: Value | Unshaped, activation: str) -
     value = made.value if isinstance(made, Unshaped) else made
     kept = g.storage(view.tensor)
     if view.kept is not REAL or kept.quantization is None:
-        value = value if activation == "NONE" else activate(g, activation, value, view.dtype)
+        value = fused(g, activation, value, view.dtype)
     else:
         value = _quantized(g, view, value, activation, kept)
     return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
 
 
 def _quantized(g: Builder, view: View, value: Value, activation: str, kept: Storage) -> Value:
-    if activation == "TANH":
-        value = activate(g, activation, value, DType.FLOAT32)
     value = g.quantize(value, kept, view.order)
     bounds = clamp(activation, kept)
     if bounds is None:

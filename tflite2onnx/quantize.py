@@ -18,7 +18,7 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
 # What an activation function leaves of the real numbers; None is no bound.
-_BOUNDS: dict[str, tuple[float, float | None]] = {
+BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU": (0, None),
     "RELU6": (0, 6),
     "RELU_N1_TO_1": (-1, 1),
@@ -83,11 +83,11 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     The kernels round the bounds to integers and clamp there (CalculateActivationRangeQuantized
     in kernel_util.cc), so that clamping after QuantizeLinear gives their very numbers.
     """
-    if activation not in _BOUNDS or kept.quantization is None:
+    if activation not in BOUNDS or kept.quantization is None:
         return None
     low, high = integer_range(kept.dtype)
     scale, zero = float(kept.quantization.scale[0]), kept.zero_point
-    least, most = _BOUNDS[activation]
+    least, most = BOUNDS[activation]
     bounds = (
         max(low, zero + _round(least / scale)),
         high if most is None else min(high, zero + _round(most / scale)),

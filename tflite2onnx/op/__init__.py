@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.op import activation, conv, elementwise, shape
+from tflite2onnx.op import activation, cast, concat, conv, elementwise, gather, pad, select, shape, slice, topk
 from tflite2onnx.op.base import Operator
 
-_MODULES = (activation, conv, elementwise, shape)
+_MODULES = (activation, cast, concat, conv, elementwise, gather, pad, select, shape, slice, topk)
 
 OPERATORS: dict[str, type[Operator]] = {
     code: cls

@@ -2,45 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import ClassVar
 
-from tflite2onnx.builder import Builder, Value
-from tflite2onnx.op.base import Category, Operator, OperatorError, View
+import numpy as np
+
+from tflite2onnx.builder import Builder, Operand, Value
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.elementwise import Elementwise, Emit, Row, node, nodes
+from tflite2onnx.quantize import BOUNDS
 from tflite2onnx.tensor import DType
 
 
-def _clip(low: float, high: float) -> Callable[[Builder, Value | View, DType], Value]:
-    def emit(g: Builder, x: Value | View, dtype: DType) -> Value:
-        return g.Clip(x, g.scalar(low, dtype), g.scalar(high, dtype))
-
-    return emit
-
-
-
-# By the names of TFLite's ActivationFunctionType.
-ACTIVATIONS: dict[str, Callable[[Builder, Value | View, DType], Value]] = {
-    "RELU": lambda g, x, _: g.Relu(x),
-    "RELU_N1_TO_1": _clip(-1, 1),
-    "RELU6": _clip(0, 6),
-    "TANH": lambda g, x, _: g.Tanh(x),
-    "RELU_0_TO_1": _clip(0, 1),
-}
+def clipped(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
+    """Apply one of the activations that are bounds (`quantize.BOUNDS`)."""
+    # Bounds become elements as in C: -1 is the largest uint32.
+    low, high = (
+        None if bound is None else g.constant(np.asarray(bound).astype(dtype.numpy), dtype)
+        for bound in BOUNDS[name]
+    )
+    if high is not None:
+        return g.carried("Clip", dtype, x, low, high)
+    return g.Relu(x) if dtype.is_float else g.carried("Max", dtype, x, low)
 
 
-def activate(g: Builder, name: str, x: Value | View, dtype: DType) -> Value:
-    """Apply the activation with this name to a value of this type."""
-    if name not in ACTIVATIONS:
-        message = f"the activation function {name} has no kernel in LiteRT"
-        raise OperatorError(message)
-    return ACTIVATIONS[name](g, x, dtype)
+def fused(g: Builder, name: str, x: Value, dtype: DType) -> Value:
+    """Apply a fused activation as the kernels do that have no state.
+
+    These turn it into bounds (CalculateActivationRange in kernel_util.h), and TANH and SIGN_BIT
+    into none: LiteRT does not apply them.
+    """
+    return clipped(g, name, x, dtype) if name in BOUNDS else x
 
 
-class Activation(Operator):
+def _clip(name: str) -> Emit:
+    return lambda g, dtype, _, x: clipped(g, name, x, dtype)
+
+
+class Activation(Elementwise):
     """An activation function that stands alone."""
 
-    codes = ("RELU", "RELU_N1_TO_1", "RELU6", "RELU_0_TO_1", "TANH")
-    category = Category.TRANSPARENT
-    tflite = "... -> ..."
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ELU": Row(node("Elu"), "float32"),
+        "GELU": Row(
+            lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
+            "float32 float16",
+        ),
+        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32"),
+        "LEAKY_RELU": Row(
+            lambda g, _, options, x: g.LeakyRelu(x, alpha=float(options.alpha)), "float32"
+        ),
+        "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
+        "RELU": Row(_clip("RELU"), "float32"),
+        "RELU6": Row(_clip("RELU6"), "float32"),
+        "RELU_0_TO_1": Row(_clip("RELU_0_TO_1"), "float32"),
+        "RELU_N1_TO_1": Row(_clip("RELU_N1_TO_1"), "float32"),
+        "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
+    }
+    codes = tuple(rows)
 
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        return activate(g, self.op.code, x, y.dtype)
+
+class PRelu(Elementwise):
+    """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(node("PRelu"), "float32")}
+    codes = tuple(rows)
+    arity = 2
+
+    def check(self) -> None:
+        super().check()
+        if self.input(0).shape != self.output.shape:
+            message = f"alpha {list(self.input(1).shape)} does not broadcast to the input"
+            raise OperatorError(message)

@@ -1,37 +1,256 @@
-"""Elementwise operators: tables, one line each."""
+"""Elementwise operators: tables, one line each.
+
+Where a kernel's result is no finite number these operators follow ONNX, not LiteRT: the kernels
+of ADD, SUB, MUL and DIV make the largest float of an infinity (those of LiteRT's default
+delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar
 
-from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator
+import numpy as np
+
+from tflite2onnx.builder import Builder, Operand, Value, View
+from tflite2onnx.graph import Op, Options
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.quantize import BOUNDS, is_quantized
+from tflite2onnx.tensor import Array, DType, Tensor
+
+# Makes an operator's nodes of its inputs, which are of the type given.
+Emit = Callable[..., Value]
 
 
-class Unary(Operator):
-    """One input, one ONNX node, no attribute."""
+@dataclass(frozen=True)
+class Row:
+    """An elementwise operator.
 
-    nodes: ClassVar[dict[str, str]] = {
-        "ABS": "Abs",
-        "LOGISTIC": "Sigmoid",
-        "SQRT": "Sqrt",
-    }
-    codes = tuple(nodes)
+    Attributes:
+        emit: a function of (builder, type of the inputs, the operator's options, *inputs).
+        types: the element types that LiteRT's kernel takes without quantization.
+        numpy: the function of numpy that makes the kernel's very elements; None if there is none.
+            It may return None itself where the kernel would fail.
+    """
+
+    emit: Emit
+    types: str
+    numpy: Callable[..., Any] | None = None
+
+
+def node(op_type: str, **attributes: Any) -> Emit:  # noqa: ANN401 - an attribute of ONNX
+    """Return what emits one node, whose output is of its inputs' type."""
+    return lambda g, dtype, _, *xs: g.carried(op_type, dtype, *xs, **attributes)
+
+
+def nodes(emit: Callable[..., Value]) -> Emit:
+    """Return what emits nodes that only depend on the inputs: a function of (g, *inputs)."""
+    return lambda g, _, __, *xs: emit(g, *xs)
+
+
+def comparison(op_type: str) -> Emit:
+    """Return what emits one node, whose output is bool."""
+
+    def emit(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
+        carrier = g.carrier(op_type, dtype)
+        return g.node(op_type, *(x if carrier is dtype else g.cast(x, carrier) for x in xs))
+
+    return emit
+
+
+def effective(tensor: Tensor) -> DType:
+    """Return the element type that an operator sees: float32 if the tensor is quantized."""
+    return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
+
+
+def check_count(op: Op, count: int) -> None:
+    """Raise OperatorError unless the operator has this many inputs."""
+    if len(op.inputs) != count:
+        message = f"it has {len(op.inputs)} inputs, not {count}"
+        raise OperatorError(message)
+
+
+def check_shapes(op: Operator, *inputs: Tensor) -> None:
+    """Raise OperatorError unless the inputs broadcast to the output."""
+    shapes = [t.shape for t in inputs]
+    try:
+        made = np.broadcast_shapes(*shapes)
+    except ValueError:
+        made = None
+    if made != op.output.shape:
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        message = f"{listed} do not make {list(op.output.shape)}"
+        raise OperatorError(message)
+
+
+def fuse(name: str, array: Array) -> Array:
+    """Apply a fused activation to a constant."""
+    least, most = (None if b is None else np.asarray(b).astype(array.dtype)
+                   for b in BOUNDS.get(name, (None, None)))  # fmt: skip
+    return array if least is None else np.clip(array, least, most)
+
+
+class Elementwise(Operator):
+    """Inputs that broadcast, each element on its own."""
+
     category = Category.TRANSPARENT
     tflite = "... -> ..."
-
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.node(self.nodes[self.op.code], x)
-
-
-class Binary(Operator):
-    """Two inputs that broadcast, one ONNX node."""
-
-    nodes: ClassVar[dict[str, str]] = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
-    codes = tuple(nodes)
-    category = Category.TRANSPARENT
-    tflite = "..., ... -> ..."
     broadcasts = True
+    rows: ClassVar[Mapping[str, Row]] = {}
+    arity: ClassVar[int] = 1
 
-    def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
-        return g.node(self.nodes[self.op.code], a, b)
+    @property
+    def row(self) -> Row:
+        """The operator's line in its table."""
+        return self.rows[self.op.code]
+
+    def check(self) -> None:
+        check_count(self.op, self.arity)
+        self.check_operands()
+
+    def check_operands(self) -> None:
+        """Raise OperatorError for inputs of other types or shapes than the kernel takes."""
+        inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        types = list(dict.fromkeys(effective(t) for t in inputs))
+        if len(types) != 1 or types[0].label not in self.row.types.split():
+            given = " and ".join(dtype.label for dtype in types)
+            message = f"it takes {self.row.types.replace(' ', ', ')}, not {given}"
+            raise OperatorError(message)
+        check_shapes(self, *inputs)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        return self.row.emit(g, xs[0].dtype, self.options, *xs)
+
+    def evaluate(self, *inputs: Array) -> list[Array] | None:
+        # numpy would take bfloat16, which is held as its bits, for integers.
+        if self.row.numpy is None or self.input(0).dtype is DType.BFLOAT16:
+            return None
+        with np.errstate(all="ignore"):
+            made = self.row.numpy(*inputs)
+        if made is None:
+            return None
+        activation = self.options.get("fused_activation_function", "NONE")
+        return [fuse(activation, np.asarray(made))]
+
+
+def _square(g: Builder, x: Operand) -> Value:
+    return g.Mul(x, x)
+
+
+def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
+    # Not x * 0, which is NaN of an infinity.
+    return g.Expand(g.scalar(0, dtype), g.Shape(x))
+
+
+class Unary(Elementwise):
+    """One input."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": Row(node("Ceil"), "float32", np.ceil),
+        "COS": Row(node("Cos"), "float32 float16"),
+        "EXP": Row(node("Exp"), "float32"),
+        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOG": Row(node("Log"), "float32"),
+        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
+        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
+        "RSQRT": Row(nodes(lambda g, x: g.Reciprocal(g.Sqrt(x))), "float32"),
+        "SIGN": Row(node("Sign"), "float32 float64 int32"),
+        "SIN": Row(node("Sin"), "float32 float16"),
+        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": Row(nodes(_square), "float32", np.square),
+        "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
+    }
+    codes = tuple(rows)
+
+
+def _squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
+    return _square(g, g.Sub(a, b))
+
+
+def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    if dtype.is_float:
+        return g.Floor(g.Div(a, b))
+    # Div of integers rounds towards 0. The quotients of integers of 32 bits are far enough
+    # from each other for float64 to floor them right.
+    a, b = (g.cast(x, DType.FLOAT64) for x in (a, b))
+    return g.cast(g.Floor(g.Div(a, b)), dtype)
+
+
+def _floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    if dtype.is_integer:
+        return g.Mod(a, b)
+    rest = g.Mod(a, b, fmod=1)
+    # The sign alone, as a product of small numbers may be 0.
+    differs = g.Less(g.Mul(g.Sign(rest), b), g.scalar(0, dtype))
+    return g.Where(differs, g.Add(rest, b), rest)
+
+
+def _divided(a: Array, b: Array) -> Array | None:
+    if not b.all():
+        return None
+    return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
+
+
+def _floor_divided(a: Array, b: Array) -> Array | None:
+    return np.floor(a / b).astype(a.dtype) if b.all() else None
+
+
+def _modulo(a: Array, b: Array) -> Array | None:
+    return np.asarray(np.mod(a, b)) if b.all() else None
+
+
+_COMPARED = "float32 float16 int16 int32 int64"
+_ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
+
+
+class Binary(Elementwise):
+    """Two inputs that broadcast."""
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "BITWISE_XOR": Row(
+            node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
+        ),
+        "DIV": Row(node("Div"), "float32 int32", _divided),
+        "EQUAL": Row(comparison("Equal"), f"{_COMPARED} bool string", np.equal),
+        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
+        "FLOOR_MOD": Row(_floor_mod, "float32 int8 int16 int32 int64", _modulo),
+        "GREATER": Row(comparison("Greater"), f"{_COMPARED} bfloat16", np.greater),
+        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _COMPARED, np.greater_equal),
+        "LESS": Row(comparison("Less"), f"{_COMPARED} bfloat16", np.less),
+        "LESS_EQUAL": Row(comparison("LessOrEqual"), _COMPARED, np.less_equal),
+        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MAXIMUM": Row(node("Max"), _ORDERED, lambda a, b: np.where(a > b, a, b)),
+        "MINIMUM": Row(node("Min"), _ORDERED, lambda a, b: np.where(a < b, a, b)),
+        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
+        "NOT_EQUAL": Row(
+            lambda g, *xs: g.Not(comparison("Equal")(g, *xs)), f"{_COMPARED} bool string",
+            np.not_equal,
+        ),
+        "POW": Row(node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(nodes(_squared_difference), "float32 int32"),
+        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
+    }  # fmt: skip
+    codes = tuple(rows)
+
+
+class AddN(Elementwise):
+    """ADD_N: the sum of any number of inputs."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        # A chain of Add and not Sum, which does not take integers.
+        "ADD_N": Row(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+    }
+    codes = tuple(rows)
+
+    def check(self) -> None:
+        if len(self.op.inputs) < 2:  # noqa: PLR2004 - a sum
+            message = f"it needs two inputs and has {len(self.op.inputs)}"
+            raise OperatorError(message)
+        self.check_operands()
