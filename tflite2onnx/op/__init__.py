@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.op import activation, cast, concat, conv, elementwise, gather, pad, select, shape, slice, topk
+from tflite2onnx.op import (
+    activation,
+    blocks,
+    cast,
+    concat,
+    conv,
+    elementwise,
+    gather,
+    pad,
+    pool,
+    resize,
+    select,
+    shape,
+    slice,  # noqa: A004 - the module, named after the operator
+    topk,
+)
 from tflite2onnx.op.base import Operator
 
-_MODULES = (activation, cast, concat, conv, elementwise, gather, pad, select, shape, slice, topk)
+_MODULES = (
+    activation, blocks, cast, concat, conv, elementwise, gather, pad, pool, resize, select,
+    shape, slice, topk,
+)  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
     code: cls
