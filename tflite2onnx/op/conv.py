@@ -3,30 +3,99 @@
 from __future__ import annotations
 
 from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.image import ImageOperator, Window, expect_real, window_of
+from tflite2onnx.op.parameters import expect, ints
 
 
-def window_pads(op: Operator, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]) -> list[int]:
-    if op.options.padding != "SAME":
-        return [0] * (2 * len(sizes))
-    begins, ends = [], []
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-        begins.append(total // 2)
-        ends.append(total - total // 2)
-    return begins + ends
+class Convolution(ImageOperator):
+    """What all convolutions have in common; their second input are the weights."""
+
+    def window(self) -> Window:
+        """Return the window, which is as large as a filter."""
+        filters = self.sizes(1)
+        return window_of(self.options, filters["H"], filters["W"])
+
+    def check_operands(self, data: int, bias: int) -> None:
+        """Raise OperatorError if types, channels or biases do not fit together."""
+        x, w = self.sizes(data), self.sizes(1)
+        groups, rest = divmod(x["C"], w["I"])
+        if rest or w["O"] % groups:
+            message = f"{x['C']} channels for {w['O']} filters of {w['I']} channels each"
+            raise OperatorError(message)
+        given = bias < len(self.op.inputs) and self.op.inputs[bias] is not None
+        if given and self.sizes(bias)["O"] != w["O"]:
+            message = f"{self.sizes(bias)['O']} biases for {w['O']} filters"
+            raise OperatorError(message)
+        expect_real(self.input(data), self.input(1), self.input(bias) if given else None)
 
 
-class Conv2D(Operator):
+class Conv2D(Convolution):
+    """CONV_2D. How many groups there are follows from the channels alone."""
+
     codes = ("CONV_2D",)
-    weights = frozenset({1, 2})
-    category = Category.IMPLICIT
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
+    weights = frozenset({1, 2})
+
+    def check(self) -> None:
+        self.check_operands(data=0, bias=2)
+        x, w = self.sizes(0), self.sizes(1)
+        made = (x["N"], *self.window().steps((x["H"], x["W"])), w["O"])
+        expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        o = self.options
-        strides, dilations = [o.stride_h, o.stride_w], [o.dilation_h_factor, o.dilation_w_factor]
-        kernel = [w.size("H"), w.size("W")]
-        return g.Conv(x, w, b, group=x.size("C") // w.size("I"), kernel_shape=kernel, strides=strides, dilations=dilations,
-            pads=window_pads(self, [x.size("H"), x.size("W")], kernel, strides, dilations))
+        image, groups = (x.size("H"), x.size("W")), x.size("C") // w.size("I")
+        return g.Conv(x, w, b, group=groups, **self.window().attributes(image))
+
+
+class DepthwiseConv2D(Conv2D):
+    """DEPTHWISE_CONV_2D: one group for each channel.
+
+    Filter c * multiplier + m reads channel c, as in ONNX. The multiplier follows from the shapes;
+    the option that names it is wrong in old files.
+    """
+
+    codes = ("DEPTHWISE_CONV_2D",)
+    tflite = "NHWC, IHWO, O -> NHWC"
+
+    def check(self) -> None:
+        if self.sizes(1)["I"] != 1:
+            message = f"its weights are {list(self.input(1).shape)}, but the first axis must be 1"
+            raise OperatorError(message)
+        super().check()
+
+
+class TransposeConv(Convolution):
+    """TRANSPOSE_CONV: the convolution that would make its input of its output, backwards.
+
+    Several output sizes lead to one input size. The one wanted is given, and tells the padding,
+    or how many of the last rows and columns no window reaches (ONNX's `output_padding`).
+    """
+
+    codes = ("TRANSPOSE_CONV",)
+    tflite = ", OHWI, NHWC, O -> NHWC"
+    onnx = ", IOHW, NCHW, O -> NCHW"
+    weights = frozenset({1, 3})
+
+    def check(self) -> None:
+        self.check_operands(data=2, bias=3)
+        x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
+        if x["C"] != w["I"]:
+            message = f"{x['C']} channels for filters of {w['I']} channels each"
+            raise OperatorError(message)
+        expect(self.output, (x["N"], y["H"], y["W"], w["O"]), self.input(2).dtype)
+        if self.window().steps((y["H"], y["W"])) != (x["H"], x["W"]):
+            message = f"{x['H'], x['W']} cannot become {y['H'], y['W']}"
+            raise OperatorError(message)
+        # One that is computed can only be what the file says: hardly another size fits the input.
+        if self.input(0).data is not None and tuple(ints(self, 0)) != self.output.shape:
+            message = f"{self.output.name} is {list(self.output.shape)}, not {ints(self, 0)}"
+            raise OperatorError(message)
+
+    def emit(
+        self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
+    ) -> Value:
+        image, window = (y.size("H"), y.size("W")), self.window()
+        rest = window.unreached(image)
+        return g.ConvTranspose(x, w, b, output_padding=rest, **window.attributes(image))

@@ -1,0 +1,114 @@
+"""Operators on images, NHWC in TFLite and NCHW in ONNX, and the windows that slide over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tflite2onnx.graph import Options
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import DType, Shape, Tensor
+
+
+class ImageOperator(Operator):
+    """What convolutions, pooling, resizing and block shuffling have in common."""
+
+    category = Category.IMPLICIT
+    tflite = "NHWC -> NHWC"
+    onnx = "NCHW -> NCHW"
+
+    def sizes(self, operand: int) -> dict[str, int]:
+        """Return the sizes of an operand's axes by their letters.
+
+        Raises OperatorError if it has not the axes that the letters name, or one is empty.
+        """
+        tensor = self.output if operand < 0 else self.input(operand)
+        letters = self.letters(operand)
+        if len(letters) != tensor.rank or 0 in tensor.shape:
+            message = f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
+            raise OperatorError(message)
+        return dict(zip(letters, tensor.shape, strict=True))
+
+
+def expect_real(*tensors: Tensor | None) -> None:
+    """Raise OperatorError unless all tensors (None is no tensor) are float32 or quantized."""
+    for tensor in tensors:
+        if tensor and tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
+            message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
+            raise OperatorError(message)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over the rows and columns of an image: (height, width) throughout.
+
+    A convolution slides it over its input; a transposed one, which is a convolution backwards,
+    over its output. The formulas are GetWindowedOutputSize's and ComputePadding's, of LiteRT's
+    kernels/padding.h.
+    """
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    same: bool
+
+    def steps(self, image: Shape) -> Shape:
+        """Return how many places the window takes: the size of what a convolution makes.
+
+        Raises OperatorError if it fits nowhere.
+        """
+        counts = tuple(
+            -(-size // stride) if self.same else (size - extent) // stride + 1
+            for size, extent, stride in zip(image, self._extents(), self.strides, strict=True)
+        )
+        if min(counts) < 1:
+            message = f"a window of {self._extents()} does not fit into {image}"
+            raise OperatorError(message)
+        return counts
+
+    def attributes(self, image: Shape) -> dict[str, Sequence[int] | None]:
+        """Return the window in ONNX's words; pads are all those before, then all those behind.
+
+        SAME pads with what the last window lacks. Of an odd number the larger half is behind.
+        """
+        lacking = [max(excess, 0) for excess in self._excess(image)]
+        return {
+            "kernel_shape": self.kernel,
+            "strides": self.strides,
+            # AveragePool has no such attribute, and no window of its is dilated.
+            "dilations": self.dilations if max(self.dilations) > 1 else None,
+            "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking],
+        }
+
+    def unreached(self, image: Shape) -> Shape:
+        """Return how many of the last rows and columns lie behind the last window.
+
+        They are fewer than the stride: more had room for another window.
+        """
+        return tuple(max(-excess, 0) for excess in self._excess(image))
+
+    def _extents(self) -> Shape:
+        pairs = zip(self.kernel, self.dilations, strict=True)
+        return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
+
+    def _excess(self, image: Shape) -> Shape:
+        """Return how far the last window would stick out if the first stood at the very start."""
+        places = zip(self.steps(image), self.strides, self._extents(), image, strict=True)
+        return tuple((n - 1) * stride + extent - size for n, stride, extent, size in places)
+
+
+def window_of(options: Options, height: int, width: int) -> Window:
+    """Return the window of this size that an operator's options describe.
+
+    Raises OperatorError if they describe none.
+    """
+    strides = options.stride_h, options.stride_w
+    dilations = options.get("dilation_h_factor", 1), options.get("dilation_w_factor", 1)
+    if min(height, width, *strides, *dilations) < 1:
+        message = f"a window of {height, width} has strides {strides} and dilations {dilations}"
+        raise OperatorError(message)
+    if options.padding not in ("SAME", "VALID"):
+        message = f"its padding is {options.padding}, neither SAME nor VALID"
+        raise OperatorError(message)
+    return Window((height, width), strides, dilations, same=options.padding == "SAME")
