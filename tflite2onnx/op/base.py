@@ -38,6 +38,7 @@ class Operator:
         broadcasts: inputs of lower rank are aligned with the output as numpy does.
         many_outputs: `emit` is given and gives a tuple of outputs.
         moves: it only moves values, and so works on stored integers as they are.
+        of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
         weights: the inputs that stay in the file's type while activations may change theirs.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
@@ -50,6 +51,7 @@ class Operator:
     many_outputs: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
     moves: ClassVar[bool] = False
+    of_shapes: ClassVar[bool] = False
     weights: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, op: Op) -> None:
