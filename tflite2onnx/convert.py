@@ -111,7 +111,7 @@ def convert_model(
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
-    wanted = read_layouts(layouts or {}, graph)
+    wanted = read_layouts({} if layouts is None else layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     graph = pin(normalise(graph, rules_for), wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
