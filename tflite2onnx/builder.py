@@ -54,6 +54,9 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
     ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
     ("Equal", DType.STRING): (None, 19),
+    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min", "Prod")},
+    **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
+    **{("ReduceProd", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8)},
 }
 
 REAL = Storage(DType.FLOAT32)
@@ -218,7 +221,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.scope = ""
         self._homes: dict[Tensor, tuple[Value, Order]] = {}
-        self._views: dict[tuple[Tensor, Order, DType], Value] = {}
+        self._views: dict[tuple[Tensor, Order, DType, Shape | None], Value] = {}
         self._pool: dict[tuple[str, Shape, bytes], Value] = {}
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
@@ -306,28 +309,27 @@ class Builder:
         pair = real and kept.quantization is not None
 
         def make(shape: Shape | None) -> Value:
-            value = self._fetch(tensor, order, kept)
-            if shape is not None:
-                value = self.reshape(value, shape)
+            value = self._fetch(tensor, order, kept, shape)
             # Every reader gets a DequantizeLinear of its own, as fusions want it.
             return self.dequantize(value, kept, order) if pair else value
 
         return View(tensor, order, REAL if pair else kept, letters, make)
 
-    def _fetch(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
-        key = (tensor, order, kept.dtype)
+    def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+        key = (tensor, order, kept.dtype, shape)
         if key not in self._views:
-            known = tensor.data is not None
-            make = self._weights(tensor, order, kept) if known else self._moved(tensor, order)
-            self._views[key] = make
+            if tensor.data is not None:
+                data = tensor.data.transpose(order)
+                data = data if shape is None else data.reshape(shape)
+                self._views[key] = self._weights(tensor, data, kept)
+            elif shape is None:
+                self._views[key] = self._moved(tensor, order)
+            else:
+                self._views[key] = self.reshape(self._fetch(tensor, order, kept, None), shape)
         return self._views[key]
 
-    def _weights(self, tensor: Tensor, order: Order, kept: Storage) -> Value:
-        """Return a constant tensor, moved now; stored narrower than it is read, it is cast."""
-        if tensor.data is None:
-            message = f"{tensor.name} is not constant"
-            raise OperatorError(message)
-        data = tensor.data.transpose(order)
+    def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
+        """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
         if data.dtype == tensor.dtype.numpy:
             data = stored(data, tensor.dtype, kept.dtype)
             return self.constant(data, kept.dtype, tensor.name)
