@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,25 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min", "Prod")},
     **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
     **{("ReduceProd", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8)},
+    **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
+    **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
+    **{
+        ("TopK", dtype): (DType.INT32, _ALWAYS)
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
+    },
+    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
 }
+# Types that hardly any node takes but Cast, and those that hold their elements.
+_RARE = {
+    DType.BFLOAT16: DType.FLOAT32,
+    DType.INT4: DType.INT8,
+    DType.FLOAT8_E4M3FN: DType.FLOAT16,
+    DType.FLOAT8_E5M2: DType.FLOAT16,
+}
+# The first opset whose Cast takes a type.
+_CAST_SINCE = {DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21}
+
+_INTEGERS = {dtype for dtype in DType if dtype.is_integer}
 
 REAL = Storage(DType.FLOAT32)
 
@@ -374,8 +392,20 @@ class Builder:
     # Nodes whose form depends on the opset, or that several operators need
 
     def cast(self, x: Operand, dtype: DType) -> Value:
-        """Return x as another type."""
-        return self.Cast(x, to=onnx_type(dtype))
+        """Return x as another type; a few constant integers are converted at once."""
+        value = self._value_of(x)
+        data = None if value is None or value.dtype not in _INTEGERS else value.data
+        if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
+            return self.constant(data.astype(dtype.numpy), dtype)
+        self.require(_CAST_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
+        # Saturating, Cast would turn an infinity into the largest number of eight bits.
+        saturate = 0 if dtype.label.startswith("float8") else None
+        return self.Cast(value, to=onnx_type(dtype), saturate=saturate)
+
+    def recast(self, x: View | Value, have: DType, want: DType) -> Value:
+        """Return x, which has one type, in another; nothing is emitted if they are the same."""
+        value = x.value if isinstance(x, View) else x
+        return value if have is want else self.cast(value, want)
 
     def carrier(self, op_type: str, dtype: DType) -> DType:
         """Return the type in which a node takes elements of this type: mostly this one.
@@ -383,8 +413,7 @@ class Builder:
         Raises:
             NeedsOpset: only a newer opset has the node for this type.
         """
-        usual = (DType.FLOAT32, _ALWAYS) if dtype is DType.BFLOAT16 else (dtype, 0)
-        carrier, until = _CARRIERS.get((op_type, dtype), usual)
+        carrier, until = _CARRIERS.get((op_type, dtype), (_RARE.get(dtype, dtype), _ALWAYS))
         if carrier is None:
             self.require(until, f"{op_type} of {dtype.label}")
         return carrier if carrier is not None and self.opset < until else dtype
@@ -393,11 +422,16 @@ class Builder:
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any  # noqa: ANN401
     ) -> Value:
         """Add a node whose inputs and output are of one type, in the type that it runs in."""
+        return self.within(op_type, dtype, partial(self.node, op_type, **attributes), *inputs)
+
+    def within(
+        self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
+    ) -> Value:
+        """Return emit(*inputs), all of one type, in the type that the node runs in."""
         carrier = self.carrier(op_type, dtype)
         if carrier is dtype:
-            return self.node(op_type, *inputs, **attributes)
-        given = [self.cast(x, carrier) for x in inputs]
-        return self.cast(self.node(op_type, *given, **attributes), dtype)
+            return emit(*inputs)
+        return self.cast(emit(*(self.cast(x, carrier) for x in inputs)), dtype)
 
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.carry import carried
 from tflite2onnx.op.parameters import axis_of, expect, integer, ints, without
 from tflite2onnx.tensor import Array
 
@@ -33,9 +32,7 @@ class Concatenation(Operator):
         expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        axis = xs[0].axis(self.options.axis)
-        values = [x.value for x in xs]
-        return carried(g, "Concat", lambda *v: g.Concat(*v, axis=axis), *values, dtype=y.dtype)
+        return g.carried("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
     def on_integers(self) -> bool:
         # The uint8 kernel rescales what has another scale than the output.
@@ -190,7 +187,7 @@ class Tile(Operator):
         if y.shape == x.shape:
             return x.value
         times = g.ints(x.reorder(self._multiples))
-        return carried(g, "Tile", lambda v: g.Tile(v, times), x.value, dtype=x.dtype)
+        return g.within("Tile", x.dtype, lambda v: g.Tile(v, times), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

@@ -9,7 +9,6 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.carry import carried, recast
 from tflite2onnx.op.parameters import axis_of, expect
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -29,13 +28,11 @@ def _check_indices(indices: Tensor, sizes: Sequence[int]) -> None:
 
 
 def _wide(g: Builder, indices: View) -> Value:
-    return recast(g, indices.value, indices.dtype, DType.INT64)
+    return g.recast(indices, indices.dtype, DType.INT64)
 
 
 def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> Value:
-    return carried(
-        g, "GatherND", lambda v: g.GatherND(v, where, batch_dims=batch), x.value, dtype=x.dtype
-    )
+    return g.within("GatherND", x.dtype, lambda v: g.GatherND(v, where, batch_dims=batch), x)
 
 
 class Gather(Operator):
@@ -89,7 +86,7 @@ class Gather(Operator):
             return _gather_nd(g, x, where, self._batch)
         where = indices.value if indices.dtype is DType.INT32 else _wide(g, indices)
         axis = x.axis(self._axis)
-        return carried(g, "Gather", lambda v: g.Gather(v, where, axis=axis), x.value, dtype=x.dtype)
+        return g.within("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
@@ -126,5 +123,5 @@ class GatherNd(Operator):
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if not self._depth:  # an index about nothing takes everything
             shape = g.ints(y.shape)
-            return carried(g, "Expand", lambda v: g.Expand(v, shape), x.value, dtype=x.dtype)
+            return g.within("Expand", x.dtype, lambda v: g.Expand(v, shape), x)
         return _gather_nd(g, x, _wide(g, indices))

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.carry import carried
 from tflite2onnx.op.parameters import expect, ints
 from tflite2onnx.tensor import Array
 
@@ -38,9 +37,7 @@ class _Padding(Operator):
     def _pad(self, g: Builder, x: View, *fill: Value, mode: str | None = None) -> Value:
         begins, ends = zip(*x.reorder(self._pads), strict=True)
         pads = g.ints([*begins, *ends])
-        return carried(
-            g, "Pad", lambda v, *c: g.Pad(v, pads, *c, mode=mode), x.value, *fill, dtype=x.dtype
-        )
+        return g.within("Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill)
 
 
 class Pad(_Padding):
@@ -98,7 +95,7 @@ class MirrorPad(_Padding):
         if np.max(self._pads) == 1:
             return self._pad(g, x, mode="edge")  # one element is its own mirror
         # Pad has no such mode. An index per axis moves less than slices and a Concat.
-        return carried(g, "Gather", lambda v: self._mirrored(g, x, v), x.value, dtype=x.dtype)
+        return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v), x.value)
 
     def _mirrored(self, g: Builder, x: View, value: Value) -> Value:
         for axis, pads in enumerate(self._pads):

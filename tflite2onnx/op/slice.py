@@ -10,7 +10,6 @@ import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.carry import carried
 from tflite2onnx.op.parameters import expect, ints
 from tflite2onnx.tensor import Array
 
@@ -71,7 +70,7 @@ class Slice(Operator):
         expect(self.output, [len(r) for r in self._ranges], self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return carried(g, "Slice", lambda v: _cut(g, x, v, self._ranges), x.value, dtype=x.dtype)
+        return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._ranges), x.value)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [_taken(inputs[0], self._ranges)]
@@ -171,7 +170,7 @@ class StridedSlice(Operator):
         return [Frame({0: old, ~0: kept}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return carried(g, "Slice", lambda v: self._sliced(g, y, x, v), x.value, dtype=x.dtype)
+        return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
 
     def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
         value = _cut(g, x, value, [p.kept for p in self._parts if p.axis is not None])

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.carry import carrier, recast
 from tflite2onnx.op.parameters import axis_of, expect, integer, without
 from tflite2onnx.tensor import DType
 
@@ -44,12 +43,12 @@ class TopK(Operator):
         expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, *_: View) -> tuple[Value, Value]:
-        kind = carrier("TopK", x.dtype)
-        source = recast(g, x.value, x.dtype, kind)
+        kind = g.carrier("TopK", x.dtype)
+        source = g.recast(x, x.dtype, kind)
         values, indices = g.many("TopK", 2, source, g.ints([self._k]), axis=x.axis(-1))
         return (
-            recast(g, values, kind, x.dtype),
-            recast(g, indices, DType.INT64, ys[1].dtype),
+            g.recast(values, kind, x.dtype),
+            g.recast(indices, DType.INT64, ys[1].dtype),
         )
 
 
@@ -79,6 +78,6 @@ class Arg(Operator):
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         node = self.nodes[self.op.code]
-        source = recast(g, x.value, x.dtype, carrier(node, x.dtype))
+        source = g.recast(x, x.dtype, g.carrier(node, x.dtype))
         found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
-        return recast(g, found, DType.INT64, y.dtype)
+        return g.recast(found, DType.INT64, y.dtype)
