@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET
-from tflite2onnx.convert import VERSION, Result, convert, keep_apart
+from tflite2onnx.convert import (
+    ACTIVATIONS,
+    QUANTIZATIONS,
+    VERSION,
+    Result,
+    convert,
+    keep_apart,
+)
 from tflite2onnx.errors import ConversionError, LayoutError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.op import OPERATORS, supported_operators
@@ -89,6 +96,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         f" {DEFAULT_OPSET})",
     )  # fmt: skip
     add(
+        "--quantization", choices=QUANTIZATIONS, default="qdq",
+        help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
+        " computes (qdq), or real numbers throughout (float)",
+    )  # fmt: skip
+    add(
+        "--activations", choices=ACTIVATIONS, default="auto",
+        help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
+        " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
+    )  # fmt: skip
+    add(
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs;"
         " takes the packages of: pip install tflite2onnx[verify]",
@@ -117,7 +134,7 @@ def _convert(options: argparse.Namespace) -> int:
     keep_apart(options.model, output)
     result = convert(
         options.model, layouts=_layouts(options.layout), io_layout=options.io_layout,
-        opset=options.opset,
+        opset=options.opset, quantization=options.quantization, activations=options.activations,
     )  # fmt: skip
     report = verify(options.model, result) if options.verify else None
     size = result.save(output)

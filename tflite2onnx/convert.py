@@ -7,14 +7,14 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import metadata
 
 import onnx
 
 from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
-from tflite2onnx.emit import Emitted, emit, sites
+from tflite2onnx.emit import Emitted, computes_on_int8, emit, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
@@ -25,6 +25,8 @@ from tflite2onnx.reader import read
 from tflite2onnx.writer import Skeleton, assemble, write
 
 VERSION = metadata.version("tflite2onnx")
+QUANTIZATIONS = ("qdq", "float")
+ACTIVATIONS = ("auto", "int8", "uint8")
 Planner = Callable[[Sequence[Site]], Plan]
 
 _logger = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ def convert(
     *,
     io_layout: str = "auto",
     opset: int | None = None,
+    quantization: str = "qdq",
+    activations: str = "auto",
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -85,14 +89,24 @@ def convert(
             "tflite" (as in the TFLite file), "onnx" (channels first wherever an operator gives
             meaning to their layout).
         opset: the ONNX opset; the smallest that the model needs, from 17 up, if None.
+        quantization: what becomes of quantized tensors: "qdq" (integers, which operators read
+            through DequantizeLinear and write through QuantizeLinear) or "float" (real numbers
+            throughout, weights, inputs and outputs included).
+        activations: how int8 activations are kept inside the model: "int8", "uint8" (the same
+            numbers with the zero point 128 higher), or "auto" (what ONNX Runtime is faster with
+            on x86-64). Inputs and outputs keep the file's type in every case.
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
     """
     _check(io_layout, opset)
+    _check_quantization(quantization, activations)
     if output is not None and not isinstance(model, bytes):
         keep_apart(model, output)
-    result = convert_model(read(model), layouts, io_layout=io_layout, opset=opset)
+    result = convert_model(
+        read(model), layouts, io_layout=io_layout, opset=opset,
+        quantization=quantization, activations=activations,
+    )  # fmt: skip
     if output is not None:
         result.save(output)
     return result
@@ -104,6 +118,8 @@ def convert_model(
     *,
     io_layout: str = "auto",
     opset: int | None = None,
+    quantization: str = "qdq",
+    activations: str = "auto",
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
@@ -119,7 +135,11 @@ def convert_model(
     first, last = interface(graph, wanted, io_layout)
     chosen = planner([first, *sites(operators), last])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
-    emitted = _emit(lambda version: emit(graph, operators, chosen, Builder(version)), opset)
+    builder = partial(
+        Builder, plain=quantization == "float",
+        unsigned=activations == "uint8" or (activations == "auto" and computes_on_int8(operators)),
+    )  # fmt: skip
+    emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), opset)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return _result(model, graph.name or "main", emitted)
 
@@ -143,6 +163,16 @@ def _check(io_layout: str, opset: int | None) -> None:
     if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
         message = f"opset {opset!r} is not supported: it can be {MIN_OPSET} to {newest}"
         raise OptionError(message)
+
+
+def _check_quantization(quantization: str, activations: str) -> None:
+    for name, value, known in (
+        ("quantization", quantization, QUANTIZATIONS),
+        ("activations", activations, ACTIVATIONS),
+    ):
+        if value not in known:
+            message = f"{name} is {value!r}; it can be {', '.join(known)}"
+            raise OptionError(message)
 
 
 def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:

@@ -16,8 +16,8 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
-from tflite2onnx.quantize import Storage, clamp
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.quantize import Storage, clamp, is_quantized
+from tflite2onnx.tensor import DType, Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -37,6 +37,19 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     if problems:
         raise UnsupportedOperators(problems)
     return found
+
+
+def computes_on_int8(operators: Sequence[Operator]) -> bool:
+    """Return whether an operator does more with int8 activations than to move them.
+
+    Then they are better kept as uint8: ONNX Runtime has integer kernels for those on x86-64.
+    """
+    return any(
+        t.dtype is DType.INT8 and is_quantized(t)
+        for operator in operators
+        if not operator.on_integers()
+        for t in operator.op.outputs
+    )
 
 
 @dataclass(frozen=True, eq=False)
