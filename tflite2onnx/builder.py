@@ -317,13 +317,14 @@ class Builder:
 
     def view(
         self, tensor: Tensor, order: Order, letters: str = "", *, real: bool = False,
-        weight: bool = False,
+        kept: Storage | None = None,
     ) -> View:  # fmt: skip
         """Return the tensor in an order, as it is stored or as real numbers.
 
-        The move that takes, if any, is emitted once, on the stored integers.
+        The move that takes, if any, is emitted once, on the stored integers. A constant can be
+        `kept` otherwise than activations are.
         """
-        kept = self.storage(tensor, weight=weight)
+        kept = kept or self.storage(tensor)
         pair = real and kept.quantization is not None
 
         def make(shape: Shape | None) -> Value:

@@ -16,7 +16,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
-from tflite2onnx.quantize import Storage, clamp, is_quantized
+from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -123,7 +123,7 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
     real = not operator.on_integers()
     inputs = [
         None if t is None else g.view(
-            t, orders[i], operator.letters(i), real=real, weight=i in operator.weights
+            t, orders[i], operator.letters(i), real=real, kept=_kept(g, operator, i)
         )
         for i, t in enumerate(op.inputs)
     ]  # fmt: skip
@@ -136,6 +136,16 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
         applied = activation if i == 0 and operator.fuses_activation else "NONE"
         g.put(view.tensor, _finished(g, view, value, applied), view.order)
+
+
+def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
+    """Return how an input is kept that is not kept as activations are: weights and biases."""
+    if operator.bias and operand == operator.bias[0]:
+        bias, data, weights = operator.bias
+        kept = bias_storage(*(operator.input(i) for i in (data, weights, bias)))
+        if kept is not None:
+            return kept
+    return g.storage(operator.input(operand), weight=True) if operand in operator.weights else None
 
 
 def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: bool) -> View:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
@@ -63,8 +64,34 @@ def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
     return Storage(DType.UINT8, shifted)
 
 
+def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
+    """Return how the bias of a quantized convolution or matrix product is kept, None if as it is.
+
+    The kernels add its integers to the accumulators, whose scale is the input's times the
+    weights', whatever scale the file gives (it may be 2 % off:
+    PopulateConvolutionQuantizationParams
+    in kernel_util.cc). ONNX's DequantizeLinear and the integer kernels take int32 only; biases of
+    int64 are sums that fit into it.
+    """
+    a, b = x.quantization, weights.quantization
+    if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:
+        return None
+    scale = (a.scale[0].astype(np.float64) * b.scale.astype(np.float64)).astype(np.float32)
+    return Storage(DType.INT32, Quantization(scale, np.zeros(scale.size, np.int64)))
+
+
 def stored(data: Array, dtype: DType, kept: DType) -> Array:
-    """Return a constant's elements as they are kept: int8 as uint8 is the same plus 128."""
+    """Return a constant's elements as they are kept: int8 as uint8 is the same plus 128.
+
+    Raises:
+        OperatorError: a bias of 64 bits is too large for 32.
+    """
+    if dtype is DType.INT64 and kept is DType.INT32:
+        narrow = data.astype(np.int32)
+        if not np.array_equal(narrow, data):
+            message = "a bias of 64 bits does not fit into 32"
+            raise OperatorError(message)
+        return narrow
     if dtype is DType.INT8 and kept is DType.UINT8:
         return (data.view(np.uint8) ^ np.uint8(128)).astype(np.uint8, copy=False)
     return data

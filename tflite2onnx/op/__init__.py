@@ -14,6 +14,7 @@ from tflite2onnx.op import (
     gather,
     pad,
     pool,
+    quantize,
     resize,
     select,
     shape,
@@ -23,7 +24,7 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, blocks, cast, concat, conv, elementwise, gather, pad, pool, resize, select,
+    activation, blocks, cast, concat, conv, elementwise, gather, pad, pool, quantize, resize, select,
     shape, slice, topk,
 )  # fmt: skip
 

@@ -40,6 +40,8 @@ class Operator:
         moves: it only moves values, and so works on stored integers as they are.
         of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
         weights: the inputs that stay in the file's type while activations may change theirs.
+        bias: the inputs that are bias, data and weights, where integers of the bias are added to
+            products of the other two.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -53,6 +55,7 @@ class Operator:
     moves: ClassVar[bool] = False
     of_shapes: ClassVar[bool] = False
     weights: ClassVar[frozenset[int]] = frozenset()
+    bias: ClassVar[tuple[int, int, int] | None] = None
 
     def __init__(self, op: Op) -> None:
         self.op = op

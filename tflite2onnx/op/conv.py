@@ -37,6 +37,7 @@ class Conv2D(Convolution):
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
     weights = frozenset({1, 2})
+    bias = (2, 0, 1)
 
     def check(self) -> None:
         self.check_operands(data=0, bias=2)
@@ -77,6 +78,7 @@ class TransposeConv(Convolution):
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"
     weights = frozenset({1, 3})
+    bias = (3, 2, 1)
 
     def check(self) -> None:
         self.check_operands(data=2, bias=3)
