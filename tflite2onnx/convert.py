@@ -127,9 +127,13 @@ def convert_model(
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
-    wanted = read_layouts({} if layouts is None else layouts, graph)
+    asked = read_layouts({} if layouts is None else layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    graph = pin(normalise(graph, rules_for), wanted)
+    normal = normalise(graph, rules_for)
+    # An output that is found to be constant is another tensor now.
+    now = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
+    graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [operator_for(op) for op in graph.ops]
     first, last = interface(graph, wanted, io_layout)

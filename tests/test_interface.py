@@ -1,0 +1,214 @@
+"""tflite2onnx/interface.py: layouts of inputs and outputs, and of any tensor by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.small import chain, convolve, flattening, network
+from tests.toolkit import Build, check
+from tflite2onnx import convert
+from tflite2onnx.errors import LayoutError, OptionError
+from tflite2onnx.interface import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.toolkit import Converted
+
+NCHW = (0, 3, 1, 2)
+NHWC = (0, 1, 2, 3)
+
+
+def orders(result: Converted) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the orders of inputs and outputs."""
+    return [e.order for e in result.inputs], [e.order for e in result.outputs]
+
+
+def shape_of(result: Converted, name: str) -> list[int]:
+    """Return the shape of a tensor inside the ONNX model."""
+    (info,) = [i for i in result.model.graph.value_info if i.name == name]
+    return [d.dim_value for d in info.type.tensor_type.shape.dim]
+
+
+def transposes(result: Converted) -> int:
+    """Return how many nodes move axes."""
+    return sum(n.op_type == "Transpose" for n in result.model.graph.node)
+
+
+# io_layout
+
+
+@pytest.mark.parametrize(
+    ("mode", "order", "moves"),
+    [("auto", NCHW, 0), ("onnx", NCHW, 0), ("tflite", NHWC, 2)],
+)
+def test_a_network_of_convolutions(mode: str, order: tuple[int, ...], moves: int) -> None:
+    """Both ends are channels first, unless they shall stay as they are."""
+    result = check(network(), io_layout=mode)
+    assert orders(result) == ([order], [order])
+    assert transposes(result) == moves
+
+
+def test_auto_moves_nothing_that_nobody_would_see() -> None:
+    """In [2, 5, 5, 5] nothing tells channels first from channels last."""
+    data = network(shape=(2, 5, 5, 5))
+    result = check(data)
+    assert orders(result) == ([NHWC], [NCHW])
+    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
+
+
+@pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
+def test_without_meaning_nothing_moves(mode: str) -> None:
+    """No operator says what the axes of an elementwise network are."""
+    result = check(chain("ABS", "SQRT", shape=(2, 3, 5, 7)), io_layout=mode)
+    assert orders(result) == ([NHWC], [NHWC])
+    assert transposes(result) == 0
+
+
+def test_auto_weighs_and_onnx_does_not() -> None:
+    """One output is flattened and stays; "onnx" wants channels first even where that costs."""
+    data = flattening()
+    assert orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
+    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
+
+
+# Endpoints
+
+
+@pytest.mark.parametrize(
+    ("order", "layout"),
+    [
+        ((), ("", "")),
+        ((0,), ("N", "N")),
+        ((1, 0), ("NC", "CN")),
+        ((0, 2, 1), ("NWC", "NCW")),
+        (NCHW, ("NHWC", "NCHW")),
+        ((0, 4, 1, 2, 3), ("NDHWC", "NCDHW")),
+        ((0, 5, 1, 2, 3, 4), ("012345", "051234")),
+    ],
+)
+def test_letters(order: tuple[int, ...], layout: tuple[str, str]) -> None:
+    """Common ranks have letters, others numbers."""
+    assert Endpoint("x", "float32", (1,) * len(order), (1,) * len(order), order).layout == layout
+
+
+def test_what_an_endpoint_says() -> None:
+    """Names and types are TFLite's; the shapes are each side's own."""
+    m = Build()
+    x = m.input([2, 3], name="in", dtype="int32")
+    m.output(*m.op("ADD", [x, x], [m.tensor([2, 3], dtype="int32", name="out")]))
+    result = check(m.bytes(), layouts={"in": ("NC", "CN")})
+    assert result.inputs == (Endpoint("in", "int32", (2, 3), (3, 2), (1, 0)),)
+    assert result.outputs == (Endpoint("out", "int32", (2, 3), (2, 3), (0, 1)),)
+
+
+# Layouts of single tensors
+
+
+@pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
+@pytest.mark.parametrize(
+    ("pair", "order"),
+    [(("NHWC", "NCHW"), NCHW), (["NHWC", "NHWC"], NHWC), (("abcd", "dbca"), (3, 1, 2, 0))],
+)
+def test_an_input_is_laid_out_as_asked(
+    mode: str, pair: Sequence[str], order: tuple[int, ...]
+) -> None:
+    """The mapping has the last word, whatever the mode says."""
+    result = check(network(), layouts={"x": pair}, io_layout=mode)
+    assert orders(result)[0] == [order]
+
+
+def test_an_output_is_laid_out_as_asked() -> None:
+    """One tensor of two; the other is the plan's."""
+    result = check(flattening(), layouts={"flat": ("ab", "ba")})
+    assert orders(result)[1] == [NHWC, (1, 0)]
+
+
+def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
+    """One is constant in the file, another as soon as what can be computed is computed."""
+    m = Build()
+    zeros = m.constant(np.zeros((2, 3), np.float32), name="zeros")
+    shape = m.constant(np.array([3, 2], np.int32))
+    m.output(m.input([1], name="x"), zeros)
+    m.output(*m.op("RESHAPE", [zeros, shape], [m.tensor([3, 2], name="more")]))
+    result = check(m.bytes(), layouts={"zeros": ("NC", "CN"), "more": ("NC", "CN")})
+    assert orders(result)[1] == [(0,), (1, 0), (1, 0)]
+
+
+def test_an_order_given_at_one_end_travels() -> None:
+    """An order that a user gives a tensor is meant: the other end follows it if that is free."""
+    result = check(chain("ABS", shape=(2, 3, 5, 7)), layouts={"x": ("NHWC", "NCHW")})
+    assert orders(result) == ([NCHW], [NCHW])
+    assert transposes(result) == 0
+
+
+@pytest.mark.parametrize("order", [NHWC, NCHW, (2, 0, 3, 1)])
+def test_an_inner_tensor_is_laid_out_as_asked(order: tuple[int, ...]) -> None:
+    """It has its own name in the ONNX model, and the shape that was asked for."""
+    pair = ("0123", "".join(map(str, order)))
+    result = check(network(), layouts={"positive": pair})
+    assert shape_of(result, "positive") == [(2, 5, 7, 11)[i] for i in order]
+
+
+def test_several_inner_tensors() -> None:
+    """Each is laid out on its own; their readers are given what they need."""
+    m = Build()
+    hidden = convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "hidden")
+    (a,) = m.op("ABS", [hidden], [m.tensor(hidden.shape, name="a")])
+    (b,) = m.op("ADD", [a, hidden], [m.tensor(hidden.shape, name="b")])
+    m.output(convolve(m, b, 13, "y"), *m.op("ABS", [a], [hidden.shape]))
+    layouts = {"a": ("NHWC", "CNWH"), "hidden": ("NHWC", "NHWC"), "x": ("NHWC", "NHWC")}
+    result = check(m.bytes(), layouts=layouts)
+    assert shape_of(result, "a") == [11, 2, 7, 5]
+    assert shape_of(result, "hidden") == [2, 5, 7, 11]
+    assert orders(result)[0] == [NHWC]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("layouts", "message"),
+    [
+        ({"hiden": ("NHWC", "NCHW")}, "layout of hiden: .* no such tensor; did you mean hidden?"),
+        ({"zzzzz": ("NHWC", "NCHW")}, "layout of zzzzz: the model has no such tensor$"),
+        ({5: ("NHWC", "NCHW")}, "layout of 5: the model has no such tensor"),
+        ({"x": ("NHC", "NCH")}, "layout of x: NHC has 3 letters and the tensor 4 axes"),
+        ({"hidden": ("NC", "CN")}, "layout of hidden: NC has 2 letters and the tensor 4 axes"),
+        ({"x": ("NHWC", "NCHX")}, "layout of x: NHWC and NCHX must have the same letters"),
+        ({"x": ("NHWC", "NCH")}, "NHWC and NCH must have the same letters, each once"),
+        ({"x": ("NHHC", "NCHH")}, "NHHC and NCHH must have the same letters, each once"),
+        ({"x": "NCHW"}, "layout of x: it must be a pair such as"),
+        ({"x": "NC"}, "layout of x: it must be a pair such as"),
+        ({"x": ["NHWC"]}, "layout of x: it must be a pair such as"),
+        ({"x": ["NHWC", "NCHW", "NCHW"]}, "layout of x: it must be a pair such as"),
+        ({"x": [1, 2]}, "layout of x: it must be a pair such as"),
+        ({"x": {"NHWC": 1, "NCHW": 2}}, "layout of x: it must be a pair such as"),
+        ({"x": None}, "layout of x: it must be a pair such as"),
+        ({"y/filters": ("OHWI", "OIHW")}, "layout of y/filters: it is constant, or not used"),
+        ([("x", "NHWC", "NCHW")], "layouts must be a mapping such as"),
+        ((), "layouts must be a mapping such as"),
+    ],
+)
+def test_layouts_that_do_not_fit(layouts: Any, message: str) -> None:
+    """The message names the tensor and says what is wrong."""
+    with pytest.raises(LayoutError, match=message):
+        convert(network(), layouts=layouts)
+
+
+def test_the_first_tensor_that_is_not_made_is_named() -> None:
+    """What is named does not depend on the addresses of objects."""
+    names = ["y/filters", "hidden/biases", "hidden/filters", "y/biases"]
+    letters = {"filters": ("OHWI", "OHWI"), "biases": ("O", "O")}
+    layouts: Mapping[str, tuple[str, str]] = {n: letters[n.split("/")[1]] for n in names}
+    with pytest.raises(LayoutError, match="layout of y/filters"):
+        convert(network(), layouts=layouts)
+
+
+def test_io_layouts_are_three() -> None:
+    """The message lists them."""
+    with pytest.raises(OptionError, match="io_layout is 'NCHW'; it can be auto, tflite, onnx"):
+        convert(network(), io_layout="NCHW")
