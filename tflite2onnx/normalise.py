@@ -3,11 +3,11 @@
 The passes, in order; each takes a graph and returns one:
 
 1. `densify`: sparse constants become dense ones, and DENSIFY goes.
-2. `fold`: DEQUANTIZE of a constant goes (its elements stay as narrow as they are stored), and
-   whatever else can be computed from constants alone is.
+2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
+   and whatever else can be computed from constants or shapes alone is.
 3. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-4. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE would have flattened; its weights are
-   shaped like the input and can be permuted in its stead.
+4. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
+   weights are shaped like the input and can be permuted in its stead.
 5. `drop_dead`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
@@ -17,21 +17,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Protocol
 
 import numpy as np
 
-from tflite2onnx.errors import ModelFileError, OperatorError
+from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.tensor import Array, DType, Shape, Sparsity, Tensor
+from tflite2onnx.sparse import bytes_behind, densify_all
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-# A constant sub-graph that makes more than this out of little is left to the runtime.
-_MOST_FOLDED = 1 << 24
-_MOST_DENSE = 1 << 31
+# What constant sub-graphs may make in any case, and how often as much as all constants beyond
+# that; what would make more out of little is left to the runtime.
+_BYTES = 1 << 24
+_TIMES = 4
+
+_MATRIX = 2  # axes
 
 
 class Rules(Protocol):
     """What the passes ask of an operator."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only moves elements, whatever they are."""
+
+    @property
+    def of_shapes(self) -> bool:
+        """Whether its outputs follow from the shapes of its inputs."""
 
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given, None for its own."""
@@ -52,117 +65,102 @@ def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
 
 
 def densify(graph: Graph) -> Graph:
-    """Replace sparse constants by dense ones."""
-    dense = {
-        t: replace(t, data=_dense(t, t.sparsity), sparsity=None)
-        for t in graph.tensors
-        if t.sparsity is not None and t.data is not None
+    """Replace sparse constants by dense ones.
+
+    Raises:
+        ModelFileError: one is damaged, or they are too large for what is stored.
+    """
+    read = dict.fromkeys(t for op in graph.ops for t in op.inputs if t is not None)
+    sparse = [t for t in read if t.sparsity is not None and t.data is not None]
+    known = {
+        t: replace(t, data=data, sparsity=None)
+        for t, data in zip(sparse, densify_all(sparse), strict=True)
     }
     ops = []
-    for op in (_substitute(op, dense) for op in graph.ops):
-        source = op.inputs[0] if op.code == "DENSIFY" and op.inputs else None
-        if source is not None and source.data is not None:
-            dense[op.outputs[0]] = replace(op.outputs[0], data=source.data)
+    for op in graph.ops:
+        source = _substitute(op, known).inputs[0] if _is(op, "DENSIFY") and op.inputs else None
+        if source is not None and _replaces(source, op.outputs, source.dtype):
+            known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         else:
             ops.append(op)
-    return _rebuilt(graph, ops, dense)
+    return _rebuilt(graph, [_substitute(op, known) for op in ops], known)
 
 
-def _dense(tensor: Tensor, sparsity: Sparsity) -> Array:
-    """Return a sparse constant's elements in a dense array.
-
-    The format is TACO's: axes are stored in `traversal_order`, each dense (all its coordinates)
-    or as segments and indices (the coordinates that occur, per parent). With blocks, the last
-    levels are the axes inside a block, and `block_map` says which axis each of them splits.
-    """
-    order, data = sparsity.traversal_order, tensor.data
-    if data is None or len(order) != len(sparsity.axes) or sorted(order) != list(range(len(order))):
-        message = f"tensor {tensor.name} is damaged: its sparse axes do not add up"
-        raise ModelFileError(message)
-    if tensor.elements > _MOST_DENSE:
-        message = f"tensor {tensor.name} is sparse and too large to be made dense"
-        raise ModelFileError(message)
-    rank, blocks = tensor.rank, sparsity.block_map
-    coordinates = np.zeros((1, 0), np.int64)
-    for level in sparsity.axes:
-        coordinates = _descend(coordinates, level.size, level.segments, level.indices, data.size)
-    stored = np.empty_like(coordinates)
-    stored[:, list(order)] = coordinates
-    sizes = [level.size for level in sparsity.axes]
-    index = stored[:, :rank].copy()
-    for i, axis in enumerate(blocks):
-        block = sizes[list(order).index(rank + i)]
-        index[:, axis] = index[:, axis] * block + stored[:, rank + i]
-    if len(index) != data.size or (index >= np.asarray(tensor.shape)).any() or (index < 0).any():
-        message = f"tensor {tensor.name} is damaged: its sparse elements do not fit its shape"
-        raise ModelFileError(message)
-    dense = np.zeros(tensor.shape, data.dtype)
-    dense[tuple(index.T)] = data
-    return dense
+def _is(op: Op, code: str) -> bool:
+    return op.code == code and not op.custom
 
 
-def _descend(
-    parents: Array, size: int, segments: Array | None, indices: Array | None, most: int
-) -> Array:
-    """Return the coordinates one level deeper; never more than there are elements."""
-    if segments is None or indices is None:
-        if size < 0 or len(parents) * size > max(most, 1):
-            message = "a sparse tensor is damaged: its dense axes are larger than its data"
-            raise ModelFileError(message)
-        column = np.tile(np.arange(size), len(parents))
-        return np.column_stack([np.repeat(parents, size, axis=0), column])
-    ends = segments.astype(np.int64)
-    counts = np.asarray(ends[1:] - ends[:-1])
-    if len(counts) != len(parents) or (counts < 0).any() or counts.sum() != len(indices):
-        message = "a sparse tensor is damaged: its segments do not match its indices"
-        raise ModelFileError(message)
-    return np.column_stack([np.repeat(parents, counts, axis=0), indices.astype(np.int64)])
+def _replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
+    """Return whether the elements of a constant are those of the only output of an operator."""
+    if source.data is None or len(outputs) != 1:
+        return False
+    return outputs[0].shape == source.shape and outputs[0].dtype is dtype
 
 
 def fold(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Compute what depends on constants alone."""
+    """Compute what depends on constants, or on shapes, alone."""
+    constants = dict.fromkeys(t for op in graph.ops for t in op.inputs if t is not None)
+    room = _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
     known: dict[Tensor, Tensor] = {}
     ops = []
     for op in (_substitute(op, known) for op in graph.ops):
-        results = _folded(op, rules_of)
-        if results is None:
-            ops.append(op)
-        else:
+        results = _widened(op) or _folded(op, rules_of, room)
+        if results:
             known |= dict(zip(op.outputs, results, strict=True))
+            room -= sum(t.nbytes for t in results)
+        else:
+            ops.append(op)
     return _rebuilt(graph, ops, known)
 
 
-def _folded(op: Op, rules_of: RulesOf) -> list[Tensor] | None:
-    source = op.inputs[0] if op.inputs else None
-    if op.code == "DEQUANTIZE" and source is not None and source.data is not None:
-        return [_dequantized(op.outputs[0], source)] if _widens(source) else None
-    if any(t is None or t.quantization for t in (*op.inputs, *op.outputs)):
-        return None
-    arrays = [np.empty(0) if t is None or t.data is None else t.data for t in op.inputs]
-    constant = all(t is not None and t.data is not None for t in op.inputs)
-    if sum(t.elements for t in op.outputs) > _MOST_FOLDED:
-        return None
-    rules = rules_of(op) if constant or op.code == "SHAPE" else None
+def _widened(op: Op) -> list[Tensor]:
+    """Return what DEQUANTIZE makes of float16 constants: float32, stored as they are."""
+    source = op.inputs[0] if _is(op, "DEQUANTIZE") and op.inputs else None
+    if source is None or source.dtype is not DType.FLOAT16:
+        return []
+    if not _replaces(source, op.outputs, DType.FLOAT32):
+        return []
+    return [replace(op.outputs[0], data=source.data, quantization=None)]
+
+
+def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+    """Return the outputs of an operator, none if they are not known or take too much room."""
+    rules = rules_of(op)
+    if rules is None or sum(t.nbytes for t in op.outputs) > room:
+        return []
+    arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
+    unknown = any(a is None for a in arrays) and not rules.of_shapes
+    if unknown or any(t.quantization for t in op.outputs):
+        return []
     try:
-        results = rules.evaluate(*arrays) if rules else None
+        results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
     except OperatorError:  # said again, with the operator's name, when it is converted
+        return []
+    pairs = list(zip(op.outputs, results or (), strict=False))
+    if len(pairs) != len(op.outputs) or not all(_fits(t, r, rules) for t, r in pairs):
+        return []
+    return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
+
+
+def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
+    """Return a constant's elements as an operator computes with them, None if it cannot be told.
+
+    Quantized integers and the bits of small floats are no numbers to compute with, but those
+    that are only moved may stay as they are stored.
+    """
+    if tensor is None or tensor.data is None or tensor.dtype.numpy is None or tensor.quantization:
         return None
-    if results is None or not all(_fits(t, r) for t, r in zip(op.outputs, results, strict=True)):
+    if moves:
+        return tensor.data
+    if tensor.dtype.is_float and not issubclass(tensor.dtype.numpy, np.floating):
         return None
-    pairs = zip(op.outputs, results, strict=True)
-    return [replace(t, data=np.ascontiguousarray(r)) for t, r in pairs]
+    return tensor.data.astype(tensor.dtype.numpy, copy=False)
 
 
-def _widens(source: Tensor) -> bool:
-    return source.dtype is DType.FLOAT16
-
-
-def _dequantized(output: Tensor, source: Tensor) -> Tensor:
-    return replace(output, data=source.data, quantization=None)
-
-
-def _fits(tensor: Tensor, data: Array) -> bool:
-    return data.shape == tensor.shape and data.dtype == tensor.dtype.numpy
+def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:
+    """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
+    narrow = rules.moves and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+    return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)
 
 
 def align(graph: Graph, rules_of: RulesOf) -> Graph:
@@ -187,8 +185,13 @@ def align(graph: Graph, rules_of: RulesOf) -> Graph:
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
+    """Return a tensor with other leading axes; those that are counted from the end stay."""
     name = f"{tensor.name}/{'x'.join(map(str, shape))}"
-    return replace(tensor.reshaped(shape), name=name)
+    quantization = tensor.quantization
+    if quantization is not None and quantization.per_axis:
+        axis = quantization.axis + len(shape) - tensor.rank
+        quantization = replace(quantization, axis=axis)
+    return replace(tensor.reshaped(shape), name=name, quantization=quantization)
 
 
 def _reshape(near: Op, source: Tensor, target: Tensor) -> Op:
@@ -196,39 +199,52 @@ def _reshape(near: Op, source: Tensor, target: Tensor) -> Op:
 
 
 def absorb_flatten(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED read the input of the RESHAPE before it, if that only flattens."""
-    flattened = {
-        op.outputs[0]: op.inputs[0]
-        for op in graph.ops
-        if op.code == "RESHAPE" and op.inputs[0] is not None and _flattens(op)
-    }
-    return replace(graph, ops=tuple(_absorbed(op, flattened) for op in graph.ops))
+    """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
+    reshapes = [op for op in graph.ops if _is(op, "RESHAPE") and op.inputs and op.outputs]
+    pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes]
+    sources = {y: x for x, y in pairs if x is not None and _same(x, y)}
+    made: dict[tuple[Tensor, Shape], Tensor] = {}
+    ops = []
+    for op in graph.ops:
+        source, shape = _unflattened(op, sources)
+        weights = op.inputs[1] if shape else None
+        if source is not None and weights is not None:
+            shaped = made.setdefault((weights, shape), weights.reshaped(shape))
+            ops.append(replace(op, inputs=(source, shaped, *op.inputs[2:])))
+        else:
+            ops.append(op)
+    return replace(graph, ops=tuple(ops))
 
 
-def _flattens(op: Op) -> bool:
-    source, target = op.inputs[0], op.outputs[0]
-    return (
-        source is not None
-        and source.rank > 2  # noqa: PLR2004 - more than batch and features
-        and target.rank == 2  # noqa: PLR2004
-        and source.shape[0] == target.shape[0]
-        and source.elements == target.elements
-        and source.elements > 0
-    )
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors hold the same numbers if they hold the same integers."""
+    if a.quantization is None or b.quantization is None:
+        return a.elements == b.elements and a.quantization is b.quantization
+    return a.elements == b.elements and a.quantization.same_as(b.quantization)
 
 
-def _absorbed(op: Op, flattened: Mapping[Tensor, Tensor | None]) -> Op:
-    if op.code != "FULLY_CONNECTED" or len(op.inputs) < 2:  # noqa: PLR2004
-        return op
-    x, weights, *rest = op.inputs
-    source = flattened.get(x) if x is not None else None
-    if source is None or weights is None or weights.data is None or x is None:
-        return op
-    per_axis = weights.quantization is not None and weights.quantization.axis != 0
-    if per_axis or weights.rank != 2 or weights.shape[1] != x.shape[1]:  # noqa: PLR2004
-        return op
-    shaped = weights.reshaped((weights.shape[0], *source.shape[1:]))
-    return replace(op, inputs=(source, shaped, *rest))
+def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
+    """Return the input of FULLY_CONNECTED with more than one axis of features.
+
+    The weights should be shaped like these; () if the operator had better stay as it is.
+    """
+    x, weights = op.inputs[:2] if _is(op, "FULLY_CONNECTED") and op.inputs[1:] else (None, None)
+    matrices = [t.rank == _MATRIX for t in (weights, *op.outputs) if t is not None]
+    if x is None or weights is None or weights.data is None or not all(matrices):
+        return None, ()
+    source = sources.get(x, x)
+    features = source.shape[features_from(source.shape, weights.shape[1]) :]
+    along = weights.quantization
+    fixed = along is not None and (along.block_size > 0 or (along.per_axis and along.axis != 0))
+    if not 1 < len(features) < source.rank or fixed:
+        return None, ()
+    return source, (weights.shape[0], *features)
+
+
+def features_from(shape: Shape, features: int) -> int:
+    """Return the first of the last axes that hold so many elements, the rank if there is none."""
+    fitting = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
+    return next(fitting, len(shape))
 
 
 def drop_dead(graph: Graph) -> Graph:

@@ -12,9 +12,12 @@ from tflite2onnx.op import (
     conv,
     elementwise,
     gather,
+    matmul,
+    normalization,
     pad,
     pool,
     quantize,
+    reduce,
     resize,
     select,
     shape,
@@ -24,8 +27,8 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, blocks, cast, concat, conv, elementwise, gather, pad, pool, quantize, resize, select,
-    shape, slice, topk,
+    activation, blocks, cast, concat, conv, elementwise, gather, matmul, normalization, pad, pool,
+    quantize, reduce, resize, select, shape, slice, topk,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -1,4 +1,4 @@
-"""Operators that only say which axes there are: TRANSPOSE, RESHAPE and their like."""
+"""Operators about the axes alone: TRANSPOSE, RESHAPE and their like, SHAPE and RANK."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.tensor import Array, Shape
+from tflite2onnx.op.parameters import axis_of, expect, ints
+from tflite2onnx.tensor import Array, DType, Shape
 
 
 def runs(source: Shape, target: Shape) -> tuple[Axes, Axes]:
@@ -61,8 +62,10 @@ class Reshape(Operator):
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
-        if self.input(0).elements != self.output.elements:
-            message = f"{list(self.input(0).shape)} cannot become {list(self.output.shape)}"
+        x, y = self.input(0), self.output
+        if (x.elements, x.dtype) != (y.elements, y.dtype):
+            declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
+            message = f"{declared[0]} cannot become {declared[1]}"
             raise OperatorError(message)
 
     def frames(self) -> Sequence[Frame]:
@@ -97,26 +100,77 @@ class Transpose(Operator):
     moves = True
     category = Category.ATTRIBUTE
 
+    def check(self) -> None:
+        x = self.input(0)
+        expect(self.output, [x.shape[axis] for axis in self._permutation], x.dtype)
+
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-        return [Frame({0: names, ~0: tuple(names[i] for i in self._permutation())}, names)]
-
-    def _permutation(self) -> list[int]:
-        data = self.input(1).data
-        if data is None:
-            message = "its permutation is not constant"
-            raise OperatorError(message)
-        permutation = [int(i) for i in data.reshape(-1)]
-        if sorted(permutation) != list(range(self.input(0).rank)):
-            message = f"{permutation} is no permutation of {self.input(0).rank} axes"
-            raise OperatorError(message)
-        return permutation
+        return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         return x.value
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return [np.transpose(inputs[0], self._permutation())]
+        return [np.transpose(inputs[0], self._permutation)]
+
+    @property
+    def _permutation(self) -> list[int]:
+        rank, numbers = self.input(0).rank, ints(self, 1)
+        permutation = [axis_of(number, rank) for number in numbers]
+        if sorted(permutation) != list(range(rank)):
+            message = f"{numbers} is no permutation of {rank} axes"
+            raise OperatorError(message)
+        return permutation
+
+
+class ShapeOf(Operator):
+    """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
+
+    codes = ("SHAPE",)
+    category = Category.ATTRIBUTE
+    moves = True
+    of_shapes = True
+
+    def check(self) -> None:
+        x, y = self.input(0), self.output
+        expect(y, (x.rank,), DType.INT64 if y.dtype is DType.INT64 else DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names}, names)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        sizes = g.Shape(x)
+        if x.order != identity(x.rank):
+            sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
+        return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.asarray(self.input(0).shape, self.output.dtype.numpy)]
+
+
+class Rank(Operator):
+    """RANK: the number of axes."""
+
+    codes = ("RANK",)
+    category = Category.ATTRIBUTE
+    moves = True
+    of_shapes = True
+
+    def check(self) -> None:
+        self.input(0)
+        expect(self.output, (), DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names}, names)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.scalar(x.rank, y.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.asarray(self.input(0).rank, np.int32)]
 
 
 class AsPlanned(Operator):

@@ -1,0 +1,165 @@
+"""Products of matrices: FULLY_CONNECTED and BATCH_MATMUL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tflite2onnx.builder import Builder, Unshaped, Value, View
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.normalise import features_from
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.image import expect_real
+from tflite2onnx.op.parameters import expect
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import DType, Shape
+
+_MATRIX = 2  # axes
+_BIAS = 2  # the input
+
+
+class FullyConnected(Operator):
+    """FULLY_CONNECTED: x times the transpose of the weights, plus a bias.
+
+    The weights are [out, features], and the features of x are its last axes, as many as that
+    takes. Where they are more than one and the weights are constant, `normalise` has given the
+    weights the same axes: then these may come in any order, which the weights follow.
+
+    The output is [batch, out], or has the axes of x but the last (`keep_num_dims`).
+    """
+
+    codes = ("FULLY_CONNECTED",)
+    category = Category.ATTRIBUTE
+    weights = frozenset({1, 2})
+
+    def check(self) -> None:
+        if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
+            message = f"weights in the format {self.options.weights_format} are not supported"
+            raise OperatorError(message)
+        x, w = self.input(0), self.input(1)
+        bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
+        expect_real(x, w, bias, self.output)
+        if w.rank < _MATRIX or 0 in w.shape or x.elements % self._features or (
+            w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:]
+        ):
+            message = f"{list(x.shape)} does not fit weights {list(w.shape)}"
+            raise OperatorError(message)
+        if bias is not None and bias.elements != w.shape[0]:
+            message = f"{bias.elements} biases for {w.shape[0]} rows of weights"
+            raise OperatorError(message)
+        batch: Shape = (x.elements // self._features,)
+        if self.options.keep_num_dims and w.rank == _MATRIX and x.shape[-1:] == w.shape[1:]:
+            batch = x.shape[:-1]
+        expect(self.output, (*batch, w.shape[0]), self.output.dtype)
+
+    def aligned(self) -> Sequence[Shape | None]:
+        bias = self.input(1).shape[:1]  # its shape in the file may be another
+        return [bias if i == _BIAS else None for i in range(len(self.op.inputs))]
+
+    def frames(self) -> Sequence[Frame]:
+        x, w, y = self.input(0), self.input(1), self.output
+        inner = axis_names(w.rank - 1)
+        if y.rank != _MATRIX:
+            batch = tuple(f"N{i}" for i in range(y.rank - 1))
+            slots = {0: (*batch, *inner), 1: ("O", *inner), ~0: (*batch, "O")}
+            last = (*inner, "O")
+            return [Frame(slots, (*batch, *last), legal=lambda label: label[-2:] == last)]
+        if w.rank == _MATRIX:
+            inner *= x.rank - features_from(x.shape, self._features)
+        batch = ("N",) * (x.rank - len(inner))
+        slots = {0: (*batch, *inner), 1: ("O", *axis_names(w.rank - 1)), ~0: ("N", "O")}
+        names = ("N", "O", *axis_names(w.rank - 1))
+        plain = slots[0] == ("N", "0")
+        return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
+
+    def emit(
+        self, g: Builder, y: View, x: View, w: View, b: View | None = None
+    ) -> Value | Unshaped:
+        if y.rank == _MATRIX:
+            return self._gemm(g, x, w, b)
+        if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
+            return Unshaped(self._gemm(g, x, w, b))
+        product = g.MatMul(x, w)
+        return product if b is None else g.Add(product, b)
+
+    @property
+    def _features(self) -> int:
+        w = self.input(1)
+        return w.elements // w.shape[0]
+
+    def _gemm(self, g: Builder, x: View, w: View, b: View | None) -> Value:
+        """Return a matrix; the operands become matrices, in the order in which they are stored."""
+        swapped = (1, 0)
+        rows, features, out = x.tensor.elements // self._features, self._features, w.tensor.shape[0]
+        return g.Gemm(
+            x.value if x.order == swapped else x.reshaped((rows, features)),
+            w.value if w.order == swapped else w.reshaped((out, features)),
+            b,
+            transA=1 if x.order == swapped else None,
+            transB=None if w.order == swapped else 1,
+        )
+
+
+def _rows_first(label: Axes) -> bool:
+    """Return whether Gemm can make [N, O]: it transposes its operands, not its result."""
+    return label.index("N") < label.index("O")
+
+
+def _rows_leading(label: Axes) -> bool:
+    """Return whether both operands can be flattened behind their first axis."""
+    return label[:2] == ("N", "O")
+
+
+class BatchMatMul(Operator):
+    """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y`: the last two are swapped.
+
+    A swap is the order in which the operand is asked for: a TRANSPOSE before it may cancel it.
+    """
+
+    codes = ("BATCH_MATMUL",)
+    category = Category.ATTRIBUTE
+    broadcasts = True
+
+    def check(self) -> None:
+        a, b, y = self.input(0), self.input(1), self.output
+        if min(a.rank, b.rank) < _MATRIX:
+            message = f"{list(a.shape)} and {list(b.shape)} are no matrices"
+            raise OperatorError(message)
+        m, k = a.shape[:-3:-1] if self.options.adj_x else a.shape[-2:]
+        same, n = b.shape[:-3:-1] if self.options.adj_y else b.shape[-2:]
+        try:
+            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except ValueError:
+            batch = None
+        if k != same or batch is None:
+            message = f"{list(a.shape)} cannot be multiplied by {list(b.shape)}"
+            raise OperatorError(message)
+        if not self.on_integers():
+            expect_real(a, b, y)
+        elif {a.dtype, b.dtype} != {DType.INT8}:
+            message = f"{a.dtype.label} by {b.dtype.label} makes no int32"
+            raise OperatorError(message)
+        expect(y, (*batch, m, n), y.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        batch = axis_names(self.output.rank - 2)
+        a = ("K", "M") if self.options.adj_x else ("M", "K")
+        b = ("N", "K") if self.options.adj_y else ("K", "N")
+        slots = {0: (*batch, *a), 1: (*batch, *b), ~0: (*batch, "M", "N")}
+        last = ("M", "K", "N")
+        return [Frame(slots, (*batch, *last), legal=lambda label: label[-3:] == last)]
+
+    def on_integers(self) -> bool:
+        return self.output.dtype is DType.INT32
+
+    def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
+        if not self.on_integers():
+            return g.MatMul(a, b)
+        # The kernel multiplies the integers of the file, whatever they stand for.
+        return g.MatMulInteger(a, b, *(_shift(g, x) for x in (a, b)))
+
+
+def _shift(g: Builder, x: View) -> Value | None:
+    """Return what was added to an int8 tensor to keep it as uint8."""
+    return g.scalar(128, x.dtype) if x.dtype is DType.UINT8 else None

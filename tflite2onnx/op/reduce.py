@@ -1,0 +1,148 @@
+"""Reductions: sums, means, products and extremes over some axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.parameters import axis_of, expect, ints
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import Array, DType, Shape
+
+
+@dataclass(frozen=True)
+class Row:
+    """A reduction.
+
+    Attributes:
+        node: the ONNX node.
+        types: the element types that LiteRT's kernel takes without quantization.
+        numpy: the function of (array, axis=, keepdims=) that makes the kernel's elements, as
+            far as a sum of floats has one result.
+    """
+
+    node: str
+    types: str
+    numpy: Callable[..., Array]
+
+
+def _mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
+    """Return means; those of integers are truncated towards 0, that of nothing is 0 or NaN."""
+    total = x.sum(dtype=np.float32 if x.dtype.kind == "f" else np.int64, **over)
+    count = x.size // max(total.size, 1)
+    if x.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / np.float32(count))
+    rounded = total // max(count, 1)
+    return np.asarray(rounded + ((rounded < 0) & (rounded * count != total)), x.dtype)
+
+
+def _limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
+    return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
+
+
+class Reduction(Operator):
+    """One input; a constant says over which axes. Over none of them nothing is reduced."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "MEAN": Row("ReduceMean", "float32 int32 int64", _mean),
+        "REDUCE_ALL": Row("ReduceMin", "bool", lambda x, **over: x.all(**over)),
+        "REDUCE_ANY": Row("ReduceMax", "bool", lambda x, **over: x.any(**over)),
+        "REDUCE_MAX": Row(
+            "ReduceMax", "float32 int8 uint8 int16 int32 int64",
+            lambda x, **over: x.max(initial=_limits(x).min, **over),
+        ),
+        "REDUCE_MIN": Row(
+            "ReduceMin", "float32 int8 uint8 int16 int32 int64",
+            lambda x, **over: x.min(initial=_limits(x).max, **over),
+        ),
+        "REDUCE_PROD": Row(
+            "ReduceProd", "float32 int8 uint8 int16 int32 int64",
+            lambda x, **over: x.prod(dtype=x.dtype, **over),
+        ),
+        "SUM": Row(
+            "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
+        ),
+    }  # fmt: skip
+    codes = tuple(rows)
+    category = Category.ATTRIBUTE
+
+    @property
+    def row(self) -> Row:
+        """The operator's line in the table."""
+        return self.rows[self.op.code]
+
+    def check(self) -> None:
+        x = self.input(0)
+        if not is_quantized(x) and x.dtype.label not in self.row.types.split():
+            message = f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
+            raise OperatorError(message)
+        expect(self.output, self._reduced(x.shape), x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        left = names if self.options.keep_dims else self._left(names)
+        return [Frame({0: names, ~0: left}, names)]
+
+    def on_integers(self) -> bool:
+        x, y = self.input(0).quantization, self.output.quantization
+        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and x is not None and x.same_as(y)
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        axes = [x.axis(axis) for axis in self._axes]
+        if not axes:
+            return x.value
+        if 0 in x.shape:  # ONNX Runtime has no mean and no extreme of nothing
+            nothing = np.zeros(x.tensor.shape, x.dtype.numpy)
+            return g.constant(self._evaluated(nothing).transpose(y.order), y.dtype)
+        if self.op.code == "MEAN" and x.dtype.is_integer:
+            return self._integer_mean(g, x, axes)
+        carrier = g.carrier(self.row.node, x.dtype)
+        if carrier is x.dtype:
+            return self._node(g, self.row.node, x, axes)
+        made = self._node(g, self.row.node, g.cast(x, carrier), axes)
+        return g.cast(made, x.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        # The sum of floats depends on the sequence in which they are added.
+        exact = inputs[0].dtype.kind != "f" or self.row.node in ("ReduceMax", "ReduceMin")
+        return [self._evaluated(inputs[0])] if exact else None
+
+    @property
+    def _axes(self) -> list[int]:
+        rank = self.input(0).rank
+        return sorted({axis_of(number, rank) for number in ints(self, 1)} if rank else ())
+
+    def _left(self, items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(item for axis, item in enumerate(items) if axis not in self._axes)
+
+    def _reduced(self, shape: Shape) -> Shape:
+        if not self.options.keep_dims:
+            return self._left(shape)
+        return tuple(1 if axis in self._axes else size for axis, size in enumerate(shape))
+
+    def _evaluated(self, x: Array) -> Array:
+        if not self._axes:
+            return x
+        over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
+        return np.asarray(self.row.numpy(x, **over))
+
+    def _node(self, g: Builder, node: str, x: View | Value, axes: Sequence[int]) -> Value:
+        return g.reduce(node, x, axes, keepdims=bool(self.options.keep_dims))
+
+    def _integer_mean(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
+        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division.
+
+        ReduceMean would add up in the type that the elements have.
+        """
+        wide = x if x.dtype is DType.INT64 else g.cast(x, DType.INT64)
+        count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
+        mean = g.Div(self._node(g, "ReduceSum", wide, axes), count)
+        return mean if x.dtype is DType.INT64 else g.cast(mean, x.dtype)

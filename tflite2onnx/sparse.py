@@ -1,0 +1,109 @@
+"""Sparse constants as dense arrays.
+
+TFLite stores them as TACO does (Kjolstad et al., "The Tensor Algebra Compiler", 2017): the axes
+of a tensor, and the insides of the blocks that some axes are divided into, are the levels of a
+tree, visited in `traversal_order`. A dense level has all its coordinates below each parent, a
+compressed one those that occur: `segments` says which of the `indices` are whose. The values are
+the leaves, from left to right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
+
+# Room that sparse constants get in any case, and how often as large as what is stored they may
+# become beyond that: more than 99 % of the elements are zeros in no honest model.
+_BYTES = 1 << 24
+_TIMES = 256
+
+
+def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
+    """Return the elements of constants that have a `sparsity`, each shaped like its tensor.
+
+    Raises:
+        ModelFileError: a tensor is damaged, or they claim to be so large that a file of this
+            size could only mean to fill the memory.
+    """
+    values = [t.data for t in tensors if t.data is not None]
+    if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * bytes_behind(values):
+        message = f"{tensors[0].name} and other sparse tensors are too large to be made dense"
+        raise ModelFileError(message)
+    return [_dense(t) for t in tensors]
+
+
+def bytes_behind(arrays: Sequence[Array]) -> int:
+    """Return how many bytes of memory arrays lie in; what they share counts once."""
+    total = end = 0
+    for start, size in sorted((a.ctypes.data, a.nbytes) for a in arrays):
+        total += max(start + size - max(start, end), 0)
+        end = max(end, start + size)
+    return total
+
+
+def _dense(tensor: Tensor) -> Array:
+    data, sparsity = tensor.data, tensor.sparsity
+    if data is None or sparsity is None:
+        message = f"tensor {tensor.name} is not sparse"
+        raise ModelFileError(message)
+    try:
+        positions = _positions(tensor.shape, sparsity, data.size)
+    except ValueError as error:
+        message = f"the sparse tensor {tensor.name} is damaged: {error}"
+        raise ModelFileError(message) from error
+    dense = np.zeros(tensor.elements, data.dtype)
+    dense[positions] = data
+    return dense.reshape(tensor.shape)
+
+
+def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
+    """Return where each of `count` values stands in the flat dense array, as int64.
+
+    ValueError says what is damaged.
+    """
+    rank, order, block_map = len(shape), sparsity.traversal_order, sparsity.block_map
+    levels = dict(zip(order, sparsity.axes, strict=False))
+    if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
+        message = "its levels are not its axes"
+        raise ValueError(message)
+    # Coordinate rank + i is the one inside the block of axis block_map[i].
+    blocks = {axis: levels[rank + i].size for i, axis in enumerate(block_map)}
+    fitting = (0 <= a < rank and n > 0 and shape[a] % n == 0 for a, n in blocks.items())
+    if len(blocks) != len(block_map) or not all(fitting):
+        message = "its blocks do not divide its axes"
+        raise ValueError(message)
+    inside = [prod(shape[axis + 1 :]) for axis in range(rank)]
+    sizes = [*(shape[a] // blocks.get(a, 1) for a in range(rank)), *blocks.values()]
+    steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
+    # As many parents as there are segments are honest, even if most have no children.
+    most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
+    positions = np.zeros(1, np.int64)
+    for axis in order:
+        positions = _below(positions, levels[axis], sizes[axis], steps[axis], most)
+    if len(positions) != count:
+        message = f"it has {count} values for {len(positions)} places"
+        raise ValueError(message)
+    return positions
+
+
+def _below(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
+    """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
+    if level.segments is None or level.indices is None:
+        if level.size != size or len(parents) * size > most:
+            message = f"a dense level of {level.size} does not fit"
+            raise ValueError(message)
+        return np.asarray(parents[:, None] + np.arange(size) * step).reshape(-1)
+    ends, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
+    counts = np.diff(ends)
+    if len(counts) != len(parents) or ends[0] != 0 or counts.min(initial=0) < 0:
+        message = f"{len(ends)} ends of segments do not fit {len(parents)} parents"
+        raise ValueError(message)
+    if ends[-1] != len(indices) or indices.min(initial=0) < 0 or indices.max(initial=-1) >= size:
+        message = f"{len(indices)} indices do not fit their segments, or {size} coordinates"
+        raise ValueError(message)
+    return np.repeat(parents, counts) + indices * step
