@@ -93,7 +93,11 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     constants = dict.fromkeys(
         v for n in emitted.nodes for v in n.inputs if v is not None and v.data is not None
     )
-    headers = [(_header(v, names.of(v)), v.data) for v in constants if v.data is not None]
+    headers = [
+        (TensorProto(name=names.of(v), dims=v.data.shape, data_type=onnx_type(v.dtype)), v.data)
+        for v in constants
+        if v.data is not None and v.dtype is not None
+    ]
     graph.input.extend(_info(p) for p in emitted.inputs)
     graph.output.extend(_info(p) for p in emitted.outputs)
     for header, data in headers:
@@ -122,14 +126,6 @@ def _node(node: Node, names: _Names) -> onnx.NodeProto:
     outputs = [names.of(v, node) for v in node.outputs]
     inputs = ["" if v is None else names.of(v) for v in node.inputs]
     return helper.make_node(node.op_type, inputs, outputs, name=outputs[0], **node.attributes)
-
-
-def _header(value: Value, name: str) -> TensorProto:
-    data, dtype = value.data, value.dtype
-    if data is None or dtype is None:
-        message = f"{name} is no constant"
-        raise TypeError(message)
-    return TensorProto(name=name, dims=data.shape, data_type=onnx_type(dtype))
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:

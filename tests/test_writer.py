@@ -1,0 +1,364 @@
+"""tflite2onnx/writer.py: what is in the file, and how it gets there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.small import chain, convolve, flattening, network
+from tests.toolkit import Build, check, random_inputs
+from tflite2onnx import convert, writer
+from tflite2onnx.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tflite2onnx import Result
+
+
+def large() -> bytes:
+    """Return a model with small constants and large ones, of float32 and of float16."""
+    m = Build()
+    generator = np.random.default_rng(0)
+    x = convolve(m, m.input((1, 7, 5, 3), name="x"), 17, "image")
+    half = m.constant(generator.standard_normal((1, 7, 5, 17)).astype(np.float16), name="half")
+    (real,) = m.op("DEQUANTIZE", [half], [m.tensor([1, 7, 5, 17], name="real")])
+    (y,) = m.op("ADD", [x, real], [m.tensor([1, 7, 5, 17], name="sum")])
+    (z,) = m.op("MUL", [y, m.constant(np.float32(3))], [m.tensor([1, 7, 5, 17], name="y")])
+    m.output(z)
+    return m.bytes()
+
+
+def run(path: Path, result: Result, data: bytes) -> list[Any]:
+    """Return what the file makes of random inputs."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    arrays = random_inputs(data, 0)
+    pairs = zip(result.inputs, arrays, strict=True)
+    outputs: list[Any] = session.run(None, {e.name: a.transpose(e.order) for e, a in pairs})
+    return outputs
+
+
+# What is in the file
+
+
+@pytest.mark.parametrize("data", [network(), large(), flattening(), chain("ABS")])
+def test_the_file_is_the_model(tmp_path: Path, data: bytes) -> None:
+    """What is streamed, what is serialized and what the result holds are the same."""
+    result = convert(data)
+    path = tmp_path / "out.onnx"
+    assert result.save(path) == result.size == path.stat().st_size
+    assert path.read_bytes() == result.skeleton.serialized()
+    assert onnx.load(path) == result.model
+    whole = tmp_path / "whole.onnx"
+    onnx.save(result.model, whole)
+    assert onnx.load(whole) == onnx.load(path)
+    onnx.checker.check_model(path, full_check=True)
+
+
+def test_large_weights_are_not_copied() -> None:
+    """They are views on the file until they are written; transposing is a view, too."""
+    data = network()
+    result = convert(data, io_layout="onnx")
+    assert len(result.skeleton.weights) == 2
+    for _, elements in result.skeleton.weights:
+        assert elements.base is not None
+        assert not elements.flags.owndata
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Nothing of a file depends on when or how often it is written."""
+    for name in ("a", "b"):
+        convert(large()).save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"),
+    [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (300, b"\xac\2"), (2**31, b"\x80" * 4 + b"\b")],
+)
+def test_lengths(number: int, encoded: bytes) -> None:
+    """Protobuf's varint."""
+    assert writer._varint(number) == encoded  # noqa: SLF001 - files so long are not made in tests
+
+
+def test_values_have_shapes() -> None:
+    """Every value in the graph has its type and shape in the file, as they are."""
+    result = check(flattening(), layouts={"image": ("NHWC", "NCHW")})
+    graph = result.model.graph
+    made = {o for n in graph.node for o in n.output} - {o.name for o in graph.output}
+    assert {i.name for i in graph.value_info} == made
+    data = large()
+    model = check(data).model
+    infos = list(model.graph.value_info)
+    assert {i.name for i in infos} == {o for n in model.graph.node for o in n.output} - {"y"}
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    wide.graph.output.extend(infos)
+    session = onnxruntime.InferenceSession(wide.SerializeToString())
+    array = np.ones([d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim])
+    outputs = session.run(None, {"x": array.astype(np.float32)})
+    for info, output in zip(wide.graph.output, outputs, strict=True):
+        kind = info.type.tensor_type
+        assert tuple(d.dim_value for d in kind.shape.dim) == output.shape
+        assert onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type) == output.dtype
+
+
+def test_what_transposes_cost() -> None:
+    """They are counted, and the bytes that they write."""
+    result = convert(network(), io_layout="tflite")
+    assert result.transposes == 2
+    assert result.bytes_moved == 4 * (2 * 5 * 7 * 3 + 2 * 5 * 7 * 13)
+    assert convert(network()).transposes == convert(network()).bytes_moved == 0
+
+
+def test_names() -> None:
+    """Tensors keep theirs; nodes and constants get unique ones of their own."""
+    graph = check(network()).model.graph
+    assert [n.output[0] for n in graph.node] == ["hidden", "positive", "y"]
+    assert [n.name for n in graph.node] == ["hidden", "positive", "y"]
+    assert {i.name for i in graph.initializer} == {
+        "hidden/filters", "hidden/biases", "y/filters", "y/biases",
+    }  # fmt: skip
+
+
+def test_names_are_unique() -> None:
+    """Inputs and outputs keep theirs, whatever else would like them."""
+    m = Build()
+    x = m.input((2, 5, 7, 3), name="y/Transpose")
+    (a,) = m.op("ABS", [x], [m.tensor(x.shape, name="constant")])
+    (b,) = m.op("ADD", [a, m.constant(np.float32(2), name="y")], [m.tensor(x.shape, name="y_1")])
+    m.output(convolve(m, b, 11, "y/Relu"), a)
+    result = check(m.bytes(), io_layout="tflite")
+    graph = result.model.graph
+    names = [o for n in graph.node for o in n.output]
+    names += [i.name for i in (*graph.initializer, *graph.input)]
+    assert len(names) == len(set(names))
+    assert len({n.name for n in graph.node}) == len(graph.node)
+    assert [e.name for e in result.inputs] == [i.name for i in graph.input] == ["y/Transpose"]
+    assert [e.name for e in result.outputs] == [o.name for o in graph.output]
+    assert {"y/Relu", "constant"} == {o.name for o in graph.output}
+
+
+# Outputs that need a node of their own
+
+
+def test_an_input_that_is_an_output() -> None:
+    """ONNX wants them apart: the output gets a number."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    m.output(x, *m.op("ABS", [x], [m.tensor([2, 3], name="x_1")]), x)
+    result = check(m.bytes())
+    assert [e.name for e in result.outputs] == ["x_2", "x_1", "x_3"]
+
+
+def test_an_output_that_is_listed_twice() -> None:
+    """So does the second of two outputs that are one tensor."""
+    m = Build()
+    y = convolve(m, m.input((2, 5, 7, 3)), 11, "y")
+    m.output(y, y, y)
+    result = check(m.bytes())
+    assert [e.name for e in result.outputs] == ["y", "y_1", "y_2"]
+    layouts = {"y": ("NHWC", "NHWC")}
+    assert [e.order for e in check(m.bytes(), layouts=layouts).outputs] == [(0, 1, 2, 3)] * 3
+
+
+def test_outputs_of_one_value() -> None:
+    """A TRANSPOSE that costs nothing makes two tensors of one value."""
+    m = Build()
+    x = m.input([2, 3, 5], name="x")
+    (a,) = m.op("ABS", [x], [m.tensor([2, 3, 5], name="a")])
+    to = m.constant(np.array([2, 0, 1], np.int32))
+    (b,) = m.op("TRANSPOSE", [a, to], [m.tensor([5, 2, 3], name="b")])
+    m.output(a, b)
+    result = check(m.bytes(), layouts={"b": ("WNH", "NHW")})
+    assert [n.op_type for n in result.model.graph.node] == ["Abs", "Identity"]
+
+
+def test_a_constant_output() -> None:
+    """An initializer cannot be an output in every runtime: it is copied."""
+    m = Build()
+    constant = m.constant(np.arange(6, dtype=np.float32).reshape(2, 3), name="c")
+    m.output(constant, *m.op("ABS", [m.input([2, 3])], [[2, 3]]), constant)
+    assert [e.name for e in check(m.bytes()).outputs] == ["c", "tensor_2", "c_1"]
+
+
+# How it gets there
+
+
+@pytest.fixture
+def result() -> Result:
+    """Return something to write."""
+    return convert(large())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory in which nothing but out.onnx may be left."""
+    yield tmp_path
+    assert {p.name for p in tmp_path.iterdir()} <= {"out.onnx"}
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_failure_midway_leaves_all_as_it_was(
+    place: Path,
+    result: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    old: bytes | None,
+) -> None:
+    """Neither half a file nor a temporary one; a file that was there stays."""
+    path = place / "out.onnx"
+    if old:
+        path.write_bytes(old)
+    written: list[int] = []
+    to_bytes = writer._bytes  # noqa: SLF001
+
+    def fail_at_the_second(data: Any) -> memoryview:
+        written.append(data.nbytes)
+        if len(written) == 2:
+            assert len(list(place.iterdir())) == 1 + bool(old)
+            raise failure
+        return to_bytes(data)
+
+    monkeypatch.setattr(writer, "_bytes", fail_at_the_second)
+    interrupted = isinstance(failure, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt if interrupted else OutputError):
+        result.save(path)
+    assert len(written) == 2
+    assert (path.read_bytes() if path.exists() else None) == old
+
+
+def test_a_file_is_replaced(place: Path, result: Result) -> None:
+    """An older, longer one too."""
+    path = place / "out.onnx"
+    path.write_bytes(b"old" * 10**6)
+    result.save(path)
+    assert onnx.load(path) == result.model
+
+
+def test_permissions_are_the_usual_ones(place: Path, result: Result) -> None:
+    """Those that the process gives any file of its own."""
+    old = os.umask(0o027)
+    try:
+        result.save(place / "out.onnx")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((place / "out.onnx").stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path, result: Result) -> None:
+    """What it points to is replaced, or made."""
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link.onnx"
+    link.symlink_to(tmp_path / "there" / "out.onnx")
+    for _ in range(2):
+        result.save(link)
+        assert link.is_symlink()
+        assert onnx.load(link) == result.model
+    assert [p.name for p in (tmp_path / "there").iterdir()] == ["out.onnx"]
+
+
+def test_a_long_name(tmp_path: Path, result: Result) -> None:
+    """A name as long as a name can be has no room for more, such as a temporary ending."""
+    path = tmp_path / ("x" * 250 + ".onnx")
+    result.save(path)
+    assert onnx.load(path) == result.model
+
+
+def test_a_pipe(tmp_path: Path, result: Result) -> None:
+    """What is no regular file is written to."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        result.save(pipe)
+        assert os.read(reader, 2 * result.size) == result.skeleton.serialized()
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_places_that_cannot_be_written(
+    place: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the place as it was given, and the reason."""
+    with pytest.raises(OutputError, match=f"cannot write {place}: Is a directory"):
+        result.save(place)
+    with pytest.raises(OutputError, match=r"cannot write .*/none/out.onnx: No such file"):
+        result.save(place / "none" / "out.onnx")
+    path = place / "out.onnx"
+    path.write_bytes(b"old")
+    with pytest.raises(OutputError, match=r"out.onnx/x: Not a directory"):
+        result.save(path / "x")
+    with pytest.raises(OutputError, match="null byte"):
+        result.save("a\0b")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # which the superuser always has
+    with pytest.raises(OutputError, match="Permission denied"):
+        result.save(path)
+    assert path.read_bytes() == b"old"
+
+
+def test_a_device_is_written_to(result: Result) -> None:
+    """And it stays a device."""
+    with pytest.raises(OutputError, match="cannot write /dev/full: No space left on device"):
+        result.save("/dev/full")
+    assert result.save("/dev/null") == result.size
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)  # noqa: PTH116
+
+
+# Above 2 GB
+
+
+def test_weights_beside_the_model(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are aligned, and the model finds them by the name of their file."""
+    result.save(tmp_path / "one.onnx")
+    want = run(tmp_path / "one.onnx", result, large())
+    monkeypatch.setattr(writer, "LARGEST_FILE", result.size - 1)
+    path = tmp_path / "two.onnx"
+    data = tmp_path / "two.onnx.data"
+    assert result.save(path) == path.stat().st_size + data.stat().st_size
+    assert {p.name for p in tmp_path.iterdir()} == {"one.onnx", "two.onnx", "two.onnx.data"}
+    for w, h in zip(want, run(path, result, large()), strict=True):
+        np.testing.assert_array_equal(w, h)
+    loaded = onnx.load(path)
+    assert {i.name: onnx.numpy_helper.to_array(i).tobytes() for i in loaded.graph.initializer} == {
+        i.name: onnx.numpy_helper.to_array(i).tobytes() for i in result.model.graph.initializer
+    }
+    bare = onnx.load(path, load_external_data=False)
+    apart = [i for i in bare.graph.initializer if i.data_location == onnx.TensorProto.EXTERNAL]
+    assert len(apart) == len(result.skeleton.weights) == 2
+    for initializer in apart:
+        entries = {e.key: e.value for e in initializer.external_data}
+        assert entries["location"] == "two.onnx.data"
+        assert int(entries["offset"]) % 64 == 0
+
+
+@pytest.mark.parametrize("name", ["out.onnx", "out.onnx.data"])
+def test_both_files_or_none(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The place of the model is looked at first; that of its weights before it is in place."""
+    monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
+    (tmp_path / name).mkdir()
+    with pytest.raises(OutputError, match="Is a directory"):
+        result.save(tmp_path / "out.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_the_limit_is_exact(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that just fits is one file."""
+    monkeypatch.setattr(writer, "LARGEST_FILE", result.size)
+    result.save(tmp_path / "out.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]
