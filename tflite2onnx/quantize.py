@@ -68,10 +68,9 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     """Return how the bias of a quantized convolution or matrix product is kept, None if as it is.
 
     The kernels add its integers to the accumulators, whose scale is the input's times the
-    weights', whatever scale the file gives (it may be 2 % off:
-    PopulateConvolutionQuantizationParams
-    in kernel_util.cc). ONNX's DequantizeLinear and the integer kernels take int32 only; biases of
-    int64 are sums that fit into it.
+    weights', whatever scale the file gives (PopulateConvolutionQuantizationParams in
+    kernel_util.cc lets it be 2 % off). ONNX's DequantizeLinear and the integer kernels take int32
+    only; biases of int64 are sums that fit into it.
     """
     a, b = x.quantization, weights.quantization
     if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:

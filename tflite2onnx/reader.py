@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import tflite
-from flatbuffers import flexbuffers
+from flatbuffers import flexbuffers, number_types
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature
@@ -33,6 +33,7 @@ _IDENTIFIER = b"TFL3"
 # Types that are younger than the schema of the `tflite` package.
 _NEW_TYPES = {19: "INT2", 20: "UINT4", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2"}
 _NEW_CODES = {209: "STABLEHLO_CASE"}
+_NEW_CODE_SLOT = 10  # of OperatorCode.builtin_code in its table's vtable
 _BLOCKWISE = 2  # QuantizationDetails.BlockwiseQuantization, likewise
 _ENUMERATIONS = {
     "fused_activation_function": tflite.ActivationFunctionType,
@@ -183,7 +184,7 @@ class _Reader:
         return (get(i) for i in range(count))
 
     def _code(self, code: Any) -> tuple[str, bool, int]:  # noqa: ANN401 - a generated class
-        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        number = max(code.DeprecatedBuiltinCode(), _new_code(code))
         name = _CODES.get(number, f"operator code {number}")
         if name == "CUSTOM":
             return _text(code.CustomCode()), True, code.Version()
@@ -308,6 +309,17 @@ class _Reader:
             named(self._all(table.Inputs, table.InputsLength)),
             named(self._all(table.Outputs, table.OutputsLength)),
         )  # fmt: skip
+
+
+def _new_code(code: Any) -> int:  # noqa: ANN401 - a generated class
+    """Return the new code field as it is in the file.
+
+    `BuiltinCode()` gives the old field in its place wherever the new one is under 127, but some
+    files have only the new one.
+    """
+    table = code._tab  # noqa: SLF001 - there is no other way to the field itself
+    offset = table.Offset(_NEW_CODE_SLOT)
+    return int(table.Get(number_types.Int32Flags, offset + table.Pos)) if offset else 0
 
 
 def _at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a tuple of anything
