@@ -111,7 +111,7 @@ def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
         message = f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
         raise AssertionError(message)
     return {
-        name: np.ascontiguousarray(value.transpose(_order(port, value.ndim)))
+        name: np.asarray(value.transpose(_order(port, value.ndim)), order="C")
         for name, port, value in zip(names, result.inputs, inputs, strict=True)
     }
 
