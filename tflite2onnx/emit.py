@@ -28,15 +28,22 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     """
     found, problems = [], []
     for operator in operators:
-        op = operator.op
         try:
-            operator.check()
-            found.append(Site(op.inputs, op.outputs, tuple(operator.frames())))
+            found.append(_site(operator))
         except OperatorError as error:
-            problems.append(error.at(op.place))
+            problems.append(error.at(operator.op.place))
     if problems:
         raise UnsupportedOperators(problems)
     return found
+
+
+def _site(operator: Operator) -> Site:
+    op = operator.op
+    operator.check()
+    if not op.outputs and not operator.many_outputs:
+        message = "it has no output"
+        raise OperatorError(message)
+    return Site(op.inputs, op.outputs, tuple(operator.frames()))
 
 
 def computes_on_int8(operators: Sequence[Operator]) -> bool:

@@ -1,0 +1,302 @@
+"""tflite2onnx/convert.py and emit.py: the five stages together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.small import chain, convolve, flattening, network
+from tests.toolkit import Build, check
+from tflite2onnx import convert
+from tflite2onnx.convert import convert_model
+from tflite2onnx.errors import ModelFileError, OperatorError, OptionError, UnsupportedOperators
+from tflite2onnx.layout import Plan, plan
+from tflite2onnx.op import OPERATORS
+from tflite2onnx.op.base import Operator
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tflite2onnx.layout import Site
+
+
+# Opsets
+
+
+@pytest.mark.parametrize("opset", [None, 13, 14, 15, 16, 17, 18, 19, 20, 21])
+def test_the_opset_is_as_asked(opset: int | None) -> None:
+    """It is 17 if nobody asks."""
+    result = check(network(), opset=opset)
+    assert result.model.opset_import[0].version == (opset or 17)
+
+
+@pytest.mark.parametrize("opset", [12, 0, -1, onnx.defs.onnx_opset_version() + 1, "17", 17.0])
+def test_opsets_that_are_none(opset: Any) -> None:
+    """The message says which there are."""
+    newest = onnx.defs.onnx_opset_version()
+    message = f"opset {opset!r} is not supported: it can be 13 to {newest}"
+    with pytest.raises(OptionError, match=message):
+        convert(network(), opset=opset)
+
+
+def test_the_newest_opset() -> None:
+    """Whatever the installed onnx has is allowed."""
+    newest = onnx.defs.onnx_opset_version()
+    assert convert(chain("ABS"), opset=newest).opset == newest
+
+
+def test_a_newer_node_takes_a_newer_opset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest that has it, unless an older one was asked for."""
+    # Gelu came with opset 20; nothing is run here.
+    monkeypatch.setattr(OPERATORS["ABS"], "emit", lambda _self, g, _y, x: g.Gelu(x))
+    assert convert(chain("ABS")).opset == 20
+    assert convert(chain("ABS"), opset=20).opset == 20
+    assert convert(chain("ABS"), opset=21).opset == 21
+    with pytest.raises(OptionError, match=r"Gelu, for ABS \(operator 0, y\), needs opset 20"):
+        convert(chain("ABS"), opset=19)
+
+
+# Operators that cannot be converted
+
+
+def test_all_unsupported_operators_are_listed() -> None:
+    """With code, index, output tensor and reason: unknown ones, custom ones, wrong ones."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    (a,) = m.op("ABS", [x], [m.tensor([2, 3], name="a")])
+    (b,) = m.custom("Mystery", [a], [m.tensor([2, 3], name="b")])
+    (c,) = m.op("TRANSPOSE", [b, x], [m.tensor([3, 2], name="c")])
+    (d,) = m.op("STABLEHLO_CBRT", [c], [m.tensor([3, 2], name="d")])
+    m.output(d)
+    with pytest.raises(UnsupportedOperators) as caught:
+        convert(m.bytes())
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "3 operators cannot be converted:"
+    assert lines[1] == "  Mystery (operator 1, b): this custom operator is not supported"
+    assert lines[2].startswith("  TRANSPOSE (operator 2, c): ")
+    assert lines[3] == "  STABLEHLO_CBRT (operator 3, d): this operator is not supported"
+    assert len(caught.value.problems) == 3
+
+
+def test_a_custom_operator_by_a_known_name() -> None:
+    """The name of a builtin operator, or of ours, means nothing in a custom operator."""
+    for name in ("ABS", "AS_PLANNED"):
+        m = Build()
+        m.output(*m.custom(name, [m.input([2])], [[2]]))
+        with pytest.raises(UnsupportedOperators, match="1 operator cannot be converted:"):
+            convert(m.bytes())
+
+
+def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to compute, and nothing that says what."""
+    monkeypatch.setattr(OPERATORS["ABS"], "check", Operator.check)
+    m = Build()
+    x = m.input([2])
+    m.op("ABS", [x], [])
+    m.output(*m.op("ABS", [x], [[2]]))
+    message = r"ABS \(operator 0, no output\): it has no output"
+    with pytest.raises(UnsupportedOperators, match=message):
+        convert(m.bytes())
+
+
+def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even then the message says which."""
+    def fail(*_: object) -> None:
+        message = "it is too late"
+        raise OperatorError(message)
+
+    monkeypatch.setattr(OPERATORS["ABS"], "emit", fail)
+    with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 1, inner_2\): it is too late"):
+        convert(chain("RELU", "ABS", "RELU"))
+
+
+def test_every_operator_has_a_category() -> None:
+    """And stands under each of its codes once."""
+    for code, cls in OPERATORS.items():
+        assert issubclass(cls, Operator)
+        assert code in cls.codes
+        assert cls.category.value in {"Implicit", "Transparent", "Attribute", "Terminate"}
+
+
+# Models that say nothing, or too much
+
+
+def test_a_model_without_outputs() -> None:
+    """There would be nothing in the ONNX model."""
+    m = Build()
+    m.op("ABS", [m.input([2])], [[2]])
+    with pytest.raises(ModelFileError, match="the model has no output"):
+        convert(m.bytes())
+
+
+def test_an_output_that_nothing_computes() -> None:
+    """The message names it."""
+    m = Build()
+    m.input([2])
+    m.output(m.tensor([2], name="y"))
+    with pytest.raises(OperatorError, match="y is read before anything computes it"):
+        convert(m.bytes())
+
+
+def test_an_operator_whose_input_nothing_computes() -> None:
+    """The message names it and who wants it."""
+    m = Build()
+    m.output(*m.op("ABS", [m.tensor([2], name="a")], [m.tensor([2], name="y")]))
+    with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 0, y\): a is read before"):
+        convert(m.bytes())
+
+
+def test_a_tensor_that_is_computed_twice() -> None:
+    """As an output of two operators, or as one of an operator and an input."""
+    m = Build()
+    x = m.input([2], name="x")
+    (y,) = m.op("ABS", [x], [m.tensor([2], name="y")])
+    m.op("ABS", [x], [y])
+    m.output(y)
+    with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 1, y\): y is computed twice"):
+        convert(m.bytes())
+    m = Build()
+    x = m.input([2], name="x")
+    m.op("ABS", [x], [x])
+    m.output(x)
+    with pytest.raises(UnsupportedOperators, match="x is computed twice"):
+        convert(m.bytes())
+
+
+def test_an_input_that_is_listed_twice() -> None:
+    """ONNX has no such thing."""
+    m = Build()
+    x = m.input([2], name="x")
+    m.output(*m.op("ABS", [x], [[2]]))
+    m.model().subgraphs[0].inputs = [x.index, x.index]
+    with pytest.raises(OperatorError, match="x is computed twice"):
+        convert(m.bytes())
+
+
+# Quantized tensors
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
+@pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
+def test_quantized_tensors_are_kept_as_integers(activation: str, activations: str) -> None:
+    """Inputs and outputs have the file's type, however activations are kept."""
+    m = Build()
+    generator = np.random.default_rng(0)
+    x = m.input((2, 5, 7, 3), dtype="int8", scale=0.05, zero_point=3, name="x")
+    filters = generator.integers(-127, 127, (11, 3, 3, 3)).astype(np.int8)
+    scales = np.linspace(0.01, 0.02, 11)
+    biases = generator.integers(-999, 999, 11).astype(np.int32)
+    operands = [m.constant(filters, scale=scales), m.constant(biases, scale=0.05 * scales)]
+    y = m.tensor((2, 5, 7, 11), dtype="int8", scale=0.1, zero_point=-20, name="y")
+    m.output(
+        *m.op(
+            "CONV_2D", [x, *operands], [y], padding="SAME", stride_h=1, stride_w=1,
+            fused_activation_function=activation,
+        )
+    )  # fmt: skip
+    result = check(m.bytes(), steps=1, activations=activations)
+    assert [e.dtype for e in (*result.inputs, *result.outputs)] == ["int8", "int8"]
+
+
+# What comes out
+
+
+def test_what_the_result_says() -> None:
+    """Counts, sizes and the model itself."""
+    result = convert(flattening())
+    graph = result.model.graph
+    assert result.nodes == len(graph.node)
+    assert result.transposes == sum(n.op_type == "Transpose" for n in graph.node) == 1
+    assert result.bytes_moved == 4 * 2 * 5 * 7 * 11
+    assert result.size == result.model.ByteSize()
+    assert result.opset == result.model.opset_import[0].version
+    assert result.model is result.model
+
+
+def test_the_planner_is_a_parameter() -> None:
+    """And is given the graph's inputs first and its outputs last."""
+    seen: list[Site] = []
+
+    def planner(sites: Sequence[Site]) -> Plan:
+        seen.extend(sites)
+        return plan(sites)
+
+    convert_model(read(chain("ABS", "SQRT")), planner=planner)
+    assert [t.name for t in seen[0].writes] == ["x"]
+    assert [t.name for t in seen[-1].reads if t is not None] == ["y"]
+    assert len(seen) == 4
+
+
+def test_metadata() -> None:
+    """The model says how its inputs and outputs lie, and what its signatures call them."""
+    m = Build()
+    x = m.input((2, 5, 7, 3), name="x")
+    y = convolve(m, x, 11, "y")
+    m.output(y, y, x)
+    m.signature("serve", {"image": x}, {"features": y, "same": x})
+    other = m.subgraph("other")
+    z = other.input([2])
+    other.output(z)
+    m.signature("other", {"z": z}, {"z": z})
+    result = convert(m.bytes())
+    props = {p.key: json.loads(p.value) for p in result.model.metadata_props}
+    assert props["tflite2onnx.inputs"] == [
+        {
+            "name": "x", "dtype": "float32",
+            "tflite_shape": [2, 5, 7, 3], "onnx_shape": [2, 3, 5, 7], "order": [0, 3, 1, 2],
+            "tflite_layout": "NHWC", "onnx_layout": "NCHW",
+        }
+    ]  # fmt: skip
+    assert [o["name"] for o in props["tflite2onnx.outputs"]] == ["y", "y_1", "x_1"]
+    assert props["tflite2onnx.signatures"] == {
+        "serve": {"inputs": {"image": "x"}, "outputs": {"features": "y", "same": "x_1"}}
+    }
+    assert "tflite2onnx.signatures" not in {
+        p.key for p in convert(chain("ABS")).model.metadata_props
+    }
+
+
+def test_head_of_the_model() -> None:
+    """Who made it, for which opset, under the name of the TFLite graph."""
+    model = convert(chain("ABS")).model
+    assert model.producer_name == "tflite2onnx"
+    assert model.producer_version
+    assert model.graph.name == "main"
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2])], [[2]]))
+    m.model().subgraphs[0].name = None
+    assert convert(m.bytes()).model.graph.name == "main"
+
+
+def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
+    """Whatever seeds the hashes of its strings."""
+    m = Build()
+    x = m.input((2, 5, 7, 3), name="x")
+    branches = [convolve(m, x, 11, f"branch_{i}") for i in range(3)]
+    (y,) = m.op("ADD", branches[:2], [(2, 5, 7, 11)])
+    (z,) = m.op("ADD", [y, branches[2]], [(2, 5, 7, 11)])
+    shape = m.constant(np.array([2, 385], np.int32))
+    m.output(z, *m.op("RESHAPE", [z, shape], [(2, 385)]))
+    source = tmp_path / "model.tflite"
+    source.write_bytes(m.bytes())
+    digests = set()
+    for seed in ("0", "1", "2"):
+        path = tmp_path / f"{seed}.onnx"
+        subprocess.run(  # noqa: S603
+            [sys.executable, "-m", "tflite2onnx", "-q", source, path],
+            env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+        )  # fmt: skip
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    digests.add(hashlib.sha256(convert(source).skeleton.serialized()).hexdigest())
+    assert len(digests) == 1
