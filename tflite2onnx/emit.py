@@ -127,7 +127,7 @@ def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
 def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:
     op = operator.op
     g.scope = op.outputs[0].name if op.outputs else op.code
-    real = not operator.on_integers()
+    real = g.plain or not operator.on_integers()
     inputs = [
         None if t is None else g.view(
             t, orders[i], operator.letters(i), real=real, kept=_kept(g, operator, i)

@@ -7,7 +7,7 @@ delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.quantize import BOUNDS, is_quantized
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Makes an operator's nodes of its inputs, which are of the type given.
 Emit = Callable[..., Value]
@@ -72,9 +72,8 @@ def check_count(op: Op, count: int) -> None:
         raise OperatorError(message)
 
 
-def check_shapes(op: Operator, *inputs: Tensor) -> None:
-    """Raise OperatorError unless the inputs broadcast to the output."""
-    shapes = [t.shape for t in inputs]
+def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
+    """Raise OperatorError unless these shapes broadcast to the output's."""
     try:
         made = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -118,7 +117,7 @@ class Elementwise(Operator):
             given = " and ".join(dtype.label for dtype in types)
             message = f"it takes {self.row.types.replace(' ', ', ')}, not {given}"
             raise OperatorError(message)
-        check_shapes(self, *inputs)
+        check_shapes(self, [t.shape for t in inputs])
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return self.row.emit(g, xs[0].dtype, self.options, *xs)

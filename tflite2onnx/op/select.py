@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -33,26 +34,16 @@ class Select(Operator):
             types = ", ".join(t.dtype.label for t in (condition, x, y))
             message = f"it takes a bool and two tensors of one type, not {types}"
             raise OperatorError(message)
-        if self._one_element():
-            return
-        if self.op.code == "SELECT_V2":
-            check_shapes(self, condition, x, y)
-            return
-        rows = [x.shape, (), x.shape[:1]]
-        if x.shape != y.shape or x.shape != self.output.shape or condition.shape not in rows:
-            shapes = " and ".join(str(list(t.shape)) for t in (condition, x, y))
-            message = f"{shapes} do not make {list(self.output.shape)}"
-            raise OperatorError(message)
+        # Single elements may have any ranks; the output has the one that the file says.
+        if {t.elements for t in (condition, x, y, self.output)} != {1}:
+            check_shapes(self, [shape for shape in self.aligned() if shape is not None])
 
-    def _one_element(self) -> bool:
-        """Return whether all operands are single elements, of whatever ranks: the kernel's rule."""
-        return {t.elements for t in (*self.op.inputs, self.output) if t is not None} == {1}
-
-    def aligned(self) -> Sequence[Shape | None]:
+    def aligned(self) -> Sequence[Shape]:
+        shapes = [() if shape is None else shape for shape in super().aligned()]
         condition, x = self.input(0), self.input(1)
-        if self.op.code == "SELECT" and condition.rank == 1 and x.rank > 1:
-            return [condition.shape + (1,) * (x.rank - 1), None, None]
-        return super().aligned()
+        if self.op.code == "SELECT" and condition.rank == 1:
+            shapes[0] = (condition.shape + (1,) * x.rank)[: max(x.rank, 1)]
+        return shapes
 
     def emit(
         self, g: Builder, y: View, condition: View, x: View, other: View
@@ -60,17 +51,11 @@ class Select(Operator):
         if not x.dtype is other.dtype is y.dtype:
             message = "some of its tensors are quantized and some are not"
             raise OperatorError(message)
-        carrier = g.carrier("Where", y.dtype)
-        if carrier is y.dtype:
-            made = g.Where(condition, x, other)
-        else:
-            made = g.Where(condition, g.cast(x, carrier), g.cast(other, carrier))
-            made = g.cast(made, y.dtype)
+        made = g.within("Where", y.dtype, partial(g.Where, condition), x, other)
         return made if x.rank == y.rank else Unshaped(made)
 
-    def evaluate(self, *inputs: Array) -> list[Array] | None:
+    def evaluate(self, *inputs: Array) -> list[Array]:
         condition, x, other = (
-            array if shape is None else array.reshape(shape)
-            for array, shape in zip(inputs, self.aligned(), strict=True)
+            array.reshape(shape) for array, shape in zip(inputs, self.aligned(), strict=True)
         )
         return [np.where(condition, x, other).reshape(self.output.shape)]
