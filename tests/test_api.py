@@ -1,0 +1,241 @@
+"""What `import tflite2onnx` gives, now and as of 0.x."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import tflite2onnx
+from tests.small import chain, network
+from tests.toolkit import Build
+from tflite2onnx import errors
+from tflite2onnx.errors import LayoutError, ModelFileError, OptionError, OutputError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a file to convert."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(network())
+    return path
+
+
+def python(code: str, *arguments: str | Path) -> str:
+    """Return what a fresh interpreter prints."""
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+
+# convert
+
+
+def test_a_path_or_bytes(model: Path) -> None:
+    """A str, any os.PathLike, or what is in the file."""
+
+    class Place:
+        def __fspath__(self) -> str:
+            return str(model)
+
+    want = tflite2onnx.convert(model).model
+    for source in (str(model), Place(), model.read_bytes(), bytearray(model.read_bytes())):
+        assert tflite2onnx.convert(source).model == want  # type: ignore[arg-type]
+
+
+def test_nothing_is_written_unasked(model: Path) -> None:
+    """The result can be saved later."""
+    result = tflite2onnx.convert(model)
+    assert list(model.parent.iterdir()) == [model]
+    assert result.save(model.with_suffix(".onnx")) == result.size
+    assert onnx.load(model.with_suffix(".onnx")) == result.model
+
+
+def test_the_signature() -> None:
+    """The first three may go by position."""
+    parameters = inspect.signature(tflite2onnx.convert).parameters
+    assert list(parameters)[:5] == ["model", "output", "layouts", "io_layout", "opset"]
+    kinds = [p.kind for p in parameters.values()]
+    assert kinds[:3] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3
+    assert set(kinds[3:]) == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_what_is_public() -> None:
+    """All of it is there."""
+    assert all(hasattr(tflite2onnx, name) for name in tflite2onnx.__all__)
+    assert tflite2onnx.__version__ == metadata.version("tflite2onnx")
+    assert isinstance(tflite2onnx.convert(network()), tflite2onnx.Result)
+    assert isinstance(tflite2onnx.convert(network()).inputs[0], tflite2onnx.Endpoint)
+
+
+# Errors
+
+
+def test_every_error_is_a_conversion_error() -> None:
+    """One `except` is enough."""
+    values = vars(errors).values()
+    classes = [v for v in values if isinstance(v, type) and v.__module__ == errors.__name__]
+    assert len(classes) > 5
+    assert all(issubclass(c, tflite2onnx.ConversionError) for c in classes)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        (b"", "is empty"),
+        (b"TFL3", "truncated"),
+        (network()[:1000], "truncated or damaged|lists more parts"),
+        (b"PK\x03\x04" + bytes(100), "zip archive"),
+        (onnx.ModelProto(producer_name="somebody else").SerializeToString(), "not a TFLite model"),
+        (bytes(1000), "not a TFLite model"),
+    ],
+)
+def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, message: str) -> None:
+    """Missing, empty, truncated, or something else; no output appears."""
+    path = tmp_path / "model.tflite"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=message):
+        tflite2onnx.convert(path, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("way", ["same", "relative", "symbolic", "hard"])
+def test_the_model_is_not_overwritten(
+    model: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is called."""
+    data = model.read_bytes()
+    other = model.with_name("other")
+    ways = {
+        "same": lambda: model,
+        "relative": lambda: Path("..") / model.parent.name / model.name,
+        "symbolic": lambda: other.symlink_to(model) or other,  # type: ignore[func-returns-value]
+        "hard": lambda: other.hardlink_to(model) or other,  # type: ignore[func-returns-value]
+    }
+    monkeypatch.chdir(model.parent)
+    with pytest.raises(OutputError, match="it is the TFLite model itself"):
+        tflite2onnx.convert(model, ways[way]())
+    assert model.read_bytes() == data
+
+
+def test_an_older_file_is_overwritten(model: Path) -> None:
+    """Only the model itself is safe."""
+    output = model.with_suffix(".onnx")
+    output.write_bytes(b"old")
+    tflite2onnx.convert(model, output)
+    tflite2onnx.convert(model.read_bytes(), output)
+    assert onnx.load(output) == tflite2onnx.convert(model).model
+
+
+def test_an_unconvertible_model_leaves_no_file(tmp_path: Path) -> None:
+    """Nor does it touch one that is there."""
+    m = Build()
+    m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
+    output = tmp_path / "out.onnx"
+    output.write_bytes(b"old")
+    with pytest.raises(tflite2onnx.ConversionError, match="Mystery"):
+        tflite2onnx.convert(m.bytes(), output)
+    assert output.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"opset": 5}, OptionError),
+        ({"io_layout": "NCHW"}, OptionError),
+        ({"layouts": {"nobody": ("N", "N")}}, LayoutError),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
+    """They are errors of ours."""
+    with pytest.raises(error):
+        tflite2onnx.convert(network(), **options)
+
+
+# As of 0.x
+
+
+def test_old_programs_run(model: Path) -> None:
+    """Two paths, or three arguments, by position or by the names that they had."""
+    output = model.with_suffix(".onnx")
+    tflite2onnx.convert(str(model), str(output))
+    assert onnx.load(output) == tflite2onnx.convert(model).model
+    layouts = {"x": ("NHWC", "NHWC")}
+    want = tflite2onnx.convert(model, layouts=layouts).model
+    tflite2onnx.convert(str(model), str(output), layouts)
+    assert onnx.load(output) == want
+    output.unlink()
+    old: Any = tflite2onnx.convert
+    old(tflite_path=str(model), onnx_path=str(output), explicit_layouts=layouts)
+    assert onnx.load(output) == want
+    with pytest.raises(TypeError, match="onyx_path"):
+        old(str(model), onyx_path=str(output))
+
+
+def test_supported_operators() -> None:
+    """TFLite's names, in alphabetical order; ours is not among them."""
+    names = tflite2onnx.supported_operators()
+    assert names == tflite2onnx.getSupportedOperators() == sorted(set(names))
+    assert {"ABS", "ADD", "CONV_2D", "RESHAPE", "TRANSPOSE"} <= set(names)
+    assert "AS_PLANNED" not in names
+
+
+def test_debug_log(model: Path) -> None:
+    """Stages and their counts, on stderr unless the program logs elsewhere; not those of others."""
+    code = (
+        "import logging, sys, tflite2onnx; tflite2onnx.enableDebugLog(); "
+        "logging.getLogger('other').debug('nothing'); tflite2onnx.convert(*sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", code, str(model), str(model.with_suffix(".onnx"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == ""
+    stages = ["read 3 operators", "normalised to 3", "planned 0 bytes", "emitted 3 nodes", "wrote"]
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(stages)
+    assert all(stage in line for stage, line in zip(stages, lines, strict=True))
+
+
+def test_debug_log_in_a_program_that_logs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own handlers get the lines."""
+    logger = logging.getLogger("tflite2onnx")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    tflite2onnx.convert(chain("ABS"))
+    assert not caplog.records
+    tflite2onnx.enableDebugLog()
+    try:
+        tflite2onnx.convert(chain("ABS"))
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert "emitted 1 nodes of opset 17" in caplog.text
+
+
+# What it takes
+
+
+def test_converting_imports_little(model: Path) -> None:
+    """Neither runtime, no TensorFlow, nor any package that conversion does not need."""
+    code = """
+import sys, json
+before = set(sys.modules)
+import tflite2onnx, tflite2onnx.cli, tflite2onnx.verify
+tflite2onnx.cli.main(["-q", sys.argv[1]])
+print(json.dumps(sorted({m.split(".")[0] for m in set(sys.modules) - before})))
+"""
+    loaded = set(json.loads(python(code, model)))
+    third_party = {"numpy", "onnx", "tflite", "flatbuffers", "google", "ml_dtypes", "tflite2onnx"}
+    known = loaded - set(sys.stdlib_module_names) - third_party
+    assert {name for name in known if not name.startswith("_")} <= {"typing_extensions"}
+    forbidden = {"onnxruntime", "ai_edge_litert", "tensorflow", "hypothesis", "pytest", "jax"}
+    assert not loaded & forbidden
