@@ -148,13 +148,16 @@ def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     Quantized integers and the bits of small floats are no numbers to compute with, but those
     that are only moved may stay as they are stored.
     """
-    if tensor is None or tensor.data is None or tensor.dtype.numpy is None or tensor.quantization:
+    if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
         return None
-    if moves:
-        return tensor.data
+    data = tensor.data
+    if data is None and 0 in tensor.shape and -1 not in tensor.shape_signature:
+        data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file holds no data of no elements
+    if data is None or moves:
+        return data
     if tensor.dtype.is_float and not issubclass(tensor.dtype.numpy, np.floating):
         return None
-    return tensor.data.astype(tensor.dtype.numpy, copy=False)
+    return data.astype(tensor.dtype.numpy, copy=False)
 
 
 def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:

@@ -102,13 +102,9 @@ class Reduction(Operator):
         if 0 in x.shape:  # ONNX Runtime has no mean and no extreme of nothing
             nothing = np.zeros(x.tensor.shape, x.dtype.numpy)
             return g.constant(self._evaluated(nothing).transpose(y.order), y.dtype)
-        if self.op.code == "MEAN" and x.dtype.is_integer:
-            return self._integer_mean(g, x, axes)
-        carrier = g.carrier(self.row.node, x.dtype)
-        if carrier is x.dtype:
-            return self._node(g, self.row.node, x, axes)
-        made = self._node(g, self.row.node, g.cast(x, carrier), axes)
-        return g.cast(made, x.dtype)
+        if x.dtype.is_integer and self.op.code in _INTEGERS:
+            return _INTEGERS[self.op.code](self, g, y, x, axes)
+        return self._node(g, self.row.node, x, x.dtype, axes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.
@@ -134,15 +130,41 @@ class Reduction(Operator):
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
         return np.asarray(self.row.numpy(x, **over))
 
-    def _node(self, g: Builder, node: str, x: View | Value, axes: Sequence[int]) -> Value:
-        return g.reduce(node, x, axes, keepdims=bool(self.options.keep_dims))
+    def _node(
+        self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
+    ) -> Value:
+        keepdims, carrier = bool(self.options.keep_dims), g.carrier(node, dtype)
+        if carrier is dtype:
+            return g.reduce(node, x, axes, keepdims=keepdims)
+        return g.cast(g.reduce(node, g.cast(x, carrier), axes, keepdims=keepdims), dtype)
 
-    def _integer_mean(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
-        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division.
-
-        ReduceMean would add up in the type that the elements have.
-        """
+    def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division."""
         wide = x if x.dtype is DType.INT64 else g.cast(x, DType.INT64)
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
-        mean = g.Div(self._node(g, "ReduceSum", wide, axes), count)
+        mean = g.Div(self._node(g, "ReduceSum", wide, DType.INT64, axes), count)
         return mean if x.dtype is DType.INT64 else g.cast(mean, x.dtype)
+
+    def integer_product(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+        """Return the product, one half of an axis times the other until one element is left.
+
+        It wraps around as the kernel's does; ONNX Runtime's ReduceProd, which multiplies as
+        float64, neither does so nor keeps all bits of int64.
+        """
+        wide = x.dtype if x.dtype is DType.INT64 else DType.INT32
+        value = x.value if x.dtype is wide else g.cast(x, wide)
+        for axis in axes:
+            size = x.shape[axis]
+            while size > 1:
+                half, odd = divmod(size, 2)
+                sizes = g.ints([half, half, 1][: 2 + odd])
+                one, other, *rest = g.many("Split", 2 + odd, value, sizes, axis=axis)
+                value = g.Mul(one, other)
+                value = g.Concat(value, *rest, axis=axis) if rest else value
+                size = half + odd
+        value = value if self.options.keep_dims else g.reshape(value, y.shape)
+        return value if x.dtype is wide else g.cast(value, x.dtype)
+
+
+# Where ONNX's node does not make of integers what the kernel does.
+_INTEGERS = {"MEAN": Reduction.integer_mean, "REDUCE_PROD": Reduction.integer_product}
