@@ -263,7 +263,7 @@ def _random(
 def stored(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> dict[str, Array]:
     """Return the inputs of the TFLite model as the ONNX model stores them, by name."""
     pairs = zip(ends, arrays, strict=True)
-    return {end.name: np.ascontiguousarray(array.transpose(end.order)) for end, array in pairs}
+    return {end.name: np.asarray(array.transpose(end.order), order="C") for end, array in pairs}
 
 
 def restored(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
