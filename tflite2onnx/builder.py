@@ -54,9 +54,9 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
     ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
     ("Equal", DType.STRING): (None, 19),
-    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min", "Prod")},
+    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},
     **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
-    **{("ReduceProd", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8)},
+    ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
     **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
     **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
     **{
@@ -68,12 +68,17 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
 # Types that hardly any node takes but Cast, and those that hold their elements.
 _RARE = {
     DType.BFLOAT16: DType.FLOAT32,
+    DType.INT2: DType.INT8,
     DType.INT4: DType.INT8,
+    DType.UINT4: DType.UINT8,
     DType.FLOAT8_E4M3FN: DType.FLOAT16,
     DType.FLOAT8_E5M2: DType.FLOAT16,
 }
 # The first opset whose Cast takes a type.
-_CAST_SINCE = {DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21}
+_CAST_SINCE = {
+    DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,
+    DType.INT2: 25,
+}  # fmt: skip
 
 _INTEGERS = {dtype for dtype in DType if dtype.is_integer}
 

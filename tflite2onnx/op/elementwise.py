@@ -84,7 +84,7 @@ def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
         raise OperatorError(message)
 
 
-def fuse(name: str, array: Array) -> Array:
+def bounded(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
     least, most = (None if b is None else np.asarray(b).astype(array.dtype)
                    for b in BOUNDS.get(name, (None, None)))  # fmt: skip
@@ -131,7 +131,7 @@ class Elementwise(Operator):
         if made is None:
             return None
         activation = self.options.get("fused_activation_function", "NONE")
-        return [fuse(activation, np.asarray(made))]
+        return [bounded(activation, np.asarray(made))]
 
 
 def _square(g: Builder, x: Operand) -> Value:
