@@ -16,7 +16,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
-from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized
+from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized, weight_storage
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -130,7 +130,7 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
     real = g.plain or not operator.on_integers()
     inputs = [
         None if t is None else g.view(
-            t, orders[i], operator.letters(i), real=real, kept=_kept(g, operator, i)
+            t, orders[i], operator.letters(i), real=real, kept=_kept(operator, i)
         )
         for i, t in enumerate(op.inputs)
     ]  # fmt: skip
@@ -145,14 +145,16 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
         g.put(view.tensor, _finished(g, view, value, applied), view.order)
 
 
-def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
+def _kept(operator: Operator, operand: int) -> Storage | None:
     """Return how an input is kept that is not kept as activations are: weights and biases."""
-    if operator.bias and operand == operator.bias[0]:
-        bias, data, weights = operator.bias
-        kept = bias_storage(*(operator.input(i) for i in (data, weights, bias)))
-        if kept is not None:
-            return kept
-    return g.storage(operator.input(operand), weight=True) if operand in operator.weights else None
+    if operator.product is None or operator.input(operand).data is None:
+        return None
+    data, weights, bias = operator.product
+    if operand == weights:
+        return weight_storage(operator.input(data), operator.input(weights))
+    if operand == bias:
+        return bias_storage(*(operator.input(i) for i in operator.product))
+    return None
 
 
 def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: bool) -> View:
@@ -181,4 +183,4 @@ def _quantized(g: Builder, view: View, value: Value, activation: str, kept: Stor
     if bounds is None:
         return value
     low, high = (g.scalar(b, kept.dtype) for b in bounds)
-    return g.Clip(value, low, high)
+    return g.carried("Clip", kept.dtype, value, low, high)

@@ -10,7 +10,7 @@ and on x86-64 ONNX Runtime has integer kernels for them where it has none for in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,11 +57,21 @@ def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
     quantization = tensor.quantization if is_quantized(tensor) else None
     if not unsigned or quantization is None or tensor.dtype is not DType.INT8:
         return Storage(tensor.dtype, quantization)
-    shifted = Quantization(
-        quantization.scale, quantization.zero_point + 128, quantization.axis,
-        quantization.block_size,
-    )  # fmt: skip
+    shifted = replace(quantization, zero_point=quantization.zero_point + 128)
     return Storage(DType.UINT8, shifted)
+
+
+def weight_storage(x: Tensor, weights: Tensor) -> Storage:
+    """Return how constant weights are kept: as they are in the file.
+
+    Only uint8 weights of float data are not what they seem: the hybrid kernels read them as int8
+    and take no zero point (EvalHybrid in conv.cc and fully_connected.cc).
+    """
+    kept = storage(weights, unsigned=False)
+    if x.quantization is None and kept.quantization is not None and kept.dtype is DType.UINT8:
+        zero = np.zeros_like(kept.quantization.zero_point)
+        return Storage(DType.INT8, replace(kept.quantization, zero_point=zero))
+    return kept
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
@@ -80,7 +90,9 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
 
 
 def stored(data: Array, dtype: DType, kept: DType) -> Array:
-    """Return a constant's elements as they are kept: int8 as uint8 is the same plus 128.
+    """Return a constant's elements as they are kept.
+
+    int8 as uint8 is the same plus 128; uint8 as int8 are the same bits (`weight_storage`).
 
     Raises:
         OperatorError: a bias of 64 bits is too large for 32.
@@ -92,7 +104,9 @@ def stored(data: Array, dtype: DType, kept: DType) -> Array:
             raise OperatorError(message)
         return narrow
     if dtype is DType.INT8 and kept is DType.UINT8:
-        return (data.view(np.uint8) ^ np.uint8(128)).astype(np.uint8, copy=False)
+        return np.asarray(data.view(np.uint8) ^ np.uint8(128))
+    if dtype is DType.UINT8 and kept is DType.INT8:
+        return data.view(np.int8)
     return data
 
 

@@ -39,9 +39,8 @@ class Operator:
         many_outputs: `emit` is given and gives a tuple of outputs.
         moves: it only moves values, and so works on stored integers as they are.
         of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
-        weights: the inputs that stay in the file's type while activations may change theirs.
-        bias: the inputs that are bias, data and weights, where integers of the bias are added to
-            products of the other two.
+        product: the inputs that are data, weights and bias, where the first two are multiplied.
+            Constant weights and biases stay in the file's type while activations may change theirs.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -54,8 +53,7 @@ class Operator:
     fuses_activation: ClassVar[bool] = True
     moves: ClassVar[bool] = False
     of_shapes: ClassVar[bool] = False
-    weights: ClassVar[frozenset[int]] = frozenset()
-    bias: ClassVar[tuple[int, int, int] | None] = None
+    product: ClassVar[tuple[int, int, int] | None] = None
 
     def __init__(self, op: Op) -> None:
         self.op = op

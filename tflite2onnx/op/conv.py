@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.image import ImageOperator, Window, expect_real, window_of
 from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.quantize import bias_storage
 
 
 class Convolution(ImageOperator):
-    """What all convolutions have in common; their second input are the weights."""
+    """What all convolutions have in common; the biases may be absent."""
+
+    product: ClassVar[tuple[int, int, int]]
 
     def window(self) -> Window:
         """Return the window, which is as large as a filter."""
         filters = self.sizes(1)
         return window_of(self.options, filters["H"], filters["W"])
 
-    def check_operands(self, data: int, bias: int) -> None:
+    def check_operands(self) -> None:
         """Raise OperatorError if types, channels or biases do not fit together."""
-        x, w = self.sizes(data), self.sizes(1)
+        data, weights, bias = self.product
+        x, w = self.sizes(data), self.sizes(weights)
         groups, rest = divmod(x["C"], w["I"])
         if rest or w["O"] % groups:
             message = f"{x['C']} channels for {w['O']} filters of {w['I']} channels each"
             raise OperatorError(message)
-        given = bias < len(self.op.inputs) and self.op.inputs[bias] is not None
-        if given and self.sizes(bias)["O"] != w["O"]:
-            message = f"{self.sizes(bias)['O']} biases for {w['O']} filters"
-            raise OperatorError(message)
-        expect_real(self.input(data), self.input(1), self.input(bias) if given else None)
+        tensors = [self.input(data), self.input(weights)]
+        if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
+            if self.sizes(bias)["O"] != w["O"]:
+                message = f"{self.sizes(bias)['O']} biases for {w['O']} filters"
+                raise OperatorError(message)
+            if bias_storage(*tensors, self.input(bias)) is None:
+                tensors.append(self.input(bias))
+        expect_real(*tensors)
 
 
 class Conv2D(Convolution):
@@ -36,11 +45,10 @@ class Conv2D(Convolution):
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
-    weights = frozenset({1, 2})
-    bias = (2, 0, 1)
+    product = (0, 1, 2)
 
     def check(self) -> None:
-        self.check_operands(data=0, bias=2)
+        self.check_operands()
         x, w = self.sizes(0), self.sizes(1)
         made = (x["N"], *self.window().steps((x["H"], x["W"])), w["O"])
         expect(self.output, made, self.input(0).dtype)
@@ -77,11 +85,10 @@ class TransposeConv(Convolution):
     codes = ("TRANSPOSE_CONV",)
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"
-    weights = frozenset({1, 3})
-    bias = (3, 2, 1)
+    product = (2, 1, 3)
 
     def check(self) -> None:
-        self.check_operands(data=2, bias=3)
+        self.check_operands()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
         if x["C"] != w["I"]:
             message = f"{x['C']} channels for filters of {w['I']} channels each"

@@ -31,7 +31,7 @@ class FullyConnected(Operator):
 
     codes = ("FULLY_CONNECTED",)
     category = Category.ATTRIBUTE
-    weights = frozenset({1, 2})
+    product = (0, 1, 2)
 
     def check(self) -> None:
         if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
@@ -39,7 +39,7 @@ class FullyConnected(Operator):
             raise OperatorError(message)
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
-        expect_real(x, w, bias, self.output)
+        expect_real(*(t for t in (x, w, bias, self.output) if t is not None))
         if w.rank < _MATRIX or 0 in w.shape or x.elements % self._features or (
             w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:]
         ):
@@ -119,6 +119,7 @@ class BatchMatMul(Operator):
 
     codes = ("BATCH_MATMUL",)
     category = Category.ATTRIBUTE
+    product = (0, 1, 2)
     broadcasts = True
 
     def check(self) -> None:
