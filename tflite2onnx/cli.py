@@ -226,7 +226,8 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _complain(model: str, message: str) -> None:
-    place = "" if model in message else f"{model}: "
+    named = message.startswith(f"{model} ") or f" {model}: " in message
+    place = "" if named else f"{model}: "
     _print(sys.stderr, [f"tflite2onnx: {place}{message}"])
 
 
