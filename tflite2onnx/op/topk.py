@@ -1,6 +1,7 @@
 """TOPK_V2, ARG_MAX and ARG_MIN: the largest elements, and where they are.
 
-Of equal elements the first wins, in the kernels and in ONNX.
+Of equal elements the first wins, in the kernels and in ONNX. Among elements of which some are NaN
+the kernels differ from each other, and ONNX from them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""Inputs and outputs of every element type; those that NumPy lacks travel as float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto, helper
+
+from tests.toolkit import Build, check, difference, run_onnx
+from tflite2onnx.convert import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.toolkit import Converted, Tensor
+
+_BY_CAST = {"bfloat16", "int4"}
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+Array = np.ndarray[Any, Any]
+
+
+def feed(m: Build, shape: Sequence[int], dtype: str = "float32", **fields: Any) -> Tensor:
+    """Return a new input of the model."""
+    if dtype not in _BY_CAST:
+        return m.input(shape, dtype=dtype, **fields)
+    return m.op("CAST", [m.input(shape, **fields)], [shape], dtype=dtype)[0]
+
+
+def give(m: Build, *tensors: Tensor) -> None:
+    """Make tensors the next outputs of the model."""
+    for tensor in tensors:
+        by_cast = tensor.dtype in _BY_CAST
+        made = m.op("CAST", [tensor], [tensor.shape], dtype="float32") if by_cast else [tensor]
+        m.output(*made)
+
+
+def prove(m: Build, *outputs: Tensor, **options: Any) -> Converted:
+    """Make tensors the outputs, and hold ONNX Runtime to what LiteRT makes of them."""
+    give(m, *outputs)
+    options.setdefault("seeds", [0])
+    options.setdefault("ranges", {"float32": (-8, 7)})
+    return check(m.bytes(), **options)
+
+
+def folds(m: Build, *outputs: Tensor) -> None:
+    """Prove that what depends on constants alone is computed by the converter, and rightly."""
+    result = prove(m, *outputs, inputs=[])
+    assert {node.op_type for node in result.model.graph.node} <= {"Identity"}
+
+
+def prove_float8(m: Build, expected: Callable[[Array], Array]) -> None:
+    """Prove what becomes of all 256 elements of a type of eight bits, as an input of [16, 16].
+
+    LiteRT's interpreter hands out no such tensors, and neither does ONNX Runtime: `expected`
+    stands for the one, and for the other the model gets a Cast before and behind it.
+    """
+    model = convert(m.bytes()).model
+    (x,), (y,) = model.graph.input, model.graph.output
+    kind = x.type.tensor_type.elem_type
+    dtype = {TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn}.get(kind, ml_dtypes.float8_e5m2)
+    model.graph.node.insert(0, helper.make_node("Cast", ["x"], [x.name], to=kind, saturate=0))
+    model.graph.node.append(helper.make_node("Cast", [y.name], ["y"], to=TensorProto.FLOAT))
+    for port, name in ((x, "x"), (y, "y")):
+        port.name, port.type.tensor_type.elem_type = name, TensorProto.FLOAT
+    every = np.arange(256, dtype=np.uint8).reshape(16, 16).view(dtype).astype(np.float32)
+    for optimize in (True, False):
+        (made,) = run_onnx(model, {"x": every}, optimize=optimize)
+        assert difference(expected(every), made, tolerance=0) == ""
