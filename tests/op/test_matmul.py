@@ -128,7 +128,7 @@ def test_half_precision_weights_stay_so(shape: tuple[int, ...], features: int) -
 
 def convolve(m: Build, x: Tensor, channels: int = 3) -> Tensor:
     weights, bias = m.constant(floats(channels, 1, 1, x.shape[-1])), m.constant(floats(channels))
-    window = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     return m.op("CONV_2D", [x, weights, bias], [(*x.shape[:-1], channels)], **window)[0]
 
 

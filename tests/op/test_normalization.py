@@ -69,7 +69,7 @@ def test_between_convolutions_nothing_moves(code: str) -> None:
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
     bias = m.constant(np.zeros(3, np.float32))
-    window = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     (y,) = m.op("CONV_2D", [x, weights, bias], [[2, 5, 7, 3]], **window)
     (y,) = m.op(code, [y], [[2, 5, 7, 3]], **options(code))
     result = prove(m, *m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))

@@ -41,7 +41,8 @@ def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
     def grouped() -> Shape:
         sizes = [1] * draw(st.integers(0, 2))
         for factor in factors:
-            if sizes and draw(st.booleans()):
+            merged: bool = draw(st.booleans())
+            if sizes and merged:
                 sizes[-1] *= factor
             else:
                 sizes.append(factor)
