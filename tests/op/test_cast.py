@@ -120,6 +120,19 @@ def test_cast_between_quantized_operators(dtype: str) -> None:
     check(m.bytes())
 
 
+@pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
+def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
+    """The integers are the file's, however the model keeps them."""
+    m = Build()
+    shape = [2, 3, 5, 7]
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.25, "zero_point": 3}
+    (x,) = m.op("QUANTIZE", [m.input(shape)], [m.tensor(shape, **kind)])
+    x = cast(m, cast(m, x, "float32"), "int32")
+    (x,) = m.op("CAST", [x], [m.tensor(shape, **kind)])
+    m.output(*m.op("DEQUANTIZE", [x], [m.tensor(shape)]))
+    check(m.bytes(), **mode)
+
+
 def test_cast_to_its_own_type() -> None:
     m = Build()
     m.output(cast(m, m.input([3]), "float32"))

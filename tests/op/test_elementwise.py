@@ -11,7 +11,7 @@ from tests.toolkit import Build, check
 from tests.toolkit.facts import carrier
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
-from tflite2onnx.op.elementwise import AddN, Binary, Unary
+from tflite2onnx.op.elementwise import AddN, Binary, Comparison, Unary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Ranges = dict[str, tuple[float, float]]
 
 SHAPE = (2, 3, 5, 7)
-COMPARISONS = {"EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"}
+OF_TWO = {**Binary.rows, **Comparison.rows}
 ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 # What the operands a and b are drawn from, where not all is defined.
@@ -59,7 +59,7 @@ def apply(
     m: Build, code: str, inputs: Sequence[Tensor], shape: Sequence[int], **options: Any
 ) -> None:
     """Make what an operator makes an output; bfloat16 goes out as float32."""
-    dtype = "bool" if code in COMPARISONS else None
+    dtype = "bool" if code in Comparison.codes else None
     (y,) = m.op(code, inputs, [shape], dtype=dtype, **options)
     if y.dtype == "bfloat16":
         (y,) = m.op("CAST", [y], [shape], dtype="float32")
@@ -107,7 +107,7 @@ def test_unary(code: str, dtype: str, opset: int | None) -> None:
     check(m.bytes(), ranges=RANGES.get(code), tolerance=tolerance(code, dtype), opset=opset)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Binary))
+@pytest.mark.parametrize(("code", "dtype"), lines(Binary) + lines(Comparison))
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_binary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
@@ -206,7 +206,7 @@ def test_unusual_floats(code: str) -> None:
         on(code, FLOATS)
 
 
-@pytest.mark.parametrize("code", sorted(COMPARISONS))
+@pytest.mark.parametrize("code", Comparison.codes)
 def test_comparisons_of_unusual_floats(code: str) -> None:
     on(code, *(np.array(side) for side in np.meshgrid(FLOATS, FLOATS)))
 
@@ -227,7 +227,7 @@ def test_no_number_times_zero() -> None:
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "MAXIMUM", "LESS"])
 def test_integers_wrap_around(code: str, dtype: str) -> None:
-    if dtype in Binary.rows[code].types.split():
+    if dtype in OF_TWO[code].types.split():
         limits = np.iinfo(dtype)
         edges = np.array([limits.min, limits.min + 1, -1, 0, 1, 7, limits.max - 1, limits.max])
         on(code, *(np.array(side, dtype) for side in np.meshgrid(edges, edges)))
@@ -289,7 +289,7 @@ def test_constants_of_one(code: str, dtype: str) -> None:
     assert folded == (Unary.rows[code].numpy is not None)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Binary))
+@pytest.mark.parametrize(("code", "dtype"), lines(Binary) + lines(Comparison))
 @pytest.mark.parametrize("divisor", [-3, 2])
 def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     if dtype in {"bfloat16", "string"} or (divisor < 0 and (dtype[0] == "u" or code == "POW")):
@@ -298,7 +298,7 @@ def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     b = np.array([divisor], carrier(dtype))
     options: dict[str, Any] = {"fused_activation_function": "RELU6"} if code in ARITHMETIC else {}
     folded = node_types(constants(code, a, b, **options)) == ["Identity", "Identity"]
-    assert folded == (Binary.rows[code].numpy is not None)
+    assert folded == (OF_TWO[code].numpy is not None)
 
 
 def test_constants_that_do_not_fold() -> None:
@@ -350,4 +350,6 @@ def test_what_the_kernels_refuse() -> None:
     assert "it has 1 inputs, not 2" in refused(m, *m.op("ADD", [b], [[3]]))
     assert "it needs two inputs and has 1" in refused(m, *m.op("ADD_N", [b], [[3]]))
     assert "input 1 is missing" in refused(m, *m.op("ADD", [b, None], [[3]]))
+    assert "it makes bool, not float32" in refused(m, *m.op("LESS", [b, b], [[3]]))
+    assert "it makes float32, not int8" in refused(m, *m.op("ABS", [b], [[3]], dtype="int8"))
     assert "complex64" in refused(m, *m.op("MUL", [m.input([3], dtype="complex64")] * 2, [[3]]))

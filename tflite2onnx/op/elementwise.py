@@ -40,9 +40,9 @@ class Row:
     numpy: Callable[..., Any] | None = None
 
 
-def node(op_type: str, **attributes: Any) -> Emit:  # noqa: ANN401 - an attribute of ONNX
+def node(op_type: str) -> Emit:
     """Return what emits one node, whose output is of its inputs' type."""
-    return lambda g, dtype, _, *xs: g.carried(op_type, dtype, *xs, **attributes)
+    return lambda g, dtype, _, *xs: g.carried(op_type, dtype, *xs)
 
 
 def nodes(emit: Callable[..., Value]) -> Emit:
@@ -92,13 +92,20 @@ def bounded(name: str, array: Array) -> Array:
 
 
 class Elementwise(Operator):
-    """Inputs that broadcast, each element on its own."""
+    """Inputs that broadcast, each element on its own.
+
+    Attributes:
+        rows: the table, by TFLite's code.
+        arity: the number of inputs.
+        makes: the type of the output; None for that of the inputs.
+    """
 
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
     rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int] = 1
+    makes: ClassVar[DType | None] = None
 
     @property
     def row(self) -> Row:
@@ -116,6 +123,10 @@ class Elementwise(Operator):
         if len(types) != 1 or types[0].label not in self.row.types.split():
             given = " and ".join(dtype.label for dtype in types)
             message = f"it takes {self.row.types.replace(' ', ', ')}, not {given}"
+            raise OperatorError(message)
+        made = effective(self.output)
+        if made is not (self.makes or types[0]):
+            message = f"it makes {(self.makes or types[0]).label}, not {made.label}"
             raise OperatorError(message)
         check_shapes(self, [t.shape for t in inputs])
 
@@ -202,7 +213,6 @@ def _modulo(a: Array, b: Array) -> Array | None:
     return np.asarray(np.mod(a, b)) if b.all() else None
 
 
-_COMPARED = "float32 float16 int16 int32 int64"
 _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
 
 
@@ -216,26 +226,40 @@ class Binary(Elementwise):
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
         "DIV": Row(node("Div"), "float32 int32", _divided),
-        "EQUAL": Row(comparison("Equal"), f"{_COMPARED} bool string", np.equal),
         "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
         "FLOOR_MOD": Row(_floor_mod, "float32 int8 int16 int32 int64", _modulo),
-        "GREATER": Row(comparison("Greater"), f"{_COMPARED} bfloat16", np.greater),
-        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _COMPARED, np.greater_equal),
-        "LESS": Row(comparison("Less"), f"{_COMPARED} bfloat16", np.less),
-        "LESS_EQUAL": Row(comparison("LessOrEqual"), _COMPARED, np.less_equal),
         "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
         "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "MAXIMUM": Row(node("Max"), _ORDERED, lambda a, b: np.where(a > b, a, b)),
         "MINIMUM": Row(node("Min"), _ORDERED, lambda a, b: np.where(a < b, a, b)),
         "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
-        "NOT_EQUAL": Row(
-            lambda g, *xs: g.Not(comparison("Equal")(g, *xs)), f"{_COMPARED} bool string",
-            np.not_equal,
-        ),
         "POW": Row(node("Pow"), "float32 int32"),
         "SQUARED_DIFFERENCE": Row(nodes(_squared_difference), "float32 int32"),
         "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
-    }  # fmt: skip
+    }
+    codes = tuple(rows)
+
+
+_COMPARED = "float32 float16 int16 int32 int64"
+
+
+def _not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
+    return g.Not(comparison("Equal")(g, dtype, options, *xs))
+
+
+class Comparison(Elementwise):
+    """Two inputs that broadcast, compared. Nothing equals NaN, nor is it more or less."""
+
+    arity = 2
+    makes = DType.BOOL
+    rows: ClassVar[Mapping[str, Row]] = {
+        "EQUAL": Row(comparison("Equal"), f"{_COMPARED} bool string", np.equal),
+        "GREATER": Row(comparison("Greater"), f"{_COMPARED} bfloat16", np.greater),
+        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _COMPARED, np.greater_equal),
+        "LESS": Row(comparison("Less"), f"{_COMPARED} bfloat16", np.less),
+        "LESS_EQUAL": Row(comparison("LessOrEqual"), _COMPARED, np.less_equal),
+        "NOT_EQUAL": Row(_not_equal, f"{_COMPARED} bool string", np.not_equal),
+    }
     codes = tuple(rows)
 
 
