@@ -68,6 +68,9 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     """
     rank, order, block_map = len(shape), sparsity.traversal_order, sparsity.block_map
     levels = dict(zip(order, sparsity.axes, strict=False))
+    if 0 in shape:
+        message = "it has values but no elements"
+        raise ValueError(message)
     if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
         message = "its levels are not its axes"
         raise ValueError(message)
@@ -94,7 +97,7 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
 def _below(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
-        if level.size != size or len(parents) * size > most:
+        if level.size != size or max(len(parents), 1) * size > most:
             message = f"a dense level of {level.size} does not fit"
             raise ValueError(message)
         return np.asarray(parents[:, None] + np.arange(size) * step).reshape(-1)
