@@ -12,6 +12,8 @@ from tflite2onnx.tensor import Tensor
 class Options(Mapping[str, Any]):
     """An operator's options table: the schema's field names in snake_case, as attributes too.
 
+    A custom operator has those of its flexbuffer.
+
     Where the file holds no table at all every attribute reads 0, which is what the kernels see
     then: their parsers clear the struct. A field that the table does not have is our own mistake
     and raises AttributeError.
@@ -47,6 +49,8 @@ class Op:
     """One operator: `code` is its BuiltinOperator name, or the custom code of a custom operator.
 
     `index` is its place in the file, for messages. Absent optional inputs are None.
+    `custom_options` are the bytes behind a custom operator's `options`, for those that keep
+    something else than a flexbuffer there.
     """
 
     code: str
@@ -75,6 +79,29 @@ class Graph:
     outputs: tuple[Tensor, ...]
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...] = ()
+
+
+def fault(graph: Graph) -> str:
+    """Return why the operators cannot run one after another, empty if they can.
+
+    Each tensor is computed once, and before it is read. A variable tensor is state, which is
+    there from the start.
+    """
+    computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
+    known = dict.fromkeys(graph.inputs, "an input of the model")
+    if len(known) < len(graph.inputs):
+        return "one of its tensors is an input twice"
+    for op in graph.ops:
+        for tensor in op.inputs:
+            if tensor in computed and tensor not in known:
+                return f"{op.place} reads {tensor.name} before {computed[tensor].place}"
+        for tensor in op.outputs:
+            taken = known.get(tensor, "" if tensor.data is None else "constant")
+            if taken:
+                return f"{op.place} computes {tensor.name}, which is {taken}"
+            if tensor in computed:
+                known[tensor] = f"an output of {computed[tensor].place}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Quantization:
     """Affine quantization: real = scale * (stored - zero_point).
 
     `scale` is float32 and `zero_point` int64, both of shape [1], or [n] along `axis` (a TFLite
-    axis). `block_size` > 0 says that each scale serves that many elements of the last axis.
+    axis). With a `block_size` both are shaped like the tensor, whose last size is divided by it:
+    each scale serves that many elements of the last axis.
     """
 
     scale: Array
@@ -104,7 +105,7 @@ class SparseAxis:
 
 @dataclass(frozen=True, eq=False)
 class Sparsity:
-    """How a sparse constant is laid out (TACO): see `normalise.densify`."""
+    """How a sparse constant is laid out (TACO): see `sparse`."""
 
     traversal_order: Shape
     block_map: Shape
@@ -115,9 +116,10 @@ class Sparsity:
 class Tensor:
     """A tensor of one subgraph; compared by identity.
 
-    `data` holds a constant's elements, shaped like the tensor (a sparse constant's are flat).
-    Its numpy type may be narrower than `dtype`: float16 weights that are read as float32 stay
-    float16 in the ONNX file too. `shape_signature` has -1 where the size is not fixed.
+    `data` holds a constant's elements, shaped like the tensor (a sparse constant's are flat);
+    strings are `bytes` in an array of objects. Its numpy type may be narrower than `dtype`:
+    float16 weights that are read as float32 stay float16 in the ONNX file too. `shape_signature`
+    has -1 where the size is not fixed.
     """
 
     name: str

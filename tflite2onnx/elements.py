@@ -1,0 +1,95 @@
+"""The bytes of a constant as an array: views wherever numpy has the type.
+
+Types under eight bits are unpacked, one element to a byte; strings become an array of `bytes`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from tflite2onnx.tensor import Array, DType, Shape
+
+_BYTE = 8
+
+
+class ElementsError(ValueError):
+    """The bytes are not those of such a tensor."""
+
+
+def nbytes(shape: Shape, dtype: DType) -> int:
+    """Return how many bytes a constant takes in the file; types without a fixed size take none."""
+    return -(-math.prod(shape) * dtype.bits // _BYTE)
+
+
+def holds(dtype: DType, integers: Array) -> bool:
+    """Return whether an integer type holds all these integers."""
+    low = 0 if dtype.label.startswith("u") else -(2 ** (dtype.bits - 1))
+    return bool((integers >= low).all() and (integers <= low + 2**dtype.bits - 1).all())
+
+
+def flat(raw: memoryview, dtype: DType) -> Array:
+    """Return all elements that the bytes hold, on one axis; a view if they fill whole bytes.
+
+    Raises:
+        ElementsError: the bytes are no strings.
+    """
+    if dtype is DType.STRING:
+        return _strings(raw)
+    if dtype.numpy is None:
+        return np.frombuffer(raw, np.uint8)
+    if dtype.bits < _BYTE:
+        return _unpacked(np.frombuffer(raw, np.uint8), dtype)
+    whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
+    if dtype is DType.BOOL:
+        stored = np.frombuffer(raw, np.uint8)
+        # numpy takes a byte that is neither 0 nor 1 for granted, and computes nonsense with it.
+        return stored.view(np.bool_) if stored.max(initial=0) <= 1 else stored != 0
+    return np.frombuffer(raw[:whole], dtype.numpy)
+
+
+def shaped(elements: Array, shape: Shape) -> Array:
+    """Return the elements of a constant in its shape; what lies behind them is padding.
+
+    Raises:
+        ElementsError: there are too few.
+    """
+    count = math.prod(shape)
+    if elements.size < count:
+        message = f"it has {count} elements and the file holds {elements.size}"
+        raise ElementsError(message)
+    return elements[:count].reshape(shape)
+
+
+def _unpacked(raw: Array, dtype: DType) -> Array:
+    """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
+    shifts = np.arange(0, _BYTE, dtype.bits, dtype=np.uint8)
+    fields: Array = (raw[:, None] >> shifts) & np.uint8(2**dtype.bits - 1)
+    if dtype.label.startswith("int"):
+        unused = _BYTE - dtype.bits
+        fields = (fields << unused).view(np.int8) >> unused
+    return fields.reshape(-1)
+
+
+def _strings(raw: memoryview) -> Array:
+    """Return strings: int32 count, int32 offsets of each and of the end, then the characters.
+
+    What the file holds lies one after another, so that all strings are no longer than it is
+    (string_util.h); overlapping ones could fill the memory.
+    """
+    if not raw:
+        return np.zeros(0, np.object_)
+    words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
+    count = int(words[0]) if words.size else -1
+    if not 0 <= count < words.size - 1:
+        message = "its strings are damaged"
+        raise ElementsError(message)
+    ends = words[1 : count + 2].astype(np.int64)
+    if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(raw):
+        message = "its strings are damaged"
+        raise ElementsError(message)
+    strings = np.empty(count, np.object_)
+    strings[:] = [bytes(raw[start:end]) for start, end in pairwise(ends)]
+    return strings

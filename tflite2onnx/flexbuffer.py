@@ -1,0 +1,67 @@
+"""FlexBuffers, the schema-less format in which custom operators and composites keep options."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from flatbuffers import flexbuffers
+
+# Values may share children, so that a few bytes can stand for billions of values. Honest ones
+# share no more than names.
+_TIMES, _MORE = 16, 256
+
+
+class FlexbufferError(ValueError):
+    """The bytes are no flexbuffer."""
+
+
+def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
+    """Return a flexbuffer as dicts, lists, scalars, strings and bytes.
+
+    Raises:
+        FlexbufferError: the bytes are no flexbuffer, or hold far more than they could spell out.
+    """
+    try:
+        return _Decoder(data).value(flexbuffers.GetRoot(data))
+    except (
+        struct.error, ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError,
+        TypeError, ValueError,
+    ) as error:  # fmt: skip
+        message = f"no flexbuffer: {error}"
+        raise FlexbufferError(message) from error
+
+
+class _Decoder:
+    def __init__(self, data: bytes) -> None:
+        self._left = _MORE + _TIMES * len(data)
+
+    def value(self, ref: Any) -> Any:  # noqa: ANN401
+        self._spend(1)
+        if ref.IsMap:
+            items = ref.AsMap
+            self._spend(len(items))
+            pairs = zip(items.Keys, items.Values, strict=True)
+            return {self._text(key.AsKeyBytes): self.value(value) for key, value in pairs}
+        if ref.IsVector or ref.IsTypedVector or ref.IsFixedTypedVector:
+            kind = "" if ref.IsVector else "Typed" if ref.IsTypedVector else "FixedTyped"
+            items = getattr(ref, f"As{kind}Vector")
+            # Before the loop: an element of no bytes at all would cost time and nothing else.
+            self._spend(len(items))
+            return [self.value(item) for item in items]
+        if ref.IsString or ref.IsKey:
+            return self._text(ref.AsStringBytes)
+        return self._bytes(ref.AsBlob) if ref.IsBlob else ref.Value
+
+    def _text(self, raw: bytes) -> str:
+        return self._bytes(raw).decode("utf-8", "replace")
+
+    def _bytes(self, raw: bytes) -> bytes:
+        self._spend(len(raw))
+        return raw
+
+    def _spend(self, amount: int) -> None:
+        self._left -= amount
+        if self._left < 0:
+            message = "it lists more values than it has room for"
+            raise FlexbufferError(message)
