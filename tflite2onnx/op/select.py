@@ -30,13 +30,14 @@ class Select(Operator):
     def check(self) -> None:
         check_count(self.op, 3)
         condition, x, y = (self.input(i) for i in range(3))
-        if condition.dtype is not DType.BOOL or x.dtype is not y.dtype:
-            types = ", ".join(t.dtype.label for t in (condition, x, y))
-            message = f"it takes a bool and two tensors of one type, not {types}"
+        one_type = x.dtype is y.dtype is self.output.dtype
+        if condition.dtype is not DType.BOOL or not one_type:
+            types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
+            message = f"it takes a bool and two tensors of the output's type, not {types}"
             raise OperatorError(message)
         # Single elements may have any ranks; the output has the one that the file says.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
-            check_shapes(self, [shape for shape in self.aligned() if shape is not None])
+            check_shapes(self, self.aligned())
 
     def aligned(self) -> Sequence[Shape]:
         shapes = [() if shape is None else shape for shape in super().aligned()]
