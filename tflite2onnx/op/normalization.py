@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.quantize import is_quantized
@@ -34,6 +36,10 @@ class Softmax(LastAxis):
     types = "float32 float16"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
+        if is_quantized(x.tensor) and x.tensor.shape[-1] == 1:
+            # ONNX Runtime's QLinearSoftmax has a table of 2**32 / axis steps, whose sum overflows
+            # where there is but one: it makes 0 of what is 1.
+            return g.constant(np.ones(y.shape, np.float32))
         beta = self.options.beta
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
         return g.Softmax(scaled, axis=y.axis(-1))

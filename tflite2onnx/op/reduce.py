@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import axis_of, expect, ints
@@ -95,7 +95,11 @@ class Reduction(Operator):
         x, y = self.input(0).quantization, self.output.quantization
         return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and x is not None and x.same_as(y)
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+    def _pools(self, axes: Sequence[int], rank: int) -> bool:
+        """Return whether it is the mean over an image, whose pooling has integer kernels."""
+        return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))  # noqa: PLR2004
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value | Unshaped:
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
@@ -104,6 +108,8 @@ class Reduction(Operator):
             return g.constant(self._evaluated(nothing).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
             return _INTEGERS[self.op.code](self, g, y, x, axes)
+        if is_quantized(x.tensor) and self._pools(sorted(axes), x.rank):
+            return Unshaped(g.GlobalAveragePool(x))
         return self._node(g, self.row.node, x, x.dtype, axes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
