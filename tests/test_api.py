@@ -153,6 +153,8 @@ def test_an_unconvertible_model_leaves_no_file(tmp_path: Path) -> None:
     [
         ({"opset": 5}, OptionError),
         ({"io_layout": "NCHW"}, OptionError),
+        ({"quantization": "int8"}, OptionError),
+        ({"activations": "int4"}, OptionError),
         ({"layouts": {"nobody": ("N", "N")}}, LayoutError),
     ],
 )

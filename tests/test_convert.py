@@ -156,30 +156,14 @@ def test_an_operator_whose_input_nothing_computes() -> None:
         convert(m.bytes())
 
 
-def test_a_tensor_that_is_computed_twice() -> None:
-    """As an output of two operators, or as one of an operator and an input."""
+def test_a_variable_tensor_that_is_computed_twice() -> None:
+    """State may be written again and again, a value of ONNX may not."""
     m = Build()
     x = m.input([2], name="x")
-    (y,) = m.op("ABS", [x], [m.tensor([2], name="y")])
+    (y,) = m.op("ABS", [x], [m.tensor([2], name="y", variable=True)])
     m.op("ABS", [x], [y])
     m.output(y)
     with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 1, y\): y is computed twice"):
-        convert(m.bytes())
-    m = Build()
-    x = m.input([2], name="x")
-    m.op("ABS", [x], [x])
-    m.output(x)
-    with pytest.raises(UnsupportedOperators, match="x is computed twice"):
-        convert(m.bytes())
-
-
-def test_an_input_that_is_listed_twice() -> None:
-    """ONNX has no such thing."""
-    m = Build()
-    x = m.input([2], name="x")
-    m.output(*m.op("ABS", [x], [[2]]))
-    m.model().subgraphs[0].inputs = [x.index, x.index]
-    with pytest.raises(OperatorError, match="x is computed twice"):
         convert(m.bytes())
 
 
@@ -206,6 +190,15 @@ def test_quantized_tensors_are_kept_as_integers(activation: str, activations: st
     )  # fmt: skip
     result = check(m.bytes(), steps=1, activations=activations)
     assert [e.dtype for e in (*result.inputs, *result.outputs)] == ["int8", "int8"]
+
+
+def test_a_convolution_of_a_constant() -> None:
+    """A constant is a weight where weights are read, not wherever it is read."""
+    m = Build()
+    m.output(m.input([1]))
+    image = np.random.default_rng(0).standard_normal((1, 5, 7, 3)).astype(np.float32)
+    m.output(convolve(m, m.constant(image), 11, "y"))
+    check(m.bytes())
 
 
 # What comes out

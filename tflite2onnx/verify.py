@@ -4,7 +4,9 @@ LiteRT runs its plain kernels, which define what the operators mean, without del
 allowed: a float may differ by 1e-4 of the range of its output. That is ten times what rounding
 adds up to in deep float32 networks, and far less than a mistake in a layout, a padding or a
 constant makes. An integer of 8 or 16 bits is a rounded real number that may fall to either side
-of a step; all else has to be equal.
+of a step; all else has to be equal. Deep quantized networks add up such steps, and what LiteRT
+quantizes while it runs ("dynamic range") it rounds on its own: these can differ by more without
+a mistake in the conversion.
 
 Both runtimes are imported when they are needed: converting goes without them.
 """
