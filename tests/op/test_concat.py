@@ -122,6 +122,7 @@ def test_concatenation_refuses() -> None:
     assert "there is no axis -3 among 2" in refused([[3, 5], [3, 5]], [6, 5], -3)
     assert "float32[3, 7] where float32[3, 5]" in refused([[3, 5], [3, 7]], [6, 5], 0)
     assert "float32[3] where float32[3, 5]" in refused([[3, 5], [3]], [6, 5], 0)
+    assert "float32[] where float32[3]" in refused([[3], []], [3], 0)
     assert "float32[6, 5] where float32[5, 5]" in refused([[3, 5], [2, 5]], [6, 5], 0)
     assert "axis 0 of tensor_0, which has 0 axes" in refused([[], []], [2], 0)
     m = Build()

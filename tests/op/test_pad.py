@@ -169,6 +169,14 @@ def refused(code: str, pads: Any, shape: Sequence[int], *value: Any, **options: 
     return str(error.value)
 
 
+def test_pads_refuse_strings() -> None:
+    m = Build()
+    x = m.input([3], dtype="string")
+    m.output(padded(m, "PAD", x, [[1, 2]]))
+    with pytest.raises(ConversionError, match="tensor_0 is string where one of float32"):
+        convert(m.bytes())
+
+
 def test_pads_refuse() -> None:
     three = [[0, 0]] * 3
     assert "paddings [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refused("PAD", three, [3, 5])

@@ -121,11 +121,13 @@ def test_arg_of_stored_integers() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["ArgMax", "Cast"]
 
 
-def refusal(code: str, inputs: Sequence[Any], made: Sequence[Any], **options: Any) -> str:
+def refusal(
+    code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = "float32"
+) -> str:
     m = Build()
-    given = [feed(m, each) if i == 0 else m.constant(each) for i, each in enumerate(inputs)]
-    tensors = [m.tensor(shape, dtype=dtype) for shape, dtype in made]
-    m.output(*m.op(code, given, tensors, **options))
+    shape, *parameters = inputs
+    given = [m.input(shape, dtype=dtype), *(m.constant(each) for each in parameters)]
+    m.output(*m.op(code, given, [m.tensor(shape, dtype=by) for shape, by in made]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     return str(error.value)
@@ -138,6 +140,7 @@ def test_topk_refuses() -> None:
     assert "2 elements instead of one" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
     assert "1 outputs; values and indices" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
     assert "[3, 2] where float32[3, 3]" in refusal("TOPK_V2", [[3, 5], 3], made)
+    assert "bool where one of float32, int8" in refusal("TOPK_V2", [[3, 5], 2], made, "bool")
     made[1] = ([3, 2], "int64")
     assert "int64[3, 2] where int32[3, 2]" in refusal("TOPK_V2", [[3, 5], 2], made)
 
@@ -148,5 +151,6 @@ def test_arg_refuses() -> None:
     assert "no axis 0 among 0" in refusal("ARG_MIN", [[], 0], made)
     assert "2 elements instead of one" in refusal("ARG_MAX", [[3, 5], [0, 1]], made)
     assert "axis 1 of tensor_0 has no element" in refusal("ARG_MAX", [[3, 0], 1], made)
+    assert "int64 where one of float32, bool" in refusal("ARG_MAX", [[3, 5], 1], made, "int64")
     assert "int32[3] where int32[5]" in refusal("ARG_MAX", [[3, 5], 0], made)
     assert "float32[3] where int32[3]" in refusal("ARG_MAX", [[3, 5], 1], [([3], "float32")])

@@ -26,7 +26,7 @@ class Concatenation(Operator):
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         axis = axis_of(self.options.axis, max(first.rank, 1))
         for tensor in inputs:
-            size = tensor.shape[axis : axis + 1]
+            size = (tensor if tensor.rank == first.rank else first).shape[axis : axis + 1]
             expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
         total = sum(t.shape[axis] for t in inputs) if first.rank else len(inputs)
         expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)

@@ -8,8 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, ints
-from tflite2onnx.tensor import Array
+from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType
+
+_TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 
 
 class _Padding(Operator):
@@ -31,6 +33,7 @@ class _Padding(Operator):
 
     def check(self) -> None:
         x = self.input(0)
+        expect_type(x, _TYPES)
         pairs = zip(x.shape, self._pads, strict=True)
         expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from tflite2onnx.errors import OperatorError
@@ -55,6 +55,14 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
         message = f"{tensor.name} is {declared} where {dtype.label}{list(shape)} is expected"
+        raise OperatorError(message)
+
+
+def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
+    """Raise OperatorError unless a tensor's elements are of one of these types."""
+    if tensor.dtype not in types:
+        listed = ", ".join(dtype.label for dtype in types)
+        message = f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
         raise OperatorError(message)
 
 

@@ -12,8 +12,13 @@ from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import axis_of, expect, integer, without
+from tflite2onnx.op.parameters import axis_of, expect, expect_type, integer, without
 from tflite2onnx.tensor import DType
+
+_TOPK_TYPES = (
+    DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
+)  # fmt: skip
+_ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
 
 
 class TopK(Operator):
@@ -35,6 +40,7 @@ class TopK(Operator):
 
     def check(self) -> None:
         x = self.input(0)
+        expect_type(x, _TOPK_TYPES)
         shape = (*x.shape[:-1], self._k)
         if len(self.op.outputs) != 2:  # noqa: PLR2004
             message = f"{len(self.op.outputs)} outputs; values and indices are expected"
@@ -67,6 +73,7 @@ class Arg(Operator):
 
     def check(self) -> None:
         x, made = self.input(0), self.output
+        expect_type(x, _ARG_TYPES)
         if not x.shape[self._axis]:
             message = f"axis {self._axis} of {x.name} has no element"
             raise OperatorError(message)
