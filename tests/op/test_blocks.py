@@ -33,6 +33,13 @@ def test_blocks(size: int, dtype: str) -> None:
     check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))
 
 
+@pytest.mark.parametrize("opset", [13, 18, 22])
+def test_opsets(opset: int) -> None:
+    for dtype in ("float32", "int32"):
+        check(blocks("DEPTH_TO_SPACE", [2, 3, 5, 8], [2, 6, 10, 2], 2, dtype=dtype), opset=opset)
+        check(blocks("SPACE_TO_DEPTH", [2, 6, 10, 2], [2, 3, 5, 8], 2, dtype=dtype), opset=opset)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
 def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:

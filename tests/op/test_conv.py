@@ -81,6 +81,15 @@ def test_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -
         check(data, seeds=[0], random_layouts=[0])
 
 
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("filters", [[32, 3, 2, 16], [48, 1, 1, 16], [32, 5, 3, 8], [32, 1, 3, 1]])
+def test_conv_of_many_channels(filters: list[int], padding: str) -> None:
+    """Of multiples of 8 or 16 channels ONNX Runtime makes blocks, and another order of axes."""
+    for dilations, activation in product([(1, 1), (2, 3)], FUSED[:2]):
+        chosen = options((1, 1), padding, dilations, fused_activation_function=activation)
+        check(convolution([2, 11, 13, 16], filters, **chosen), random_layouts=[0])
+
+
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("height", range(1, 10))
 def test_same_padding_of_every_size(height: int, code: str) -> None:
@@ -96,8 +105,8 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (3, 3)])
 def test_depthwise(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
     """Several filters for each channel; the option that says how many is not to be trusted."""
-    for dilations, (channels, multiplier), named, activation in product(
-        [(1, 1), (2, 3)], [(5, 1), (3, 2), (1, 7), (2, 8)], [0, 1, 7], FUSED[:3]
+    for dilations, (channels, multiplier), (named, activation) in product(
+        [(1, 1), (2, 3)], [(5, 1), (3, 2), (1, 7), (16, 2)], zip((0, 1, 7), FUSED, strict=False)
     ):
         chosen = options(
             strides, padding, dilations,
@@ -234,6 +243,29 @@ def test_no_bias(code: str, *, absent: bool) -> None:
         return convert(m.bytes())
 
     check(zeros.bytes(), convert=without)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 22])
+def test_opsets(opset: int) -> None:
+    chosen = options((2, 1), "SAME", (1, 1), fused_activation_function="RELU6")
+    check(convolution([2, 5, 7, 6], [9, 3, 2, 2], **chosen), opset=opset)
+    check(convolution([2, 5, 7, 3], [1, 3, 2, 6], "DEPTHWISE_CONV_2D", **chosen), opset=opset)
+    chosen = {"stride_h": 3, "stride_w": 2, "padding": "VALID"}
+    check(transposed([2, 2, 3, 3], [5, 2, 3, 3], [2, 6, 8, 5], **chosen), opset=opset)
+
+
+@pytest.mark.parametrize("scale", [None, 0.125])
+def test_biases_of_integers(scale: float | None) -> None:
+    """They are counted in the products of input and weights, and need no scale to say so."""
+    m, generator = Build(), np.random.default_rng(0)
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5, zero_point=3)
+    filters = generator.integers(-127, 127, (4, 3, 2, 3)).astype(np.int8)
+    w = m.constant(filters, scale=0.25, zero_point=0)
+    sums = generator.integers(-999, 999, 4).astype(np.int32)
+    b = m.constant(sums) if scale is None else m.constant(sums, scale=scale, zero_point=0)
+    chosen = options((2, 1), "SAME", fused_activation_function="RELU")
+    m.output(*m.op("CONV_2D", [x, w, b], [[2, 3, 7, 4]], scale=16.0, zero_point=-5, **chosen))
+    check(m.bytes(), steps=1)
 
 
 def test_a_chain_keeps_its_order() -> None:

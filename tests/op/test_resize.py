@@ -78,6 +78,13 @@ def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
         check(resizing(NEAREST, size, made, options, dtype=dtype), tolerance=0)
 
 
+@pytest.mark.parametrize("opset", [13, 18, 22])
+@pytest.mark.parametrize("options", MODES[:3])
+def test_opsets(opset: int, options: dict[str, Any]) -> None:
+    for code in (BILINEAR, NEAREST):
+        check(resizing(code, (5, 7), (11, 3), options), opset=opset)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_nearest_of_quantized_numbers(dtype: str) -> None:
     """The integers move as they are."""

@@ -29,14 +29,13 @@ class Convolution(ImageOperator):
         if rest or w["O"] % groups:
             message = f"{x['C']} channels for {w['O']} filters of {w['I']} channels each"
             raise OperatorError(message)
-        tensors = [self.input(data), self.input(weights)]
+        expect_real(self.input(data), self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
             if self.sizes(bias)["O"] != w["O"]:
                 message = f"{self.sizes(bias)['O']} biases for {w['O']} filters"
                 raise OperatorError(message)
-            if bias_storage(*tensors, self.input(bias)) is None:
-                tensors.append(self.input(bias))
-        expect_real(*tensors)
+            if bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
+                expect_real(self.input(bias))
 
 
 class Conv2D(Convolution):

@@ -31,10 +31,10 @@ class ImageOperator(Operator):
         return dict(zip(letters, tensor.shape, strict=True))
 
 
-def expect_real(*tensors: Tensor | None) -> None:
-    """Raise OperatorError unless all tensors (None is no tensor) are float32 or quantized."""
+def expect_real(*tensors: Tensor) -> None:
+    """Raise OperatorError unless all tensors are float32 or quantized."""
     for tensor in tensors:
-        if tensor and tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
+        if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
             message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
             raise OperatorError(message)
 
