@@ -62,6 +62,14 @@ def test_norms_of_nearly_nothing() -> None:
         check(m.bytes(), inputs=[np.tile(row, (4, 1))])
 
 
+@pytest.mark.parametrize("size", [1, 7])
+def test_quantized_softmax(size: int) -> None:
+    m = Build()
+    x = m.input([5, size], dtype="int8", scale=0.1)
+    y = m.op("SOFTMAX", [x], [[5, size]], beta=1.0, scale=1 / 256, zero_point=-128)
+    prove(m, *y, steps=1)
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_between_convolutions_nothing_moves(code: str) -> None:
     """The last axis is the second one where channels come first."""

@@ -124,6 +124,18 @@ def test_between_convolutions_nothing_moves() -> None:
     assert list(result.model.graph.node[1].attribute[0].ints) == [2, 3]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
+def test_quantized(code: str, axes: Any, dtype: str) -> None:
+    """Extremes are exact; a mean may be rounded to the other side."""
+    extreme = code in ("REDUCE_MAX", "REDUCE_MIN")
+    m = Build()
+    x = m.input(SHAPE, dtype=dtype, scale=0.1, zero_point=3)
+    fields: Any = {} if extreme else {"scale": 0.15, "zero_point": 7}
+    prove(m, reduce(m, code, x, axes, **fields), steps=0 if extreme else 1)
+
+
 @pytest.mark.parametrize(("code", "dtype"), LINES)
 @pytest.mark.parametrize(("axes", "keep_dims"), [([0], False), ([], True), ([-1, 0], True)])
 def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
