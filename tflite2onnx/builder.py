@@ -361,7 +361,7 @@ class Builder:
 
     def _moved(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._homes:
-            message = f"{tensor.name} is read before anything computes it"
+            message = f"{tensor.name} is neither constant nor computed"
             raise OperatorError(message)
         value, home = self._homes[tensor]
         if home == order:
