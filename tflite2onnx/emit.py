@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import count
 
 from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped, Value, View
@@ -43,6 +44,11 @@ def _site(operator: Operator) -> Site:
     if not op.outputs and not operator.many_outputs:
         message = "it has no output"
         raise OperatorError(message)
+    try:  # what `emit` takes is what the operator takes
+        signature(operator.emit).bind(None, None, *op.inputs)
+    except TypeError:
+        message = f"it has {len(op.inputs)} inputs, which are too many or too few"
+        raise OperatorError(message) from None
     return Site(op.inputs, op.outputs, tuple(operator.frames()))
 
 

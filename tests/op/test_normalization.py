@@ -99,3 +99,11 @@ def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> 
     m.output(*m.op(code, [m.input(shape, dtype=dtype)], [made]))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_inputs_too_many(code: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
+    with pytest.raises(ConversionError, match="it has 2 inputs, which are too many or too few"):
+        convert(m.bytes())
