@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.image import ImageOperator, Window, expect_real, window_of
+from tflite2onnx.op.image import ImageOperator, Window, expect_real, image_of, window_of
 from tflite2onnx.op.parameters import expect, ints
 from tflite2onnx.quantize import bias_storage
 
@@ -53,8 +53,8 @@ class Conv2D(Convolution):
         expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        image, groups = (x.size("H"), x.size("W")), x.size("C") // w.size("I")
-        return g.Conv(x, w, b, group=groups, **self.window().attributes(image))
+        groups = x.size("C") // w.size("I")
+        return g.Conv(x, w, b, group=groups, **self.window().attributes(image_of(x)))
 
 
 class DepthwiseConv2D(Conv2D):
@@ -104,6 +104,6 @@ class TransposeConv(Convolution):
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
-        image, window = (y.size("H"), y.size("W")), self.window()
+        window, image = self.window(), image_of(y)
         rest = window.unreached(image)
         return g.ConvTranspose(x, w, b, output_padding=rest, **window.attributes(image))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tflite2onnx.builder import View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.quantize import is_quantized
@@ -37,6 +38,11 @@ def expect_real(*tensors: Tensor) -> None:
         if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
             message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
             raise OperatorError(message)
+
+
+def image_of(view: View) -> Shape:
+    """Return how many rows and columns an operand with such axes has."""
+    return view.size("H"), view.size("W")
 
 
 @dataclass(frozen=True)

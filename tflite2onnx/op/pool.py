@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.op.image import ImageOperator, expect_real, window_of
+from tflite2onnx.op.image import ImageOperator, Window, expect_real, image_of, window_of
 from tflite2onnx.op.parameters import expect
 from tflite2onnx.tensor import DType
 
@@ -13,19 +11,15 @@ from tflite2onnx.tensor import DType
 class Pool2D(ImageOperator):
     """What all pooling has in common."""
 
-    def check(self) -> None:
-        x, options = self.sizes(0), self.options
-        expect_real(self.input(0))
-        steps = window_of(options, options.filter_height, options.filter_width).steps(
-            (x["H"], x["W"])
-        )
-        expect(self.output, (x["N"], *steps, x["C"]), self.input(0).dtype)
+    def window(self) -> Window:
+        """Return the window, whose size is an option."""
+        return window_of(self.options, self.options.filter_height, self.options.filter_width)
 
-    def window(self) -> dict[str, Sequence[int] | None]:
-        """Return the window in ONNX's words."""
-        x, options = self.sizes(0), self.options
-        window = window_of(options, options.filter_height, options.filter_width)
-        return window.attributes((x["H"], x["W"]))
+    def check(self) -> None:
+        x = self.sizes(0)
+        expect_real(self.input(0))
+        made = (x["N"], *self.window().steps((x["H"], x["W"])), x["C"])
+        expect(self.output, made, self.input(0).dtype)
 
 
 class AveragePool2D(Pool2D):
@@ -34,7 +28,7 @@ class AveragePool2D(Pool2D):
     codes = ("AVERAGE_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.AveragePool(x, **self.window())
+        return g.AveragePool(x, **self.window().attributes(image_of(x)))
 
 
 class MaxPool2D(Pool2D):
@@ -48,7 +42,7 @@ class MaxPool2D(Pool2D):
         return unbounded and self.input(0).dtype in (DType.INT8, DType.UINT8)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.MaxPool(x, **self.window())
+        return g.MaxPool(x, **self.window().attributes(image_of(x)))
 
 
 class L2Pool2D(Pool2D):
@@ -57,4 +51,4 @@ class L2Pool2D(Pool2D):
     codes = ("L2_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Sqrt(g.AveragePool(g.Mul(x, x), **self.window()))
+        return g.Sqrt(g.AveragePool(g.Mul(x, x), **self.window().attributes(image_of(x))))
