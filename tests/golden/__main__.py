@@ -1,0 +1,69 @@
+"""Bring budgets.json and the texts in data/ up to date: python -m tests.golden.
+
+Budgets are lowered, never raised: to let a model cost more, delete its line first, which the
+commit will show. The models in the folder that TFLITE2ONNX_ZOO names are included.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from tests.golden.closeness import Converted, judge
+from tests.golden.dump import dump
+from tests.golden.isolated import Crashed, isolated
+from tests.golden.records import (
+    DIFFER,
+    EQUAL,
+    UNKNOWN,
+    Case,
+    Record,
+    Records,
+    assets,
+    is_pictured,
+    measured,
+    zoo,
+)
+from tflite2onnx import Result
+
+
+def main() -> int:
+    """Update all files; return 1 if a model is worse than its record."""
+    known = Records.read()
+    kept: dict[Case, Record] = {}
+    faults: list[str] = []
+    for case in (*assets(), *zoo()):
+        data = case.path.read_bytes()
+        record, result = measured(data)
+        if result is not None:
+            record = replace(record, numbers=_numbers(data, result))
+            _write_text(case, result)
+        old = known.of(case, record.sha256)
+        worse = old.changes(record, fused=known.fused_here)[0] if old else []
+        if (old is None or old.numbers == EQUAL) and record.numbers == DIFFER:
+            worse.append("its numbers are not those of LiteRT")
+        faults += [f"{case.name}: {change}" for change in worse]
+        kept[case] = old if old and worse else record
+    known.with_all(kept).write()
+    sys.stdout.writelines(f"{fault}\n" for fault in faults)
+    return bool(faults)
+
+
+def _numbers(data: bytes, result: Result) -> str:
+    try:
+        isolated(judge, data, Converted.of(result))
+    except AssertionError:
+        return DIFFER
+    except (RuntimeError, Crashed):
+        return UNKNOWN
+    return EQUAL
+
+
+def _write_text(case: Case, result: Result) -> None:
+    if is_pictured(case, result):
+        case.golden.parent.mkdir(parents=True, exist_ok=True)
+        case.golden.write_text(dump(result.model))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

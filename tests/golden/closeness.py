@@ -1,0 +1,228 @@
+"""Whether a converted network is as close to LiteRT as LiteRT is to itself.
+
+Rounding adds up over the many layers of a network, and a quantized network rounds at each. LiteRT
+is not one reference, either: its plain kernels, its reference kernels and XNNPACK differ. As far
+as they do, ONNX Runtime may too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from tests.golden.kernels import accepted
+from tests.toolkit import difference, random_inputs
+from tests.toolkit.runtimes import Array, run_session, session
+from tflite2onnx import Endpoint, Result
+
+_PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+_OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
+_TOLERANCE = 1e-4  # of the largest element
+_DECIBELS = 25.0  # of signal to noise, in quantized networks
+_NO_NOISE = 200.0
+_NUMBERS = "biufc"
+_QUANTIZED = ("int8", "uint8", "int16")
+# Images and waves; indices that are small enough for most tables, and for any.
+_RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
+    {"float32": (0, 1), "int32": (0, 3), "int64": (0, 3)},
+    {"float32": (-2, 2), "int32": (0, 1), "int64": (0, 1)},
+)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far an array is from the one that was wanted.
+
+    `largest` is the largest difference, `relative` the same as a part of the largest element,
+    `decibels` the ratio of signal to noise.
+    """
+
+    largest: float = 0.0
+    relative: float = 0.0
+    decibels: float = _NO_NOISE
+
+    @staticmethod
+    def between(want: Array, have: Array) -> Distance:
+        """Measure; NaN is equal to NaN, and an infinity to itself alone."""
+        a, b = (x.astype(complex if x.dtype.kind == "c" else float) for x in (want, have))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            apart = np.where(same, 0.0, np.abs(a - b))
+        apart[np.isnan(apart)] = math.inf
+        size = np.abs(np.where(np.isfinite(a), a, 0))
+        largest = float(apart.max(initial=0))
+        relative = largest / max(float(size.max(initial=0)), 1e-6)
+        signal, noise = (float(np.linalg.norm(x)) for x in (size, apart))
+        if not noise or math.isinf(noise):
+            return Distance(largest, relative, -math.inf if noise else _NO_NOISE)
+        return Distance(largest, relative, 20 * math.log10(max(signal, 1e-15) / noise))
+
+    def or_worse(self, other: Distance) -> Distance:
+        """Return the worse of both in each respect."""
+        return Distance(
+            max(self.largest, other.largest),
+            max(self.relative, other.relative),
+            min(self.decibels, other.decibels),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.largest:.3g} ({self.relative:.2e} of the range, {self.decibels:.1f} dB)"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What LiteRT makes of some inputs; `quantized` says of which outputs it makes integers."""
+
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    quantized: Sequence[bool]
+
+    @staticmethod
+    def of(data: bytes, inputs: Sequence[Array], kernels: OpResolverType = _PLAIN) -> _Run:
+        """Run a network with its state as it is at the start."""
+        interpreter = _interpreter(data, kernels)
+        for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(port["index"], value)
+        interpreter.invoke()
+        ports = interpreter.get_output_details()
+        made = [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
+        return _Run(inputs, made, [_is_quantized(port) for port in ports])
+
+
+def _interpreter(data: bytes, kernels: OpResolverType) -> Interpreter:
+    interpreter = Interpreter(
+        model_content=data, num_threads=1, experimental_op_resolver_type=kernels
+    )
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def _is_quantized(detail: Mapping[str, Any]) -> bool:
+    scales = detail["quantization_parameters"]["scales"]
+    return bool(scales.size) and np.dtype(detail["dtype"]).name in _QUANTIZED
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An ONNX model as the bytes of its file, and its interface."""
+
+    model: bytes
+    inputs: Sequence[Endpoint]
+    outputs: Sequence[Endpoint]
+
+    @staticmethod
+    def of(result: Result) -> Converted:
+        """Return what can be sent to another process."""
+        return Converted(result.skeleton.serialized(), result.inputs, result.outputs)
+
+
+def _session(converted: Converted) -> onnxruntime.InferenceSession:
+    model = onnx.load_model_from_string(converted.model)
+    with accepted("it is no valid ONNX model"):
+        onnx.checker.check_model(model, full_check=True)
+    with accepted("ONNX Runtime does not take it"):
+        return session(model, optimize=True)
+
+
+def load(converted: Converted) -> None:
+    """Check a model, and let ONNX Runtime load it.
+
+    Raises:
+        AssertionError: one of them refuses it.
+    """
+    _session(converted)
+
+
+def judge(data: bytes, converted: Converted) -> None:
+    """Compare what ONNX Runtime makes of random inputs with what LiteRT does.
+
+    A float network may be off by 1e-4 of the range of an output, a quantized one may be so in
+    the mean (25 dB) or by one step of an output; either by what LiteRT's own kernels differ in.
+
+    Raises:
+        AssertionError: it makes something else.
+        RuntimeError: LiteRT cannot run the network.
+    """
+    live = _session(converted)
+    runs = _runs(data)
+    made = [_made(run, converted, live) for run in runs]
+    distances = _distances(runs, made)
+    quantized = any(map(_is_quantized, _interpreter(data, _PLAIN).get_tensor_details()))
+    far = [
+        f"{end.name}: {distance}"
+        for end, distance, steps in zip(
+            converted.outputs, distances, runs[0].quantized, strict=True
+        )
+        if not _is_close(distance, quantized=quantized, steps=steps)
+    ]
+    if not far:
+        return
+    whole, own = reduce(Distance.or_worse, distances), _ambiguity(data, runs)
+    if whole.relative <= 2 * own.relative or (quantized and whole.decibels >= own.decibels - 3):
+        return
+    message = f"{'; '.join(far)}; LiteRT's kernels differ by {own}"
+    raise AssertionError(message)
+
+
+def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
+    return (
+        distance.relative <= _TOLERANCE
+        or (quantized and distance.decibels >= _DECIBELS)
+        or (steps and distance.largest <= 1)
+    )
+
+
+def _runs(data: bytes) -> list[_Run]:
+    """Return what LiteRT makes of each random input that it takes: indices have to fit."""
+    runs: list[_Run] = []
+    refusals: list[RuntimeError] = []
+    for seed, ranges in enumerate(_RANGES):
+        try:
+            runs.append(_Run.of(data, random_inputs(data, seed, **ranges)))
+        except RuntimeError as error:
+            refusals.append(error)
+    if not runs:
+        raise refusals[0]
+    return runs
+
+
+def _made(run: _Run, converted: Converted, live: onnxruntime.InferenceSession) -> list[Array]:
+    """Return what ONNX Runtime makes of the same inputs, in TFLite's layouts."""
+    pairs = zip(converted.inputs, run.inputs, strict=True)
+    feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
+    outputs = zip(converted.outputs, run_session(live, feeds), strict=True)
+    made = [have.transpose(np.argsort(end.order)) for end, have in outputs]
+    for end, want, have in zip(converted.outputs, run.outputs, made, strict=True):
+        if want.dtype.kind not in _NUMBERS or (want.dtype, want.shape) != (have.dtype, have.shape):
+            unlike = difference(want, have)
+            assert not unlike, f"{end.name}: {unlike}"
+    return made
+
+
+def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Distance]:
+    """Return for each output how far it is off in all runs together."""
+    return [
+        Distance.between(np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]))
+        if want.dtype.kind in _NUMBERS
+        else Distance()
+        for i, want in enumerate(runs[0].outputs)
+    ]
+
+
+def _ambiguity(data: bytes, runs: Sequence[_Run]) -> Distance:
+    """Return how far LiteRT's own kernels are from each other, where they run the network."""
+    own = Distance()
+    for kernels in _OTHERS:
+        with contextlib.suppress(RuntimeError, ValueError):
+            others = [_Run.of(data, run.inputs, kernels).outputs for run in runs]
+            own = reduce(Distance.or_worse, _distances(runs, others), own)
+    return own

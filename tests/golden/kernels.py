@@ -1,0 +1,49 @@
+"""Which integer kernels ONNX Runtime makes of DequantizeLinear, operator, QuantizeLinear."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+import onnxruntime
+
+# QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
+_INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
+
+
+@contextmanager
+def accepted(refusal: str) -> Iterator[None]:
+    """Make an AssertionError of whatever is raised: these errors have no class in common."""
+    try:
+        yield
+    except Exception as error:
+        message = f"{refusal}: {error}"
+        raise AssertionError(message) from error
+
+
+def runtime() -> str:
+    """Return what decides which nodes are fused: version of ONNX Runtime, and processor."""
+    version = ".".join(onnxruntime.__version__.split(".")[:2])
+    return f"onnxruntime {version} {platform.machine()}"
+
+
+def integer_kernels(model: bytes) -> int:
+    """Return the number of integer kernels in the graph that ONNX Runtime would run.
+
+    Raises:
+        AssertionError: it does not take the model.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(path)
+        options.log_severity_level = 3
+        with accepted("ONNX Runtime does not take it"):
+            onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        nodes = onnx.load_model(path, load_external_data=False).graph.node
+    return sum(bool(_INTEGER.match(node.op_type)) for node in nodes)

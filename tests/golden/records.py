@@ -1,0 +1,177 @@
+"""What is known of each model: whether it is converted, and at what cost at most."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tests.golden.isolated import isolated
+from tests.golden.kernels import integer_kernels, runtime
+from tflite2onnx import ConversionError, Result, convert
+
+ZOO = "TFLITE2ONNX_ZOO"
+
+EQUAL, DIFFER, UNKNOWN = "equal", "differ", "unknown"
+
+# In the zoo a graph is pictured if it is a network, and computes in real numbers: those say most.
+_NETWORK = 3
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
+DATA = Path(__file__).with_name("data")
+BUDGETS = Path(__file__).with_name("budgets.json")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model file of a collection: the assets, or the zoo; `name` is its path in there."""
+
+    collection: str
+    name: str
+    path: Path
+
+    @property
+    def golden(self) -> Path:
+        """Where the text of its ONNX model is kept."""
+        return DATA / self.collection / f"{self.name.removesuffix('.tflite')}.txt"
+
+
+def assets() -> list[Case]:
+    """Return the models of the project."""
+    return _cases("assets", ASSETS)
+
+
+def zoo() -> list[Case]:
+    """Return the models in the folder that TFLITE2ONNX_ZOO names; none if it is not set."""
+    folder = os.environ.get(ZOO)
+    return _cases("zoo", Path(folder)) if folder else []
+
+
+def _cases(collection: str, folder: Path) -> list[Case]:
+    files = sorted(folder.rglob("*.tflite"))
+    return [Case(collection, file.relative_to(folder).as_posix(), file) for file in files]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A file, and what came of it: the name of an error, or the cost of the ONNX model.
+
+    `sha256` tells the file from another of the same name, of which nothing is known. `numbers` are
+    those of LiteRT ("equal"), are not ("differ"), or LiteRT cannot run the model ("unknown").
+    """
+
+    sha256: str
+    error: str = ""
+    transposes: int = 0
+    bytes_moved: int = 0
+    integer_kernels: int = 0
+    numbers: str = EQUAL
+
+    def changes(self, now: Record, *, fused: bool = True) -> tuple[list[str], list[str]]:
+        """Return in words what is worse than it was, and what is better.
+
+        The number of integer kernels counts if both are `fused` by the same runtime.
+        """
+        if self.error or now.error:
+            texts = [record.error or "converted" for record in (self, now)]
+            change = [] if self.error == now.error else [f"{texts[0]} before, {texts[1]} now"]
+            return (change, []) if now.error else ([], change)
+        costs = [
+            ("Transposes", self.transposes, now.transposes),
+            ("bytes moved", self.bytes_moved, now.bytes_moved),
+        ]
+        if fused:
+            costs.append(("integer kernels", -self.integer_kernels, -now.integer_kernels))
+        worse = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new > old]
+        better = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new < old]
+        return worse, better
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that say something."""
+        if self.error:
+            return {"sha256": self.sha256, "error": self.error}
+        usual = {"error": "", "numbers": EQUAL}
+        return {key: v for key, v in asdict(self).items() if usual.get(key) != v}
+
+
+def measured(data: bytes) -> tuple[Record, Result | None]:
+    """Convert a model and return its record, numbers unseen, with the result if there is one."""
+    digest = sha256(data).hexdigest()
+    try:
+        result = convert(data)
+    except ConversionError as error:
+        return Record(digest, type(error).__name__), None
+    return Record(digest, "", result.transposes, result.bytes_moved, _kernels(result)), result
+
+
+def _kernels(result: Result) -> int:
+    if not _is_quantized(result):
+        return 0
+    try:
+        return isolated(integer_kernels, result.skeleton.serialized())
+    except AssertionError:  # its numbers are judged to differ
+        return 0
+
+
+def _is_quantized(result: Result) -> bool:
+    nodes = result.skeleton.proto.graph.node
+    return any("quantizelinear" in node.op_type.lower() for node in nodes)
+
+
+def is_pictured(case: Case, result: Result) -> bool:
+    """Return whether the text of a model's graph is kept."""
+    network = result.nodes >= _NETWORK and not _is_quantized(result)
+    return case.collection == "assets" or network
+
+
+@dataclass(frozen=True)
+class Records:
+    """All records, by collection and name; `runtime` is what the kernels were fused by."""
+
+    runtime: str
+    collections: Mapping[str, Mapping[str, Record]]
+
+    @staticmethod
+    def read() -> Records:
+        """Read budgets.json."""
+        stored = json.loads(BUDGETS.read_text()) if BUDGETS.exists() else {}
+        made_by = stored.pop("runtime", runtime())
+        return Records(
+            made_by,
+            {
+                collection: {name: Record(**fields) for name, fields in models.items()}
+                for collection, models in stored.items()
+            },
+        )
+
+    def of(self, case: Case, digest: str) -> Record | None:
+        """Return what is known of a file with these contents."""
+        record = self.collections.get(case.collection, {}).get(case.name)
+        return record if record and record.sha256 == digest else None
+
+    @property
+    def fused_here(self) -> bool:
+        """True if integer kernels can be compared with those of this machine."""
+        return self.runtime == runtime()
+
+    def with_all(self, records: Mapping[Case, Record]) -> Records:
+        """Return these records and those, which are of this machine's runtime."""
+        collections = {name: dict(models) for name, models in self.collections.items()}
+        for case, record in records.items():
+            collections.setdefault(case.collection, {})[case.name] = record
+        return Records(runtime(), collections)
+
+    def write(self) -> None:
+        """Write budgets.json: a line for each model."""
+        parts = [f'"runtime": {json.dumps(self.runtime)}']
+        for collection, models in sorted(self.collections.items()):
+            lines = [
+                f"{json.dumps(name)}: {json.dumps(record.as_json())}"
+                for name, record in sorted(models.items())
+            ]
+            parts.append(f'"{collection}": {{\n' + ",\n".join(lines) + "\n}")
+        BUDGETS.write_text("{\n" + ",\n".join(parts) + "\n}\n")

@@ -1,0 +1,62 @@
+"""Every model in the folder that the variable TFLITE2ONNX_ZOO names; without it there is no test.
+
+Models of which there is a record have to keep to it. Any other has to be converted, and to give
+the numbers that LiteRT gives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
+
+import pytest
+
+from tests.golden.hold import (
+    hold_budget,
+    hold_difference,
+    hold_loaded,
+    hold_numbers,
+    hold_text,
+)
+from tests.golden.records import DIFFER, EQUAL, UNKNOWN, ZOO, Case, Records, zoo
+
+__test__ = ZOO in os.environ
+
+Check = Callable[[Case], None]
+
+RECORDS = Records.read()
+NUMBERS: dict[str, Check] = {EQUAL: hold_numbers, DIFFER: hold_difference, UNKNOWN: hold_loaded}
+
+
+def checks(case: Case) -> Iterator[tuple[str, Check]]:
+    """Yield what is asked of a model, by name."""
+    record = RECORDS.of(case, sha256(case.path.read_bytes()).hexdigest())
+    if record is None:
+        yield "numbers", hold_numbers
+        return
+    yield "budget", partial(hold_budget, records=RECORDS)
+    if not record.error:
+        yield "numbers", NUMBERS[record.numbers]
+        if case.golden.exists():
+            yield "graph", hold_text
+
+
+CASES = zoo() if __test__ else []
+
+
+def test_there_are_models() -> None:
+    assert CASES, f"{ZOO} names {os.environ[ZOO]}, where there is no model"
+
+
+@pytest.mark.parametrize(
+    ("case", "check"),
+    [
+        pytest.param(case, check, id=f"{case.name}-{name}")
+        for case in CASES
+        for name, check in checks(case)
+    ],
+)
+def test_model(case: Case, check: Check) -> None:
+    check(case)
