@@ -95,10 +95,6 @@ class Reduction(Operator):
         x, y = self.input(0).quantization, self.output.quantization
         return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and x is not None and x.same_as(y)
 
-    def _pools(self, axes: Sequence[int], rank: int) -> bool:
-        """Return whether it is the mean over an image, whose pooling has integer kernels."""
-        return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))  # noqa: PLR2004
-
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value | Unshaped:
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
@@ -136,6 +132,10 @@ class Reduction(Operator):
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
         return np.asarray(self.row.numpy(x, **over))
 
+    def _pools(self, axes: Sequence[int], rank: int) -> bool:
+        """Return whether it is the mean over an image, whose pooling has integer kernels."""
+        return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))  # noqa: PLR2004
+
     def _node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
     ) -> Value:
@@ -145,7 +145,10 @@ class Reduction(Operator):
         return g.cast(g.reduce(node, g.cast(x, carrier), axes, keepdims=keepdims), dtype)
 
     def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
-        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division."""
+        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division.
+
+        ONNX Runtime adds up as float64, which is exact for sums below 2**53.
+        """
         wide = x if x.dtype is DType.INT64 else g.cast(x, DType.INT64)
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
         mean = g.Div(self._node(g, "ReduceSum", wide, DType.INT64, axes), count)
