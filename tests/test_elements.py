@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
@@ -52,6 +53,18 @@ def test_elements_under_eight_bits(dtype: str, low: int, high: int) -> None:
     assert data.tolist() == values.tolist()
 
 
+@pytest.mark.parametrize(("dtype", "shape"), [("int4", (5, 7)), ("int4", (37, 71))])
+def test_elements_under_eight_bits_are_written(dtype: str, shape: tuple[int, int]) -> None:
+    """ONNX packs them as TFLite does."""
+    m = Build()
+    values = np.random.default_rng(0).integers(-8, 8, shape)
+    weights = m.constant(values, dtype=dtype, scale=0.5, name="weights")
+    m.output(*m.op("FULLY_CONNECTED", [m.input([2, shape[1]]), weights, None], [[2, shape[0]]]))
+    (written,) = [i for i in convert(m.bytes()).model.graph.initializer if i.name == "weights"]
+    have = onnx.numpy_helper.to_array(written).astype(int)
+    assert have.tolist() in (values.tolist(), values.T.tolist())
+
+
 def test_a_buffer_that_tensors_share() -> None:
     """What has to be unpacked is unpacked once."""
     m = Build()
@@ -84,6 +97,14 @@ def test_strings() -> None:
     empty = constant(np.zeros((0, 2), object), dtype="string").data
     assert empty is not None
     assert empty.shape == (0, 2)
+
+
+def test_strings_are_written() -> None:
+    """They stand in the ONNX file like any constant."""
+    m = Build()
+    texts = m.constant(np.array([["a", "b"], ["zwölf", ""]], object))
+    m.output(*m.op("EQUAL", [m.input([2, 2], dtype="string"), texts], [[2, 2]], dtype="bool"))
+    check(m.bytes())
 
 
 @pytest.mark.parametrize(

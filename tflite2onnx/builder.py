@@ -293,7 +293,7 @@ class Builder:
     def constant(self, data: Array, dtype: DType | None = None, name: str = "constant") -> Value:
         """Return a constant; small ones with the same elements are one."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
-        if data.nbytes > _POOLED_BYTES or value.dtype is None:
+        if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
             return value
         return self._pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
@@ -354,7 +354,7 @@ class Builder:
 
     def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
         """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
-        if data.dtype == tensor.dtype.numpy:
+        if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
             data = stored(data, tensor.dtype, kept.dtype)
             return self.constant(data, kept.dtype, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)

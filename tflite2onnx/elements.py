@@ -1,4 +1,4 @@
-"""The bytes of a constant as an array: views wherever numpy has the type.
+"""The bytes of a constant as an array, and back: views wherever numpy has the type.
 
 Types under eight bits are unpacked, one element to a byte; strings become an array of `bytes`.
 """
@@ -38,8 +38,6 @@ def flat(raw: memoryview, dtype: DType) -> Array:
     """
     if dtype is DType.STRING:
         return _strings(raw)
-    if dtype.numpy is None:
-        return np.frombuffer(raw, np.uint8)
     if dtype.bits < _BYTE:
         return _unpacked(np.frombuffer(raw, np.uint8), dtype)
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
@@ -73,14 +71,27 @@ def _unpacked(raw: Array, dtype: DType) -> Array:
     return fields.reshape(-1)
 
 
+def packed(elements: Array, dtype: DType) -> Array:
+    """Return elements of two or four bits as bytes, the first in the lowest bits; others as is.
+
+    TFLite and ONNX pack them alike.
+    """
+    if dtype.bits == 0 or dtype.bits >= _BYTE:
+        return elements
+    every = elements.reshape(-1).view(np.uint8)
+    per_byte = _BYTE // dtype.bits
+    whole = np.pad(every, (0, -every.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(0, _BYTE, dtype.bits, dtype=np.uint8)
+    fields = (whole & np.uint8(2**dtype.bits - 1)) << shifts
+    return np.asarray(np.bitwise_or.reduce(fields, axis=1))
+
+
 def _strings(raw: memoryview) -> Array:
     """Return strings: int32 count, int32 offsets of each and of the end, then the characters.
 
     What the file holds lies one after another, so that all strings are no longer than it is
     (string_util.h); overlapping ones could fill the memory.
     """
-    if not raw:
-        return np.zeros(0, np.object_)
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     count = int(words[0]) if words.size else -1
     if not 0 <= count < words.size - 1:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,9 +23,10 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder import Node, Port, Value, onnx_type
+from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
-from tflite2onnx.tensor import Array
+from tflite2onnx.tensor import Array, DType
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
@@ -94,7 +94,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
         v for n in emitted.nodes for v in n.inputs if v is not None and v.data is not None
     )
     headers = [
-        (TensorProto(name=names.of(v), dims=v.data.shape, data_type=onnx_type(v.dtype)), v.data)
+        _initializer(names.of(v), v.dtype, v.data)
         for v in constants
         if v.data is not None and v.dtype is not None
     ]
@@ -102,7 +102,8 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     graph.output.extend(_info(p) for p in emitted.outputs)
     for header, data in headers:
         if data.nbytes <= _SMALL:
-            header.raw_data = data.tobytes()
+            if data.nbytes:
+                header.raw_data = data.tobytes()
             graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
     opsets = [helper.make_opsetid("", emitted.opset)]
@@ -115,6 +116,18 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     known = [p for p in emitted.tensors if names.of(p.value) == p.name and p.name not in own]
     _infer(model, [h for h, _ in weights], known)
     return Skeleton(model, weights)
+
+
+def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
+    """Return a constant's header, and what stands behind it: elements of whole bytes.
+
+    Strings stand in the header itself.
+    """
+    header = TensorProto(name=name, dims=data.shape, data_type=onnx_type(dtype))
+    if dtype is DType.STRING:
+        header.string_data.extend(data.reshape(-1).tolist())
+        return header, np.empty(0, np.uint8)
+    return header, packed(data, dtype)
 
 
 def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
@@ -220,7 +233,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    temporary = path.with_name(f".tflite2onnx-{secrets.token_hex(8)}")
+    temporary = path.with_name(f".tflite2onnx-{os.urandom(8).hex()}")
     try:
         with temporary.open("xb") as file:
             yield file
