@@ -12,7 +12,7 @@ from inspect import signature
 from itertools import count
 
 from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped, Value, View
-from tflite2onnx.errors import OperatorError, UnsupportedOperators
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.activation import fused
@@ -30,7 +30,8 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     found, problems = [], []
     for operator in operators:
         try:
-            found.append(_site(operator))
+            with guarded():
+                found.append(_site(operator))
         except OperatorError as error:
             problems.append(error.at(operator.op.place))
     if problems:
@@ -81,7 +82,8 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     inputs = tuple(_input(g, t, plan.orders[0][~i]) for i, t in enumerate(graph.inputs))
     for operator, orders in zip(operators, plan.orders[1:-1], strict=True):
         try:
-            _emit_operator(g, operator, orders)
+            with guarded():
+                _emit_operator(g, operator, orders)
         except OperatorError as error:
             raise UnsupportedOperators([error.at(operator.op.place)]) from error
         except NeedsOpset as need:

@@ -6,7 +6,8 @@ A message names the operator, its index, the tensor and the reason wherever ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class ConversionError(Exception):
@@ -46,6 +47,24 @@ class OperatorError(ConversionError):
     def at(self, place: str) -> OperatorError:
         """Return the same error with the operator's name, index and output tensor in front."""
         return OperatorError(self.reason, place)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Raise an OperatorError for what Python and numpy raise when operands make no sense.
+
+    An operator checks what files get wrong. What only a damaged file says (an options table of
+    another operator, sizes that overflow, a shape that does not belong to these inputs) need
+    not be thought of in each: it comes to light as one of these errors, and ends here.
+    """
+    try:
+        yield
+    except (
+        ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
+        message = f"its options, shapes or constants contradict each other ({error})"
+        raise OperatorError(message) from error
 
 
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.sparse import bytes_behind, densify_all
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -133,7 +133,8 @@ def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     if unknown or any(t.quantization for t in op.outputs):
         return []
     try:
-        results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
+        with guarded(), np.errstate(all="ignore"):
+            results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
     except OperatorError:  # said again, with the operator's name, when it is converted
         return []
     pairs = list(zip(op.outputs, results or (), strict=False))
@@ -172,7 +173,7 @@ def align(graph: Graph, rules_of: RulesOf) -> Graph:
     made: dict[tuple[Tensor, Shape], Tensor] = {}
     for op in graph.ops:
         rules = rules_of(op)
-        shapes = rules.aligned() if rules else [None] * len(op.inputs)
+        shapes = _aligned(op, rules)
         inputs = list(op.inputs)
         for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
             if tensor is None or shape is None or shape == tensor.shape:
@@ -185,6 +186,14 @@ def align(graph: Graph, rules_of: RulesOf) -> Graph:
             inputs[i] = made[key]
         ops.append(replace(op, inputs=tuple(inputs)))
     return replace(graph, ops=tuple(ops))
+
+
+def _aligned(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
+    try:
+        with guarded():
+            return rules.aligned() if rules else [None] * len(op.inputs)
+    except OperatorError as error:
+        raise UnsupportedOperators([error.at(op.place)]) from error
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.errors import OperatorError
+from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Op
 from tflite2onnx.op import (
     activation,
@@ -63,7 +63,8 @@ def rules_for(op: Op) -> Operator | None:
     """
     operator = operator_for(op)
     try:
-        operator.check()
+        with guarded():
+            operator.check()
     except OperatorError:
         return None
     return operator
