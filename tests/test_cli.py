@@ -213,7 +213,7 @@ def test_a_difference(
         Difference("flat", "float32", 0, 10, 0.001),
         Difference("other", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere"),
     )
-    monkeypatch.setattr(cli, "verify", lambda *_: Report(differences, 1, 0))
+    monkeypatch.setattr("tflite2onnx.verify.verify", lambda *_: Report(differences, 1, 0))
     assert main(["--verify", model, *["-q"] * quiet]) == 2
     out, err = capsys.readouterr()
     assert files() == {model, "model.onnx"}

@@ -11,13 +11,12 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.convert import (
     ACTIVATIONS,
     QUANTIZATIONS,
-    VERSION,
     Result,
     convert,
     keep_apart,
@@ -25,7 +24,10 @@ from tflite2onnx.convert import (
 from tflite2onnx.errors import ConversionError, LayoutError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.op import OPERATORS, supported_operators
-from tflite2onnx.verify import Report, verify
+from tflite2onnx.version import VERSION
+
+if TYPE_CHECKING:
+    from tflite2onnx.verify import Report
 
 _OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
 _SUFFIXES = (".tflite", ".lite", ".tfl")
@@ -137,7 +139,7 @@ def _convert(options: argparse.Namespace) -> int:
         options.model, layouts=_layouts(options.layout), io_layout=options.io_layout,
         opset=options.opset, quantization=options.quantization, activations=options.activations,
     )  # fmt: skip
-    report = verify(options.model, result) if options.verify else None
+    report = _verified(options.model, result) if options.verify else None
     size = result.save(output)
     if not options.quiet:
         _print(sys.stdout, _summary(result))
@@ -148,6 +150,12 @@ def _convert(options: argparse.Namespace) -> int:
         what = d.reason or f"it differs by {d.largest:.3g} where {d.allowed:.3g} is allowed"
         _complain(options.model, f"output {d.name} is wrong: {what}")
     return _DIFFERENT if wrong else _OK
+
+
+def _verified(model: str, result: Result) -> Report:
+    from tflite2onnx.verify import verify  # noqa: PLC0415 - a tenth of what a conversion takes
+
+    return verify(model, result)
 
 
 def _beside(model: str) -> str:

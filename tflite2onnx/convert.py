@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib import metadata
 
 import onnx
 
@@ -22,9 +21,9 @@ from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalise import normalise
 from tflite2onnx.op import operator_for, rules_for
 from tflite2onnx.reader import read
+from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
 
-VERSION = metadata.version("tflite2onnx")
 QUANTIZATIONS = ("qdq", "float")
 ACTIVATIONS = ("auto", "int8", "uint8")
 Planner = Callable[[Sequence[Site]], Plan]
