@@ -13,7 +13,7 @@ import onnx
 
 from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
-from tflite2onnx.emit import Emitted, computes_on_int8, emit, sites
+from tflite2onnx.emit import Emitted, prefers_uint8, emit, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
@@ -140,7 +140,7 @@ def convert_model(
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     builder = partial(
         Builder, plain=quantization == "float",
-        unsigned=activations == "uint8" or (activations == "auto" and computes_on_int8(operators)),
+        unsigned=activations == "uint8" or (activations == "auto" and prefers_uint8(operators)),
     )  # fmt: skip
     emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), opset)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)

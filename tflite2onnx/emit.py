@@ -53,17 +53,15 @@ def _site(operator: Operator) -> Site:
     return Site(op.inputs, op.outputs, tuple(operator.frames()))
 
 
-def computes_on_int8(operators: Sequence[Operator]) -> bool:
-    """Return whether an operator does more with int8 activations than to move them.
+def prefers_uint8(operators: Sequence[Operator]) -> bool:
+    """Return whether int8 activations are better kept as uint8.
 
-    Then they are better kept as uint8: ONNX Runtime has integer kernels for those on x86-64.
+    They are where an operator does more with them than to move them: ONNX Runtime has integer
+    kernels for uint8 on x86-64. Integers without a scale stay what they are, and where there are
+    such, all stay: one operator could move the one into the other.
     """
-    return any(
-        t.dtype is DType.INT8 and is_quantized(t)
-        for operator in operators
-        if not operator.on_integers()
-        for t in operator.op.outputs
-    )
+    int8 = [(t, o) for o in operators for t in o.op.outputs if t.dtype is DType.INT8]
+    return all(is_quantized(t) for t, _ in int8) and any(not o.on_integers() for _, o in int8)
 
 
 @dataclass(frozen=True, eq=False)
