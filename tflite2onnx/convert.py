@@ -13,7 +13,7 @@ import onnx
 
 from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
-from tflite2onnx.emit import Emitted, prefers_uint8, emit, sites
+from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts

@@ -15,7 +15,7 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.tensor import Array, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 
 class Category(Enum):
@@ -91,6 +91,12 @@ class Operator:
     def on_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""
         return self.moves
+
+    @property
+    def int8_activations(self) -> list[Tensor]:
+        """The int8 operands that are computed, not constant."""
+        operands = _operands(self.op).values()
+        return [t for t in operands if t.dtype is DType.INT8 and t.data is None]
 
     def letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty where the class gives none."""
