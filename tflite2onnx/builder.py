@@ -99,23 +99,22 @@ class Value:
     """Something that a node can read: a node's output, a graph input, or a constant (`data`).
 
     `dtype` is the element type of a constant or a graph input; that of a node's output follows
-    from the node. `name` is what a constant would like to be called.
+    from the node. `name` is what a constant would like to be called; the rest have numbers.
     """
 
     data: Array | None = None
     dtype: DType | None = None
-    name: str = "constant"
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An ONNX node; `scope` is the TFLite tensor that it helps to compute."""
+    """An ONNX node."""
 
     op_type: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    scope: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +230,7 @@ def _oldest(op_type: str, opset: int) -> int:
 
 
 class Builder:
-    """Collects nodes for one opset. `scope` names the tensor that is being computed.
+    """Collects nodes for one opset.
 
     `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all
     quantized integers.
@@ -242,7 +241,6 @@ class Builder:
         self.unsigned = unsigned
         self.plain = plain
         self.nodes: list[Node] = []
-        self.scope = ""
         self._homes: dict[Tensor, tuple[Value, Order]] = {}
         self._views: dict[tuple[Tensor, Order, DType, Shape | None], Value] = {}
         self._pool: dict[tuple[str, Shape, bytes], Value] = {}
@@ -267,7 +265,7 @@ class Builder:
         while given and given[-1] is None:
             given = given[:-1]
         kept = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(Node(op_type, given, made, kept, self.scope))
+        self.nodes.append(Node(op_type, given, made, kept))
         return made
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:

@@ -95,7 +95,6 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside, the tensor may be kept in another."""
     kept, given = g.storage(tensor), g.storage(tensor, weight=True)
     value = Value(dtype=given.dtype)
-    g.scope = tensor.name
     inner = value
     if kept.dtype is not given.dtype:
         inner = g.quantize(g.dequantize(value, given, order), kept, order)
@@ -111,7 +110,6 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     taken = {value for t, value, _ in g.homes() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
-        g.scope = tensor.name
         value = g.view(tensor, order).value
         if kept.dtype is not given.dtype:
             value = g.quantize(g.dequantize(value, kept, order), given, order)
@@ -132,7 +130,6 @@ def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
 
 def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:
     op = operator.op
-    g.scope = op.outputs[0].name if op.outputs else op.code
     real = g.plain or not operator.on_integers()
     inputs = [
         None if t is None else g.view(

@@ -89,7 +89,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     """Build the model: its tensors keep their names, its constants are told from its weights."""
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
-    graph.node.extend(_node(node, names) for node in emitted.nodes)
+    graph.node.extend(_node(i, node, names) for i, node in enumerate(emitted.nodes))
     constants = dict.fromkeys(
         v for n in emitted.nodes for v in n.inputs if v is not None and v.data is not None
     )
@@ -135,10 +135,10 @@ def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
-def _node(node: Node, names: _Names) -> onnx.NodeProto:
-    outputs = [names.of(v, node) for v in node.outputs]
+def _node(index: int, node: Node, names: _Names) -> onnx.NodeProto:
+    outputs = [names.of(v) for v in node.outputs]
     inputs = ["" if v is None else names.of(v) for v in node.inputs]
-    return helper.make_node(node.op_type, inputs, outputs, name=outputs[0], **node.attributes)
+    return helper.make_node(node.op_type, inputs, outputs, name=str(index), **node.attributes)
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:
@@ -164,7 +164,11 @@ def _infer(model: onnx.ModelProto, weights: Sequence[TensorProto], known: Sequen
 
 
 class _Names:
-    """A unique name for each value: inputs and outputs first, tensors next, the rest made up."""
+    """A unique name for each value: inputs and outputs first, tensors next.
+
+    Constants follow, by the tensor that they hold; all else has a number. A small quantized
+    network has as many bytes of names as of weights if each of these repeats a tensor's name.
+    """
 
     def __init__(self, emitted: Emitted) -> None:
         self._names: dict[Value, str] = {}
@@ -177,16 +181,15 @@ class _Names:
             if port.value not in self._names:
                 self._names[port.value] = self._free(port.name)
 
-    def of(self, value: Value, node: Node | None = None) -> str:
-        """Return a value's name; one without is named after its node, or is a constant."""
+    def of(self, value: Value) -> str:
+        """Return a value's name."""
         if value not in self._names:
-            wish = value.name if node is None else f"{node.scope}/{node.op_type}"
-            self._names[value] = self._free(wish)
+            self._names[value] = self._free(value.name)
         return self._names[value]
 
     def _free(self, wish: str) -> str:
         name = wish
-        while name in self._taken:
+        while not name or name in self._taken:
             self._used[wish] = self._used.get(wish, 0) + 1
             name = f"{wish}_{self._used[wish]}"
         self._taken.add(name)
