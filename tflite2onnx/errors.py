@@ -60,9 +60,8 @@ def guarded() -> Iterator[None]:
     try:
         yield
     except (
-        ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
-        ValueError,
-    ) as error:  # fmt: skip
+        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+    ) as error:
         message = f"its options, shapes or constants contradict each other ({error})"
         raise OperatorError(message) from error
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.parameters import affordable
 from tflite2onnx.quantize import is_quantized
 
 
@@ -39,6 +40,7 @@ class Softmax(LastAxis):
         if is_quantized(x.tensor) and x.tensor.shape[-1] == 1:
             # ONNX Runtime's QLinearSoftmax has a table of 2**32 / axis steps, whose sum overflows
             # where there is but one: it makes 0 of what is 1.
+            affordable(y.tensor.elements)
             return g.constant(np.ones(y.shape, np.float32))
         beta = self.options.beta
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.op.parameters import affordable, expect, expect_type, ints
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
@@ -103,6 +103,7 @@ class MirrorPad(_Padding):
     def _mirrored(self, g: Builder, x: View, value: Value) -> Value:
         for axis, pads in enumerate(self._pads):
             if any(pads):
+                affordable(x.tensor.shape[axis] + sum(pads))
                 index = np.pad(np.arange(x.tensor.shape[axis]), pads, mode="symmetric")
                 value = g.Gather(value, index, axis=x.axis(axis))
         return value

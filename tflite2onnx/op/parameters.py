@@ -11,6 +11,8 @@ from tflite2onnx.tensor import DType, Tensor
 
 T = TypeVar("T")
 
+_MOST_ELEMENTS = 1 << 24
+
 
 def ints(operator: Operator, index: int) -> list[int]:
     """Return the elements of a constant integer input as a flat list.
@@ -63,6 +65,16 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     if tensor.dtype not in types:
         listed = ", ".join(dtype.label for dtype in types)
         message = f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
+        raise OperatorError(message)
+
+
+def affordable(count: int) -> None:
+    """Raise OperatorError if a constant that the file does not hold would fill the memory.
+
+    A few bytes of a file can declare axes of any size.
+    """
+    if count > _MOST_ELEMENTS:
+        message = f"it would take a constant of {count} elements"
         raise OperatorError(message)
 
 

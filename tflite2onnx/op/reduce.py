@@ -12,7 +12,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.parameters import axis_of, expect, ints
+from tflite2onnx.op.parameters import affordable, axis_of, expect, ints
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -100,6 +100,7 @@ class Reduction(Operator):
         if not axes:
             return x.value
         if 0 in x.shape:  # ONNX Runtime has no mean and no extreme of nothing
+            affordable(y.tensor.elements)
             nothing = np.zeros(x.tensor.shape, x.dtype.numpy)
             return g.constant(self._evaluated(nothing).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:

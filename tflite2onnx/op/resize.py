@@ -30,7 +30,7 @@ class Resize(ImageOperator):
 
     def check(self) -> None:
         x, size = self.sizes(0), ints(self, 1)
-        if len(size) != 2 or not 0 < min(size) <= max(size) < _MOST:  # noqa: PLR2004 - H and W
+        if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:  # noqa: PLR2004
             message = f"{size} is no size of an image"
             raise OperatorError(message)
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
