@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.convert import (
     ACTIVATIONS,
     QUANTIZATIONS,
@@ -23,6 +22,7 @@ from tflite2onnx.convert import (
 )
 from tflite2onnx.errors import ConversionError, LayoutError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.op import OPERATORS, supported_operators
 from tflite2onnx.version import VERSION
 

@@ -12,12 +12,14 @@ from functools import cached_property, partial
 import onnx
 
 from tflite2onnx.ancestor import with_old_names
-from tflite2onnx.builder import DEFAULT_OPSET, MIN_OPSET, Builder, NeedsOpset, Port
+from tflite2onnx.builder import Builder, Port
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
+from tflite2onnx.inline import inlined
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
 from tflite2onnx.op import operator_for, rules_for
 from tflite2onnx.reader import read
@@ -122,7 +124,7 @@ def convert_model(
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    graph = model.graphs[0]
+    graph = inlined(model)
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from inspect import signature
 from itertools import count
 
-from tflite2onnx.builder import REAL, Builder, NeedsOpset, Node, Port, Unshaped, Value, View
+from tflite2onnx.builder import REAL, Builder, Port, Unshaped, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order, Plan, Site
+from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
 from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized, weight_storage

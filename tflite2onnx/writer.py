@@ -22,10 +22,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder import Node, Port, Value, onnx_type
+from tflite2onnx.builder import Port, Value
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
+from tflite2onnx.nodes import Node, onnx_type
 from tflite2onnx.tensor import Array, DType
 
 PRODUCER = "tflite2onnx"

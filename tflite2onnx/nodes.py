@@ -1,0 +1,286 @@
+"""ONNX nodes in the making: values, pooled constants, and which opset has which form of a node.
+
+Names are given last, by the writer, because what a value is called depends on who else has a
+claim on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import TensorProto, defs
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.tensor import Array, DType, Shape
+
+MIN_OPSET = 13
+DEFAULT_OPSET = 17
+# A constant this small is worth comparing with others; weights are told apart by who they are.
+_POOLED_BYTES = 4096
+
+# ONNX's names where they are not TFLite's; None where ONNX has no such tensors.
+_RENAMED = {
+    DType.FLOAT32: "FLOAT",
+    DType.FLOAT64: "DOUBLE",
+    DType.FLOAT8_E4M3FN: "FLOAT8E4M3FN",
+    DType.FLOAT8_E5M2: "FLOAT8E5M2",
+    DType.RESOURCE: None,
+    DType.VARIANT: None,
+}
+
+_ALWAYS = 1 << 16
+# Types that ONNX, or ONNX Runtime, does not take in a node before some opset (or in any): the
+# type in which the node runs instead, and that opset. It holds all elements and wraps around
+# alike. Without such a type the opset is what the model needs.
+_CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
+    **{
+        (node, dtype): (DType.INT32, 14)
+        for node in ("Add", "Sub", "Mul")
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
+    },
+    **{
+        (node, dtype): (DType.INT32, _ALWAYS)
+        for node in ("Max", "Min", "Clip", "Where")
+        for dtype in (DType.INT16, DType.UINT16)
+    },
+    ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
+    ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
+    ("Equal", DType.STRING): (None, 19),
+    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},
+    **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
+    ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
+    **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
+    **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
+    **{
+        ("TopK", dtype): (DType.INT32, _ALWAYS)
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
+    },
+    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
+}
+# Types that hardly any node takes but Cast, and those that hold their elements.
+_RARE = {
+    DType.BFLOAT16: DType.FLOAT32,
+    DType.INT2: DType.INT8,
+    DType.INT4: DType.INT8,
+    DType.UINT4: DType.UINT8,
+    DType.FLOAT8_E4M3FN: DType.FLOAT16,
+    DType.FLOAT8_E5M2: DType.FLOAT16,
+}
+# The first opset whose Cast takes a type.
+_CAST_SINCE = {
+    DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,
+    DType.INT2: 25,
+}  # fmt: skip
+
+_INTEGERS = {dtype for dtype in DType if dtype.is_integer}
+
+
+class NeedsOpset(Exception):  # noqa: N818 - a message from the builder to its caller, no error
+    """The model needs a node that only a newer opset has."""
+
+    def __init__(self, version: int, node: str) -> None:
+        self.version = version
+        self.node = node
+        super().__init__(f"{node} needs opset {version}")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """Something that a node can read: a node's output, a graph input, or a constant (`data`).
+
+    `dtype` is the element type of a constant or a graph input; that of a node's output follows
+    from the node. `name` is what a constant would like to be called; the rest have numbers.
+    """
+
+    data: Array | None = None
+    dtype: DType | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An ONNX node."""
+
+    op_type: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Readable(Protocol):
+    """Something that has a value, made when it is asked for."""
+
+    @property
+    def value(self) -> Value:
+        """The value."""
+
+
+Operand = Readable | Value | Array | None
+
+
+@lru_cache(maxsize=1024)
+def _oldest(op_type: str, opset: int) -> int:
+    """Return the first opset, `opset` or later, that has the node."""
+    if defs.has(op_type, max_inclusive_version=opset):
+        return opset
+    for version in range(opset + 1, defs.onnx_opset_version() + 1):
+        if defs.has(op_type, max_inclusive_version=version):
+            return version
+    message = f"ONNX has no operator {op_type}"
+    raise OperatorError(message)
+
+
+class Nodes:
+    """Collects nodes for one opset."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[Node] = []
+        self._pool: dict[tuple[str, Shape, bytes], Value] = {}
+
+    def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
+        """Add a node and return its output; attributes that are None are left out."""
+        return self.many(op_type, 1, *inputs, **attributes)[0]
+
+    def many(
+        self, op_type: str, outputs: int, *inputs: Operand, **attributes: Any  # noqa: ANN401
+    ) -> tuple[Value, ...]:
+        """Add a node with several outputs and return them."""
+        self.require(_oldest(op_type, self.opset), op_type)
+        made = tuple(Value() for _ in range(outputs))
+        given = tuple(self._value_of(i) for i in inputs)
+        while given and given[-1] is None:
+            given = given[:-1]
+        kept = {k: v for k, v in attributes.items() if v is not None}
+        self.nodes.append(Node(op_type, given, made, kept))
+        return made
+
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
+        """Return a function that adds a node of this type: g.Conv(x, w, group=2)."""
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+        return lambda *inputs, **attributes: self.node(op_type, *inputs, **attributes)
+
+    def require(self, version: int, what: str) -> None:
+        """Say that what is being emitted does not exist before this opset."""
+        if version > self.opset:
+            raise NeedsOpset(version, what)
+
+    def _value_of(self, operand: Operand) -> Value | None:
+        if isinstance(operand, np.ndarray):
+            return self.constant(operand)
+        return operand if operand is None or isinstance(operand, Value) else operand.value
+
+    # Constants
+
+    def constant(self, data: Array, dtype: DType | None = None, name: str = "constant") -> Value:
+        """Return a constant; small ones with the same elements are one."""
+        value = Value(data, dtype or DType[data.dtype.name.upper()], name)
+        if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
+            return value
+        return self._pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+
+    def ints(self, items: Sequence[int]) -> Value:
+        """Return a one-dimensional int64 constant."""
+        return self.constant(np.asarray(items, np.int64).reshape(-1))
+
+    def scalar(self, number: float, dtype: DType) -> Value:
+        """Return a constant without axes."""
+        return self.constant(np.asarray(number, dtype.numpy), dtype)
+
+    # Forms that depend on the opset, or that several operators need
+
+    def cast(self, x: Operand, dtype: DType) -> Value:
+        """Return x as another type; a few constant integers are converted at once."""
+        value = self._value_of(x)
+        data = None if value is None or value.dtype not in _INTEGERS else value.data
+        if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
+            return self.constant(data.astype(dtype.numpy), dtype)
+        self.require(_CAST_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
+        # Saturating, Cast would turn an infinity into the largest number of eight bits.
+        saturate = 0 if dtype.label.startswith("float8") else None
+        return self.Cast(value, to=onnx_type(dtype), saturate=saturate)
+
+    def recast(self, x: Readable | Value, have: DType, want: DType) -> Value:
+        """Return x, which has one type, in another; nothing is emitted if they are the same."""
+        value = x if isinstance(x, Value) else x.value
+        return value if have is want else self.cast(value, want)
+
+    def carrier(self, op_type: str, dtype: DType) -> DType:
+        """Return the type in which a node takes elements of this type: mostly this one.
+
+        Raises:
+            NeedsOpset: only a newer opset has the node for this type.
+        """
+        carrier, until = _CARRIERS.get((op_type, dtype), (_RARE.get(dtype, dtype), _ALWAYS))
+        if carrier is None:
+            self.require(until, f"{op_type} of {dtype.label}")
+        return carrier if carrier is not None and self.opset < until else dtype
+
+    def carried(
+        self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any  # noqa: ANN401
+    ) -> Value:
+        """Add a node whose inputs and output are of one type, in the type that it runs in."""
+        return self.within(op_type, dtype, partial(self.node, op_type, **attributes), *inputs)
+
+    def within(
+        self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
+    ) -> Value:
+        """Return emit(*inputs), all of one type, in the type that the node runs in."""
+        carrier = self.carrier(op_type, dtype)
+        if carrier is dtype:
+            return emit(*inputs)
+        return self.cast(emit(*(self.cast(x, carrier) for x in inputs)), dtype)
+
+    def hard_swish(self, x: Operand) -> Value:
+        """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
+        if self.opset >= 14:  # noqa: PLR2004
+            return self.HardSwish(x)
+        return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
+
+    def gelu(self, x: Operand, dtype: DType, *, approximate: bool) -> Value:
+        """Return x times the normal distribution function of x, or its approximation by tanh.
+
+        Before opset 20 that takes several nodes, in the sequence that ONNX Runtime fuses.
+        """
+        if self.opset >= 20:  # noqa: PLR2004
+            return self.Gelu(x, approximate="tanh" if approximate else "none")
+        half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
+        if not approximate:
+            erf = self.Erf(self.Div(x, self.scalar(math.sqrt(2), dtype)))
+            return self.Mul(self.Mul(x, self.Add(erf, one)), half)
+        cubed = self.Mul(self.Pow(x, self.scalar(3, dtype)), self.scalar(0.044715, dtype))
+        scaled = self.Mul(self.Add(x, cubed), self.scalar(math.sqrt(2 / math.pi), dtype))
+        return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
+
+    def reshape(self, x: Operand, shape: Sequence[int]) -> Value:
+        """Return x in a shape whose sizes are meant literally, 0 too."""
+        allow = 1 if 0 in shape else None
+        if allow:
+            self.require(14, "Reshape to a shape with a 0")
+        return self.Reshape(x, self.ints(shape), allowzero=allow)
+
+    def reduce(self, op_type: str, x: Operand, axes: Sequence[int], *, keepdims: bool) -> Value:
+        """Reduce over axes, all in stored positions; no axis at all leaves x as it is.
+
+        The axes of ReduceSum are an input since opset 13, those of its sisters since 18.
+        """
+        if not axes:
+            return self.Identity(x)
+        if op_type == "ReduceSum" or self.opset >= 18:  # noqa: PLR2004
+            return self.node(op_type, x, self.ints(axes), keepdims=int(keepdims))
+        return self.node(op_type, x, axes=list(axes), keepdims=int(keepdims))
+
+
+def onnx_type(dtype: DType) -> int:
+    """Return ONNX's number for an element type; OperatorError if it has none."""
+    name = _RENAMED.get(dtype, dtype.name)
+    if name is None or not hasattr(TensorProto, name):
+        message = f"ONNX has no tensors of type {dtype.label}"
+        raise OperatorError(message)
+    return int(getattr(TensorProto, name))
