@@ -124,7 +124,7 @@ def test_an_input_is_laid_out_as_asked(
 def test_an_output_is_laid_out_as_asked() -> None:
     """One tensor of two; the other is the plan's."""
     result = check(flattening(), layouts={"flat": ("ab", "ba")})
-    assert orders(result)[1] == [NHWC, (1, 0)]
+    assert orders(result)[1] == [NCHW, (1, 0)]
 
 
 def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:

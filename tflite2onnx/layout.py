@@ -9,17 +9,23 @@ Words used here:
   order of every operand in the frame. Axes that share a name stay together in TFLite order.
 - A **site** is a place with operands: an operator, the graph's inputs, the graph's outputs.
 
-Any label gives the same numbers; only the cost differs: a tensor is moved once for each distinct
-order that its readers ask for and its producer does not give. `plan` works in four steps:
+Any label gives the same numbers; only the cost differs. A tensor is moved once for each distinct
+order that its readers ask for and its producer does not give; bytes move only where the orders
+differ in more than the places of axes of size 1. `plan` works in three steps:
 
-1. *flood*: pinned frames hand their orders to their neighbours, these to theirs, and so each
-   frame learns the labels that are worth anything. A TRANSPOSE hands on names, not positions.
-2. *colour*: labels that agree with each other along the flood are one choice of many frames.
-3. *expand*: for one colour at a time, which frames should take it is a minimum cut. Where two
-   orders meet that is the optimum; where more do, the moves repeat until none pays (alpha
-   expansion: Boykov, Veksler, Zabih, "Fast approximate energy minimization via graph cuts",
-   2001).
-4. *read off* the order of every operand.
+1. *Flood.* Pinned frames hand their orders to their neighbours, these to theirs, and so each
+   frame learns the labels that are worth anything; its TFLite order is always one of them. A
+   TRANSPOSE hands on names, not positions. Labels that agree along the way are one **colour**.
+2. *Choose* a label for each frame at the least cost: first bytes, then moves, then what is
+   closest to TFLite. Each colour is a proposal to `labelling`, a minimum cut says who takes it.
+3. *Read off* the order of every operand.
+
+What is guaranteed: among the labels that the flood found the plan is the optimum wherever no more
+than two colours meet (TFLite's order and one other: nearly every network), and wherever more meet
+among few frames; `labelling` says more. No other legal label could do better as long as all
+operands of each free frame carry all its names, `legal` forbids none of them, and no axis is of
+size 1 in some of these operands only. With axes that reductions drop, that RESHAPE merges, or of
+size 1, a better label than any found exists in one of thousands of random graphs.
 
 Nothing here knows an operator, and nothing here knows ONNX.
 """
@@ -27,12 +33,12 @@ Nothing here knows an operator, and nothing here knows ONNX.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from tflite2onnx.mincut import minimum_cut
+from tflite2onnx.labelling import Thing, cheapest
 from tflite2onnx.tensor import Shape, Tensor
 
 Order = tuple[int, ...]
@@ -117,8 +123,6 @@ def pinned(operand: int, order: Order, *, meaning: bool = False) -> Frame:
 @lru_cache(maxsize=1 << 14)
 def order_of(axes: Axes, label: Axes) -> Order:
     """Return the order that a label gives to a tensor with these names on its axes."""
-    if axes == label:
-        return identity(len(axes))
     where: dict[str, list[int]] = {}
     for axis, name in enumerate(axes):
         where.setdefault(name, []).append(axis)
@@ -126,312 +130,230 @@ def order_of(axes: Axes, label: Axes) -> Order:
 
 
 @lru_cache(maxsize=1 << 14)
-def label_of(axes: Axes, order: Order, names: Axes) -> Axes | None:
-    """Return a label that gives the tensor this order, or None if it would split shared names.
+def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
+    """Return the labels that give the tensor this order, none if it would split shared names.
 
-    Names that the tensor does not carry follow the name that they follow in TFLite order.
+    There are two where the tensor lacks some of the names: these follow the name that they
+    follow in TFLite order, or precede the name that they precede.
     """
-    label: list[str] = []
-    for before, axis in zip((None, *order), order, strict=False):
-        name = axes[axis]
-        if before is not None and axes[before] == name:
-            if before > axis:
-                return None
-        elif name in label:
-            return None
-        else:
-            label.append(name)
-    for i, name in enumerate(names):
-        if name not in label:
-            label.insert(label.index(names[i - 1]) + 1 if i else 0, name)
-    return tuple(label)
+    given = tuple(dict.fromkeys(axes[axis] for axis in order))
+    if order_of(axes, given) != order:
+        return ()
+    after, before = list(given), list(given)
+    for name, previous in zip(names, (None, *names), strict=False):
+        if name not in after:
+            after.insert(after.index(previous) + 1 if previous is not None else 0, name)
+    for name, following in zip(names[::-1], (None, *names[::-1]), strict=False):
+        if name not in before:
+            before.insert(before.index(following) if following is not None else len(before), name)
+    return tuple(dict.fromkeys((tuple(after), tuple(before))))
+
+
+@lru_cache(maxsize=1 << 14)
+def packed(shape: Shape, order: Order) -> Order:
+    """Return the order of the axes that are not of size 1: the sequence of the bytes."""
+    return tuple(axis for axis in order if shape[axis] != 1)
 
 
 def same_bytes(shape: Shape, a: Order, b: Order) -> bool:
     """Return whether two orders differ only in where axes of size 1 stand."""
-    return a == b or [i for i in a if shape[i] != 1] == [i for i in b if shape[i] != 1]
+    return a == b or packed(shape, a) == packed(shape, b)
 
 
 def plan(sites: Sequence[Site]) -> Plan:
     """Choose the order of every operand of every site at the least cost."""
     problem = _Problem(sites)
-    return problem.plan(_optimise(problem, _flood(problem)))
+    flood = _Flood(problem)
+    return problem.plan(flood.choices, flood.proposals())
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
     """Label every free frame with `choose`, and read the orders off: legal, if rarely cheap."""
     problem = _Problem(sites)
-    return problem.plan([f.label or choose(f) for f in problem.frames])
+    return problem.plan([[choose(f) if f.label is None else f.label] for f in problem.frames])
 
 
-def cost(sites: Sequence[Site], labels: Callable[[Frame], Axes]) -> int:
-    """Return the bytes that the plan with these labels moves."""
-    return plan_with(sites, labels).bytes_moved
+_End = tuple[int, Axes]  # a frame, and its names on the axes of the tensor at hand
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Edges:
-    """Who writes a tensor and who reads it: (frame, axes) each."""
+    """Who writes a tensor, first, and who reads it."""
 
     tensor: Tensor
-    producer: tuple[int, Axes] | None = None
-    readers: list[tuple[int, Axes]] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[tuple[int, Axes]]:
-        if self.producer is not None:
-            yield self.producer
-        yield from self.readers
-
-
-@dataclass(eq=False)
-class _Colour:
-    """One label for each of many frames, agreeing wherever they meet."""
-
-    meaning: bool
-    labels: dict[int, Axes] = field(default_factory=dict)
+    ends: Sequence[_End]
 
 
 class _Problem:
     """The sites as frames over tensors, indexed both ways."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self.sites = sites
         self.frames: list[Frame] = []
-        self.tensors: dict[Tensor, _Edges] = {}
-        self.at: list[dict[int, tuple[int, Axes]]] = []
-        for site in sites:
-            self.at.append(self._add(site))
+        self._ends = [self._add(site) for site in sites]
+        producers: dict[Tensor, _End] = {}
+        readers: dict[Tensor, list[_End]] = {}
+        for site, ends in zip(sites, self._ends, strict=True):
+            producers |= {tensor: ends[~i] for i, tensor in enumerate(site.writes)}
+            for i, tensor in enumerate(site.reads):
+                if tensor is not None:
+                    readers.setdefault(tensor, []).append(ends[i])
         # A tensor that nobody writes is a constant: any order costs nothing, and it carries no
         # order from one reader to the next.
-        self.tensors = {t: e for t, e in self.tensors.items() if e.producer is not None}
-        self.touching: list[list[_Edges]] = [[] for _ in self.frames]
-        for edges in self.tensors.values():
-            for frame in dict.fromkeys(f for f, _ in edges):
-                self.touching[frame].append(edges)
+        self._tensors = [_Edges(t, [end, *readers.get(t, ())]) for t, end in producers.items()]
+        self.uses: list[list[tuple[_Edges, Axes]]] = [[] for _ in self.frames]
+        for edges in self._tensors:
+            for frame, axes in dict.fromkeys(edges.ends):
+                self.uses[frame].append((edges, axes))
         # Fewest bytes first, then fewest moves: a move costs 1, a byte more than all moves.
-        self.byte = 1 + sum(len(e.readers) for e in self.tensors.values())
-        self.never = 1 + sum(
-            len(e.readers) * (e.tensor.nbytes * self.byte + 1) for e in self.tensors.values()
-        )
+        self._byte = 1 + sum(len(edges.ends) for edges in self._tensors)
 
-    def _add(self, site: Site) -> dict[int, tuple[int, Axes]]:
-        operands: dict[int, Tensor] = {i: t for i, t in enumerate(site.reads) if t is not None}
-        operands |= {~i: t for i, t in enumerate(site.writes)}
-        at: dict[int, tuple[int, Axes]] = {}
-        listed = {operand for frame in site.frames for operand in frame.slots}
-        rest = [pinned(o, identity(t.rank)) for o, t in operands.items() if o not in listed]
-        for frame in (*site.frames, *rest):
-            for operand, axes in frame.slots.items():
-                at[operand] = (len(self.frames), axes)
+    def _add(self, site: Site) -> dict[int, _End]:
+        """Add the frames of a site; return where each operand stands."""
+        ends: dict[int, _End] = {}
+        for frame in site.frames:
+            ends |= {operand: (len(self.frames), axes) for operand, axes in frame.slots.items()}
             self.frames.append(frame)
-        for operand, tensor in operands.items():
-            edges = self.tensors.setdefault(tensor, _Edges(tensor))
-            if operand < 0:
-                edges.producer = at[operand]
-            else:
-                edges.readers.append(at[operand])
-        return at
+        operands = [(i, t) for i, t in enumerate(site.reads) if t is not None]
+        for operand, tensor in [*operands, *((~i, t) for i, t in enumerate(site.writes))]:
+            if operand not in ends:
+                ends[operand] = (len(self.frames), axis_names(tensor.rank))
+                self.frames.append(pinned(operand, identity(tensor.rank)))
+        return ends
 
-    def price(self, tensor: Tensor, a: Order, b: Order) -> int:
-        """Return what turning a tensor from one order into another costs."""
-        if a == b:
-            return 0
-        return 1 if same_bytes(tensor.shape, a, b) else tensor.nbytes * self.byte + 1
-
-    def tensor_cost(self, edges: _Edges, labels: Sequence[Axes]) -> int:
-        frame, axes = edges.producer or (0, ())
-        made = order_of(axes, labels[frame])
-        asked = dict.fromkeys(order_of(a, labels[f]) for f, a in edges.readers)
-        return sum(self.price(edges.tensor, made, order) for order in asked)
-
-    def plan(self, labels: Sequence[Axes]) -> Plan:
+    def plan(
+        self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
+    ) -> Plan:
+        """Choose a label for each frame, and read the orders off."""
+        things = [self._thing(edges, choices) for edges in self._tensors]
+        chosen = cheapest([len(labels) for labels in choices], things, proposals)
+        labels = [labels[number] for labels, number in zip(choices, chosen, strict=True)]
         orders = tuple(
-            {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in at.items()}
-            for at in self.at
+            {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
+            for ends in self._ends
         )
-        total = sum(self.tensor_cost(edges, labels) for edges in self.tensors.values())
-        return Plan(orders, total // self.byte, total % self.byte)
+        return Plan(orders, *divmod(sum(thing.cost(chosen) for thing in things), self._byte))
+
+    def _thing(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Thing:
+        """Return a tensor as something made and asked for: its orders are forms."""
+        forms: dict[Order, int] = {}
+        ends = [
+            (frame, _numbers(forms, [order_of(axes, label) for label in choices[frame]]))
+            for frame, axes in edges.ends
+        ]
+        tensor = edges.tensor
+        kinds = _numbers({}, [packed(tensor.shape, order) for order in forms])
+        return Thing(ends, kinds, tensor.nbytes * self._byte)
 
 
-def _flood(problem: _Problem) -> list[_Colour]:
-    """Return the colours: first those that an operator's meaning started."""
-    seeds = [
-        (i, f.label or f.names, f.meaning)
-        for i, f in enumerate(problem.frames)
-        if f.label is not None or f.choice is not Choice.FREE
-    ]
-    seeds.sort(key=lambda seed: not seed[2])
-    known: list[set[Axes]] = [set() for _ in problem.frames]
-    colours: list[_Colour] = []
-    waiting = deque(seeds)
-    while waiting:
-        frame, label, meaning = waiting.popleft()
-        colour = _Colour(meaning)
-        if problem.frames[frame].label is None:
-            if label in known[frame]:
-                continue
-            known[frame].add(label)
-            colour.labels[frame] = label
-        waiting.extendleft(_spread(problem, (frame, label), colour, known))
-        if colour.labels:
-            colours.append(colour)
-    return colours
+def _numbers(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
+    """Return a number for each order, the same for the same, and note those that are new."""
+    return [numbered.setdefault(order, len(numbered)) for order in orders]
 
 
-def _spread(
-    problem: _Problem, start: tuple[int, Axes], colour: _Colour, known: list[set[Axes]]
-) -> list[tuple[int, Axes, bool]]:
-    """Let a colour run as far as it agrees with itself; return what it found beyond."""
-    beyond = []
-    queue = deque([start])
-    while queue:
-        frame, label = queue.popleft()
-        for edges in problem.touching[frame]:
-            for axes in (a for f, a in edges if f == frame):
-                order = order_of(axes, label)
-                for other, other_axes in edges:
-                    asked = _asked(problem.frames[other], other_axes, order, colour)
-                    if asked is None or asked in known[other]:
-                        continue
-                    if other in colour.labels:
-                        beyond.append((other, asked, colour.meaning))
-                        continue
-                    if len(known[other]) < _MOST_LABELS:
-                        known[other].add(asked)
-                        colour.labels[other] = asked
-                        queue.append((other, asked))
-    return beyond
+@dataclass(eq=False)
+class _Colour:
+    """One label for each of many frames, that agree on one order for each tensor they meet at."""
+
+    meaning: bool
+    labels: dict[int, Axes] = field(default_factory=dict)
+    orders: dict[_Edges, Order] = field(default_factory=dict)
 
 
-def _asked(frame: Frame, axes: Axes, order: Order, colour: _Colour) -> Axes | None:
-    """Return the label that a neighbour's order asks of a frame, None if it cannot have it."""
-    if frame.label is not None:
-        return None
-    label = label_of(axes, order, frame.names)
-    if label is None or not frame.allows(label):
-        return None
-    if frame.choice is not Choice.FREE and label != frame.names and not colour.meaning:
-        return None
-    return label
+class _Flood:
+    """Hands labels on from frame to frame until nobody learns a new one.
 
-
-def _optimise(problem: _Problem, colours: list[_Colour]) -> list[Axes]:
-    """Return a label for each frame."""
-    frames = problem.frames
-    labels = [f.label or f.names for f in frames]
-    meant: dict[int, Axes] = {}
-    for colour in colours:
-        for frame, label in colour.labels.items():
-            if not colour.meaning and frames[frame].choice is Choice.FREE:
-                labels[frame] = label
-            if frames[frame].choice is Choice.MEANT and label != frames[frame].names:
-                meant[frame] = label
-    for frame, label in meant.items():
-        labels[frame] = label
-    fixed = {i for i, f in enumerate(frames) if f.label is not None or f.choice is Choice.MEANT}
-    waiting = [c for c in colours if c.labels.keys() - fixed]
-    for _ in range(2 * _MOST_LABELS):
-        better = [_expand(problem, c, labels, fixed) for c in waiting]
-        if not any(better) or len(waiting) == 1:
-            break
-    return labels
-
-
-def _expand(problem: _Problem, colour: _Colour, labels: list[Axes], fixed: set[int]) -> bool:
-    """Let those frames take a colour whose taking it pays; return whether any did."""
-    movable = [
-        f for f, label in colour.labels.items() if labels[f] != label and f not in fixed
-    ]
-    touched = list(dict.fromkeys(e for f in movable for e in problem.touching[f]))
-    before = sum(problem.tensor_cost(e, labels) for e in touched)
-    if before == 0:
-        return False
-    cut = _Cut(problem, colour, labels, movable)
-    for edges in touched:
-        cut.add(edges)
-    kept = {f: labels[f] for f in cut.solve()}
-    for f in kept:
-        labels[f] = colour.labels[f]
-    if sum(problem.tensor_cost(e, labels) for e in touched) < before:
-        return True
-    for f, label in kept.items():
-        labels[f] = label
-    return False
-
-
-class _Cut:
-    """The minimum cut that decides which frames take a colour.
-
-    The source side takes it, the sink side keeps its label. Each term of a tensor's cost is one
-    of three shapes, all of them arcs: somebody keeps an order that must then be made (source ->
-    keeper), somebody takes what the producer does not give (taker -> producer), or the producer
-    takes and somebody stays behind (producer -> keeper). Where several readers ask for one
-    order the tensor is moved once: an extra node stands for "any of them".
+    What operators mean comes first, then what is pinned for other reasons, then the TFLite order
+    of every frame.
     """
 
-    TAKE, KEEP = 0, 1
+    def __init__(self, problem: _Problem) -> None:
+        self._frames, self._uses = problem.frames, problem.uses
+        self._known: list[set[Axes]] = [set() for _ in problem.frames]
+        self._spread: set[tuple[_Edges, Order]] = set()
+        self._colours: list[_Colour] = []
+        pins = [(i, f.label, f.meaning) for i, f in enumerate(self._frames) if f.label is not None]
+        own = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
+        waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *own])
+        while waiting:
+            frame, label, meaning = waiting.popleft()
+            if label not in self._known[frame]:
+                self._colours.append(_Colour(meaning))
+                waiting.extendleft(self._grow(frame, label, self._colours[-1]))
+        self.choices = self._choices()
 
-    def __init__(
-        self, problem: _Problem, colour: _Colour, labels: Sequence[Axes], movable: Sequence[int]
-    ) -> None:
-        self._problem = problem
-        self._colour = colour
-        self._labels = labels
-        self._node = {frame: i for i, frame in enumerate(movable, start=2)}
-        self._nodes = 2 + len(movable)
-        self._arcs: list[tuple[int, int, int]] = []
+    def _choices(self) -> list[list[Axes]]:
+        """Return the labels that each frame can take, its TFLite order first."""
+        choices = [[f.names if f.label is None else f.label] for f in self._frames]
+        for colour in self._colours:
+            for frame, label in colour.labels.items():
+                if label != self._frames[frame].names:
+                    choices[frame].append(label)
+        for f, labels in zip(self._frames, choices, strict=True):
+            if f.choice is Choice.MEANT:
+                del labels[:-1]
+        return choices
 
-    def add(self, edges: _Edges) -> None:
-        """Add the arcs of one tensor."""
-        frame, axes = edges.producer or (0, ())
-        target = next(
-            order_of(a, self._colour.labels[f]) for f, a in edges if f in self._node
-        )
-        producer, made = self._state(frame, axes, target)
-        keepers: dict[Order, list[int]] = {}
-        takers: list[int] = []
-        for reader, reader_axes in edges.readers:
-            node, order = self._state(reader, reader_axes, target)
-            if node != self.KEEP:
-                takers.append(node)
-            if node != self.TAKE:
-                keepers.setdefault(order, []).append(node)
-        tensor, price = edges.tensor, self._problem.price
-        if takers and producer != self.TAKE:
-            self._arc(self._any(takers, taking=True), producer, price(tensor, made, target))
-        for order, nodes in keepers.items():
-            kept, taken = price(tensor, made, order), price(tensor, target, order)
-            kept = taken if producer == self.TAKE else kept
-            taken = kept if producer == self.KEEP else taken
-            # kept > taken would need an arc that a cut cannot have; it takes three orders, two
-            # of them a size-1 move apart, and then the answer is near the optimum, not at it.
-            keeper = self._any(nodes, taking=False)
-            self._arc(self.TAKE, keeper, min(kept, taken))
-            self._arc(producer, keeper, max(taken - kept, 0))
+    def proposals(self) -> list[dict[int, int]]:
+        """Return the colours as numbers of choices, those that are closest to TFLite last."""
+        proposals = []
+        for colour in self._colours:
+            numbered = {
+                frame: self.choices[frame].index(label)
+                for frame, label in colour.labels.items()
+                if len(self.choices[frame]) > 1
+            }
+            if numbered:
+                proposals.append(numbered)
+        return sorted(proposals, key=lambda labels: sum(not label for label in labels.values()))
 
-    def solve(self) -> list[int]:
-        """Return the frames that take the colour."""
-        _, side = minimum_cut(self._nodes, self._arcs, self.TAKE, self.KEEP)
-        return [frame for frame, node in self._node.items() if node in side]
+    def _grow(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[int, Axes, bool]]:
+        """Let a colour run as far as it agrees with itself; return what it found beyond."""
+        beyond = []
+        queue = deque(self._take(frame, label, colour) or ())
+        while queue:
+            edges, order = queue.popleft()
+            for other, axes in edges.ends:
+                asked = self._asked(other, axes, order, meaning=colour.meaning)
+                if asked is None or asked in self._known[other]:
+                    continue
+                reached = self._take(other, asked, colour)
+                if reached is None:
+                    beyond.append((other, asked, colour.meaning))
+                else:
+                    queue.extend(reached)
+        return beyond
 
-    def _state(self, frame: int, axes: Axes, target: Order) -> tuple[int, Order]:
-        order = order_of(axes, self._labels[frame])
-        if order == target:
-            return self.TAKE, order
-        return self._node.get(frame, self.KEEP), order
+    def _asked(self, frame: int, axes: Axes, order: Order, *, meaning: bool) -> Axes | None:
+        """Return the label that a neighbour's order asks of a frame, None if it cannot have it."""
+        f = self._frames[frame]
+        if f.label is not None:
+            return None
+        for label in labels_of(axes, order, f.names):
+            if label == f.names or (
+                f.allows(label)
+                and (meaning or f.choice is Choice.FREE)
+                and len(self._known[frame]) < _MOST_LABELS
+            ):
+                return label
+        return None
 
-    def _any(self, nodes: list[int], *, taking: bool) -> int:
-        fixed = self.TAKE if taking else self.KEEP
-        nodes = list(dict.fromkeys(nodes))
-        if fixed in nodes:
-            return fixed
-        if len(nodes) == 1:
-            return nodes[0]
-        extra, self._nodes = self._nodes, self._nodes + 1
-        for node in nodes:
-            self._arc(*((node, extra) if taking else (extra, node)), self._problem.never)
-        return extra
-
-    def _arc(self, start: int, end: int, capacity: int) -> None:
-        if capacity and start != end:
-            self._arcs.append((start, end, capacity))
+    def _take(
+        self, frame: int, label: Axes, colour: _Colour
+    ) -> list[tuple[_Edges, Order]] | None:
+        """Give a frame the colour and return where that leads; None if they do not agree."""
+        orders: dict[_Edges, Order] = {}
+        for edges, axes in self._uses[frame]:
+            order = order_of(axes, label)
+            if orders.setdefault(edges, order) != order:
+                return None
+            if colour.orders.get(edges, order) != order:
+                return None
+        if frame in colour.labels:
+            return None
+        colour.orders |= orders
+        if self._frames[frame].label is None:
+            self._known[frame].add(label)
+            colour.labels[frame] = label
+        new = [pair for pair in orders.items() if pair not in self._spread]
+        self._spread.update(new)
+        return new
