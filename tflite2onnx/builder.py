@@ -138,7 +138,14 @@ class Builder(Nodes):
         """Return how a tensor is kept; weights stay as they are in the file."""
         if self.plain and is_quantized(tensor) and tensor.data is None:
             return REAL
-        return storage(tensor, unsigned=self.unsigned and not weight)
+        return self.integers(tensor, as_filed=weight)
+
+    def integers(self, tensor: Tensor, *, as_filed: bool = False) -> Storage:
+        """Return the integers that stand for a tensor's real numbers: the file's, or these moved.
+
+        Of a tensor that is not quantized they are its own elements.
+        """
+        return storage(tensor, unsigned=self.unsigned and not as_filed)
 
     def put(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
@@ -153,8 +160,8 @@ class Builder(Nodes):
     ) -> View:  # fmt: skip
         """Return the tensor in an order, as it is stored or as real numbers.
 
-        The move that takes, if any, is emitted once, on the stored integers. A constant can be
-        `kept` otherwise than activations are.
+        The move that takes, if any, is emitted once, on the stored integers. An operator can be
+        given it `kept` otherwise than it is elsewhere.
         """
         kept = kept or self.storage(tensor)
         pair = real and kept.quantization is not None
@@ -174,7 +181,8 @@ class Builder(Nodes):
                 data = data if shape is None else data.reshape(shape)
                 self._views[key] = self._weights(tensor, data, kept)
             elif shape is None:
-                self._views[key] = self._moved(tensor, order)
+                value, home = self._moved(tensor, order), self.storage(tensor)
+                self._views[key] = self.convert(value, home, kept, order)
             else:
                 self._views[key] = self.reshape(self._fetch(tensor, order, kept, None), shape)
         return self._views[key]
@@ -203,6 +211,13 @@ class Builder(Nodes):
         return self.Transpose(value, perm=[home.index(i) for i in order])
 
     # Quantization
+
+    def convert(self, x: Value, have: Storage, want: Storage, order: Order) -> Value:
+        """Return what is kept in one way as it is kept in another: the same real numbers."""
+        if have.dtype is want.dtype:
+            return x
+        real = x if have.quantization is None else self.dequantize(x, have, order)
+        return real if want.quantization is None else self.quantize(real, want, order)
 
     def dequantize(self, x: Operand, kept: Storage, order: Order) -> Value:
         """Return the real numbers that stored integers in an order stand for."""

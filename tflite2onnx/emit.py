@@ -7,7 +7,7 @@ fused activation, put the outputs where the plan has them, and name the operator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import count
 
@@ -96,10 +96,7 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside, the tensor may be kept in another."""
     kept, given = g.storage(tensor), g.storage(tensor, weight=True)
     value = Value(dtype=given.dtype)
-    inner = value
-    if kept.dtype is not given.dtype:
-        inner = g.quantize(g.dequantize(value, given, order), kept, order)
-    g.put(tensor, inner, order)
+    g.put(tensor, g.convert(value, given, kept, order), order)
     return Port(tensor.name, value, tensor, order, given.dtype)
 
 
@@ -111,10 +108,8 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     taken = {value for t, value, _ in g.homes() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
-        value = g.view(tensor, order).value
-        if kept.dtype is not given.dtype:
-            value = g.quantize(g.dequantize(value, kept, order), given, order)
-        elif value in taken or value.data is not None:
+        value = g.convert(g.view(tensor, order).value, kept, given, order)
+        if value in taken or value.data is not None:
             value = g.Identity(value)
         taken.add(value)
         name = _own_name(tensor.name, used, reserved)
@@ -130,23 +125,37 @@ def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
 
 
 def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:
-    op = operator.op
-    real = g.plain or not operator.on_integers()
+    op, real = operator.op, _on_real_numbers(g, operator)
     inputs = [
-        None if t is None else g.view(
-            t, orders[i], operator.letters(i), real=real, kept=_kept(operator, i)
-        )
+        None if t is None else _view(g, operator, i, orders[i], real=real)
         for i, t in enumerate(op.inputs)
-    ]  # fmt: skip
+    ]
     outputs = tuple(
-        _output(g, t, orders[~i], operator.letters(~i), real=real) for i, t in enumerate(op.outputs)
+        _output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs))
     )
     made = operator.emit(g, outputs if operator.many_outputs else outputs[0], *inputs)
     values = list(made) if operator.many_outputs else [made]
-    activation = op.options.get("fused_activation_function", "NONE")
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
-        applied = activation if i == 0 and operator.fuses_activation else "NONE"
-        g.put(view.tensor, _finished(g, view, value, applied), view.order)
+        activation = "NONE" if i else operator.activation
+        g.put(view.tensor, _finished(g, operator, view, value, activation), view.order)
+
+
+def _on_real_numbers(g: Builder, operator: Operator) -> bool:
+    """Return whether an operator is given quantized operands as real numbers.
+
+    Where these are all there is they can be moved as well, as long as moving an integer from one
+    tensor to the next leaves it to stand for the same number.
+    """
+    if not operator.on_integers():
+        return True
+    return g.plain and operator.one_scale and not operator.as_filed
+
+
+def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
+    tensor, kept = operator.input(i), _kept(operator, i)
+    if kept is None and not real:
+        kept = g.integers(tensor, as_filed=operator.as_filed)
+    return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
 
 
 def _kept(operator: Operator, operand: int) -> Storage | None:
@@ -161,28 +170,45 @@ def _kept(operator: Operator, operand: int) -> Storage | None:
     return None
 
 
-def _output(g: Builder, tensor: Tensor, order: Order, letters: str, *, real: bool) -> View:
-    kept = g.storage(tensor)
-    return View(tensor, order, REAL if real and kept.quantization else kept, letters)
+def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
+    tensor = operator.op.outputs[i]
+    kept = g.integers(tensor, as_filed=operator.as_filed)
+    return View(
+        tensor, order, REAL if real and kept.quantization else kept, operator.letters(~i)
+    )
 
 
-def _finished(g: Builder, view: View, made: Value | Unshaped, activation: str) -> Value:
+def _finished(
+    g: Builder, operator: Operator, view: View, made: Value | Unshaped, activation: str
+) -> Value:
     """Apply the fused activation, quantize what was computed as real numbers, give it its shape.
 
     An activation that the integers' range already implies is left out, and another clamps the
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
     value = made.value if isinstance(made, Unshaped) else made
-    kept = g.storage(view.tensor)
-    if view.kept is not REAL or kept.quantization is None:
-        value = fused(g, activation, value, view.dtype)
+    kept, home = view.kept, g.storage(view.tensor)
+    written = _written(operator, view.tensor)
+    if kept is REAL and (home is not REAL or written is not view.tensor):
+        value = g.quantize(value, g.integers(written), view.order)
+        kept = g.integers(view.tensor)
+    if kept.quantization is None:
+        value = fused(g, activation, value, kept.dtype)
     else:
-        value = _quantized(g, view, value, activation, kept)
+        value = _clamped(g, value, activation, kept)
+    value = g.convert(value, kept, home, view.order)
     return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
 
 
-def _quantized(g: Builder, view: View, value: Value, activation: str, kept: Storage) -> Value:
-    value = g.quantize(value, kept, view.order)
+def _written(operator: Operator, tensor: Tensor) -> Tensor:
+    """Return an output with the scale in which the kernel writes it."""
+    scale = operator.written
+    if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
+        return tensor
+    return replace(tensor, quantization=scale)
+
+
+def _clamped(g: Builder, value: Value, activation: str, kept: Storage) -> Value:
     bounds = clamp(activation, kept)
     if bounds is None:
         return value

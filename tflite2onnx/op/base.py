@@ -15,7 +15,8 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 
 class Category(Enum):
@@ -38,6 +39,9 @@ class Operator:
         broadcasts: inputs of lower rank are aligned with the output as numpy does.
         many_outputs: `emit` is given and gives a tuple of outputs.
         moves: it only moves values, and so works on stored integers as they are.
+        rescales: it does so if all mean the same; else it moves real numbers. (Of a kernel that
+            refuses to move integers of one scale into a tensor of another.)
+        as_filed: it computes with stored integers, which have to be those of the file.
         of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
         product: the inputs that are data, weights and bias, where the first two are multiplied.
             Constant weights and biases stay in the file's type while activations may change theirs.
@@ -52,6 +56,8 @@ class Operator:
     many_outputs: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
     moves: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
+    as_filed: ClassVar[bool] = False
     of_shapes: ClassVar[bool] = False
     product: ClassVar[tuple[int, int, int] | None] = None
 
@@ -90,7 +96,24 @@ class Operator:
 
     def on_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""
-        return self.moves
+        return self.as_filed or (self.moves and (self.one_scale or not self.rescales))
+
+    @property
+    def one_scale(self) -> bool:
+        """Whether an integer stands for the same number in all quantized operands."""
+        scales = [t.quantization for t in _operands(self.op).values() if is_quantized(t)]
+        return all(scale.same_as(scales[0]) for scale in scales if scale is not None)
+
+    @property
+    def written(self) -> Quantization | None:
+        """The scale in which the kernel writes, where it does not look at that of the output."""
+        return None
+
+    @property
+    def activation(self) -> str:
+        """The activation function that is applied to the first output."""
+        fused = self.options.get("fused_activation_function", "NONE")
+        return fused if self.fuses_activation else "NONE"
 
     @property
     def int8_activations(self) -> list[Tensor]:
