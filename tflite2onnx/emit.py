@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from inspect import signature
 from itertools import count
 
@@ -46,12 +47,20 @@ def _site(operator: Operator) -> Site:
     if not op.outputs and not operator.many_outputs:
         message = "it has no output"
         raise OperatorError(message)
-    try:  # what `emit` takes is what the operator takes
-        signature(operator.emit).bind(None, None, *op.inputs)
-    except TypeError:
+    if not _takes(type(operator), len(op.inputs)):
         message = f"it has {len(op.inputs)} inputs, which are too many or too few"
-        raise OperatorError(message) from None
+        raise OperatorError(message)
     return Site(op.inputs, op.outputs, tuple(operator.frames()))
+
+
+@lru_cache(maxsize=1024)
+def _takes(kind: type[Operator], inputs: int) -> bool:
+    """Return whether operators of a class take so many inputs: as many as their `emit` does."""
+    try:
+        signature(kind.emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
+    except TypeError:
+        return False
+    return True
 
 
 def prefers_uint8(operators: Sequence[Operator]) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
@@ -32,7 +33,7 @@ class Operator:
     """Converts one operator of a model; made once per operator, it holds nothing but that.
 
     Attributes:
-        codes: the TFLite operators (or custom codes) that the class converts.
+        codes: the TFLite operators that the class converts; custom ones if `custom`.
         category: how it stands to its axes.
         tflite, onnx: the letters of each operand's axes, as in "NHWC, OHWI, O -> NHWC", in
             either world; or "... -> ..." where all operands share their axes, in any order.
@@ -49,6 +50,7 @@ class Operator:
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
+    custom: ClassVar[bool] = False
     category: ClassVar[Category]
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
@@ -123,11 +125,7 @@ class Operator:
 
     def letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty where the class gives none."""
-        reads, _, writes = self.tflite.partition("->")
-        specs = [s.strip() for s in (writes if operand < 0 else reads).split(",")]
-        index = ~operand if operand < 0 else operand
-        spec = specs[index] if index < len(specs) else ""
-        return "" if "..." in spec else spec
+        return _spec(self.tflite, operand)
 
     def input(self, index: int) -> Tensor:
         """Return an input that must be there."""
@@ -154,7 +152,7 @@ class Operator:
             if len(letters) != tensor.rank:
                 message = f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
                 raise OperatorError(message)
-            label = _spec(self.onnx, operand)
+            label = tuple(_spec(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, meaning=True))
         return frames
 
@@ -164,10 +162,14 @@ def _operands(op: Op) -> dict[int, Tensor]:
     return operands | {~i: t for i, t in enumerate(op.outputs)}
 
 
-def _spec(specs: str, operand: int) -> Axes:
+@lru_cache(maxsize=1024)
+def _spec(specs: str, operand: int) -> str:
+    """Return the letters of an operand in "NHWC, OHWI, O -> NHWC", empty where there are none."""
     reads, _, writes = specs.partition("->")
     parts = (writes if operand < 0 else reads).split(",")
-    return tuple(parts[~operand if operand < 0 else operand].strip())
+    index = ~operand if operand < 0 else operand
+    spec = parts[index].strip() if index < len(parts) else ""
+    return "" if "..." in spec else spec
 
 
 __all__ = ["Builder", "Category", "Operator", "OperatorError", "Value", "View"]
