@@ -1,4 +1,4 @@
-r"""Time and peak memory of whole conversions, beside those of other converters.
+r"""Time and peak memory of whole conversions, and latency of what they make, beside others'.
 
 Compare commands over models. The first command is the reference: the ratios of the others are
 their time and memory over its own. Without any, it is the tflite2onnx of this Python::
@@ -6,6 +6,10 @@ their time and memory over its own. Without any, it is the tflite2onnx of this P
     python scripts/benchmark.py --runs 5 model1.tflite model2.tflite \
         --command 'ours=tflite2onnx {tflite} {onnx}' \
         --command 'tf2onnx=python -m tf2onnx.convert --tflite {tflite} --output {onnx}'
+
+Or see how fast ONNX Runtime runs what the commands make, beside LiteRT with its default delegate::
+
+    python scripts/benchmark.py --latency --runs 20 --threads 1 model.tflite --command '...'
 
 Or see how the time grows with the graph, on generated float32 chains of so many operators::
 
@@ -16,9 +20,13 @@ first turn only warms up. Seconds are wall time of the whole process, memory is 
 set of it or of any one child it waited for, in MB of 10^6 bytes. A command fails by its exit
 status, its time limit, or by leaving no output.
 
+Latency is that of one inference. All models of a .tflite file are loaded by one process, on the
+same number of threads, and take turns there; the ratios are medians of the turns' own. Floats are
+random from 0 to 1, integers of 8 and 16 bits over their whole range, others 0 or 1.
+
 Linux only. A process inherits the peak of its parent, hence no figure below this script's own of
-about 20 MB; so it stays on the standard library, and another process generates the chains, which
-takes numpy, flatbuffers and ai-edge-litert.
+about 20 MB; so it stays on the standard library, and other processes generate the chains and run
+the models, which takes numpy, flatbuffers, ai-edge-litert and onnxruntime.
 """
 
 import argparse
@@ -41,6 +49,9 @@ from pathlib import Path
 from statistics import median
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any
+
+from inference import infer
 
 OURS = f"tflite2onnx={shlex.quote(sys.executable)} -m tflite2onnx -q {{tflite}} {{onnx}}"
 
@@ -79,6 +90,11 @@ class Measurement:
         return self.runs[-1].status
 
     @property
+    def message(self) -> str:
+        """The last words of that run."""
+        return self.runs[-1].message
+
+    @property
     def failed(self) -> bool:
         """Whether a run failed."""
         return self.status != "exit 0"
@@ -96,9 +112,40 @@ class Measurement:
     @property
     def spread(self) -> str:
         """Seconds as median [minimum-maximum]."""
-        times = [run.seconds for run in self.runs]
-        spread = f"{self.seconds:.3f} [{min(times):.3f}-{max(times):.3f}]"
-        return "failed" if self.failed else spread
+        return "failed" if self.failed else spread([run.seconds for run in self.runs])
+
+    def record(self) -> dict[str, Any]:
+        """Every run, and the medians unless the command failed."""
+        return asdict(self) | ({} if self.failed else {"seconds": self.seconds, "peak": self.peak})
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of an inference in every turn, of a model of so many bytes.
+
+    `status` is "ran", or what failed with `message` as its last words.
+    """
+
+    command: str
+    model: str
+    size: int
+    seconds: tuple[float, ...]
+    status: str
+    message: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is nothing to compare."""
+        return not self.seconds
+
+    def ratio(self, reference: "Latency") -> float:
+        """Median of the turns' ratios: both took each turn under the same load."""
+        turns = [b / a for a, b in zip(reference.seconds, self.seconds, strict=False)]
+        return median(turns) if turns else nan
+
+    def record(self) -> dict[str, Any]:
+        """Every turn, and the median of those that did not fail."""
+        return asdict(self) | ({} if self.failed else {"median": median(self.seconds)})
 
 
 @dataclass(frozen=True)
@@ -107,28 +154,29 @@ class Report:
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    measurements: list[Measurement]
+    measurements: list[Measurement | Latency]
 
     def markdown(self) -> str:
         """Table, then the last words of each command that failed."""
         table = [self.columns, ("---",) * len(self.columns), *self.rows]
         lines = [f"| {' | '.join(cells)} |\n" for cells in table]
         failed = [m for m in self.measurements if m.failed]
-        lines += [f"\n{m.command}, {m.model}: {m.status}: {m.runs[-1].message}\n" for m in failed]
+        lines += [f"\n{m.command}, {m.model}: {m.status}: {m.message}\n" for m in failed]
         return "".join(lines)
 
     def json(self) -> str:
-        """Every run, and the medians of the commands that did not fail."""
-        records = [
-            asdict(m) | ({} if m.failed else {"seconds": m.seconds, "peak": m.peak})
-            for m in self.measurements
-        ]
-        return json.dumps(records, indent=1)
+        """Everything that was measured."""
+        return json.dumps([m.record() for m in self.measurements], indent=1)
 
 
 def number(value: float, digits: int) -> str:
     """Format a number, or a dash for NaN."""
     return "-" if isnan(value) else f"{value:.{digits}f}"
+
+
+def spread(times: Sequence[float]) -> str:
+    """Format times as median [minimum-maximum]."""
+    return f"{median(times):.3f} [{min(times):.3f}-{max(times):.3f}]"
 
 
 def execute(words: list[str], timeout: float) -> Run:
@@ -158,13 +206,11 @@ def execute(words: list[str], timeout: float) -> Run:
     return Run(seconds, usage.ru_maxrss * 1024, how, message)
 
 
-def convert(words: list[str], model: Path, timeout: float) -> Run:
-    """Convert once, into a directory of its own so that no earlier output is found there."""
-    with TemporaryDirectory() as directory:
-        onnx = Path(directory) / "model.onnx"
-        filled = [w.replace("{tflite}", str(model)).replace("{onnx}", str(onnx)) for w in words]
-        run = execute(filled, timeout)
-        empty = not onnx.is_file() or onnx.stat().st_size == 0
+def convert(words: list[str], model: Path, onnx: Path, timeout: float) -> Run:
+    """Convert once, to a file that is not there yet."""
+    filled = [w.replace("{tflite}", str(model)).replace("{onnx}", str(onnx)) for w in words]
+    run = execute(filled, timeout)
+    empty = not onnx.is_file() or onnx.stat().st_size == 0
     return replace(run, status="no output") if run.status == "exit 0" and empty else run
 
 
@@ -182,7 +228,9 @@ class Race:
         for _ in range(1 + self.turns):
             for name, done in log.items():
                 if not done or done[-1].status == "exit 0":
-                    done.append(convert(self.commands[name], model, self.timeout))
+                    with TemporaryDirectory() as directory:
+                        onnx = Path(directory) / "model.onnx"
+                        done.append(convert(self.commands[name], model, onnx, self.timeout))
         file = (str(model), model.stat().st_size)
         # The first run warms up; it counts only where it failed and so is the only one.
         return [Measurement(name, *file, tuple(done[1:] or done)) for name, done in log.items()]
@@ -223,6 +271,41 @@ def scale(race: Race, counts: Sequence[int]) -> Report:
                 report.rows.append((str(count), m.command, m.spread, *per, peak, m.status))
                 report.measurements.append(m)
     return report
+
+
+LITERT = "LiteRT"
+
+
+def run_faster(race: Race, models: Sequence[Path], threads: int) -> Report:
+    """Latency of what each command makes, with ratios to that of the first, and of LiteRT."""
+    columns = ("model", "command", "MB", "ms", "x", "status")
+    report = Report(columns, [], [])
+    for model in models:
+        group = inferences(race, model, threads)
+        for m in group:
+            milliseconds = "failed" if m.failed else spread([1e3 * t for t in m.seconds])
+            cells = (number(m.size / 1e6, 3), milliseconds, number(m.ratio(group[0]), 2))
+            report.rows.append((model.name, m.command, *cells, m.status))
+        report.measurements.extend(group)
+    return report
+
+
+def inferences(race: Race, model: Path, threads: int) -> list[Latency]:
+    """Convert a model with each command, and time the results in one process."""
+    with TemporaryDirectory() as directory:
+        paths = {n: Path(directory) / f"{i}.onnx" for i, n in enumerate(race.commands)}
+        runs = {n: convert(race.commands[n], model, p, race.timeout) for n, p in paths.items()}
+        made = {n: path for n, path in paths.items() if runs[n].status == "exit 0"}
+        made[LITERT] = model
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            times = pool.submit(infer, list(made.values()), race.turns, threads).result()
+        sizes = {n: path.stat().st_size for n, path in made.items()}
+    failed = {n: Latency(n, str(model), 0, (), r.status, r.message) for n, r in runs.items()}
+    ran = {
+        n: Latency(n, str(model), sizes[n], seconds, "not run" if error else "ran", error)
+        for n, (seconds, error) in zip(made, times, strict=True)
+    }
+    return list((failed | ran).values())
 
 
 SHAPE = (1, 4, 5, 6)
@@ -320,26 +403,36 @@ def write_chain(path: Path, count: int) -> None:
 
 def main() -> None:
     """Read the command line, run one mode, and print its table."""
-    parser = argparse.ArgumentParser(description="Time and peak memory of whole conversions.")
+    what = "Time and peak memory of whole conversions, or latency of what they make."
+    parser = argparse.ArgumentParser(description=what)
     add = parser.add_argument
     add("models", nargs="*", type=Path, metavar="model.tflite")
     add("--command", action="append", type=named_command, metavar="'NAME=... {tflite} {onnx}'")
     add("--chains", type=lambda text: [int(n) for n in text.split(",")], metavar="N,N,...")
     add("--runs", type=int, default=5, help="counted runs of each command (default 5)")
+    add("--latency", action="store_true", help="time the ONNX models instead of the conversions")
+    add("--threads", type=int, default=1, help="of each inference (default 1)")
     add("--timeout", type=float, default=600, help="seconds each run may take (default 600)")
     add("--json", type=Path, help="also write every run to this file")
     options = parser.parse_args()
     commands = dict(options.command or [named_command(OURS)])
     if bool(options.models) == bool(options.chains):
         parser.error("give either models or --chains")
-    if min(options.runs, *(options.chains or [1])) < 1:
-        parser.error("--runs and --chains begin at 1")
+    if options.latency and options.chains:
+        parser.error("--latency is of models, not of --chains")
+    if min(options.runs, options.threads, *(options.chains or [1])) < 1:
+        parser.error("--runs, --threads and --chains begin at 1")
     if len(commands) < len(options.command or [1]):
         parser.error("two commands have the same name")
     if missing := [str(model) for model in options.models if not model.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     race = Race(commands, options.runs, options.timeout)
-    report = scale(race, options.chains) if options.chains else compare(race, options.models)
+    if options.chains:
+        report = scale(race, options.chains)
+    elif options.latency:
+        report = run_faster(race, options.models, options.threads)
+    else:
+        report = compare(race, options.models)
     sys.stdout.write(report.markdown())
     if options.json:
         options.json.write_text(report.json())

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from ai_edge_litert.interpreter import (
 )
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "benchmark.py"
+ASSETS = SCRIPT.parent.parent / "assets" / "models"
 COPY = "copy=cp {tflite} {onnx}"
 
 
@@ -77,6 +78,8 @@ def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure:
     [
         ((), "give either models or --chains"),
         (("--chains", "0"), "begin at 1"),
+        (("--threads", "0", "--latency", "a"), "begin at 1"),
+        (("--chains", "5", "--latency"), "--latency is of models"),
         (("--command", "cp {tflite} {onnx}", "a"), "not of the form"),
         (("--command", COPY, "--command", COPY, "a"), "the same name"),
         (("absent.tflite",), "no such file: absent.tflite"),
@@ -88,6 +91,41 @@ def test_wrong_arguments(arguments: tuple[str, ...], error: str) -> None:
     assert error in result.stderr.splitlines()[-1]
 
 
+def test_latency_of_what_the_commands_make(tmp_path: Path) -> None:
+    model, report = ASSETS / "keywords_int8.tflite", tmp_path / "report.json"
+    result = run(
+        *("--latency", "--runs", "3", "--threads", "2", "--json", str(report), str(model)),
+        *("--command", f"ours={sys.executable} -m tflite2onnx {{tflite}} {{onnx}}"),
+        *("--command", COPY),
+        *("--command", python("rival", "sys.exit('no such operator')")),
+    )
+    assert result.returncode == 0, result.stderr
+    ours, copy, rival, litert = json.loads(report.read_text())
+    for ran in (ours, litert):
+        assert ran["status"] == "ran"
+        assert len(ran["seconds"]) == 3
+        assert 0 < ran["median"] < 0.1
+    assert litert["size"] == copy["size"] == model.stat().st_size
+    assert (copy["status"], rival["status"]) == ("not run", "exit 1")
+    assert "| ours | 0.0" in result.stdout
+    assert "| 1.00 | ran |" in result.stdout.splitlines()[2]
+    assert "| rival | 0.000 | failed | - | exit 1 |" in result.stdout
+    assert f"rival, {model}: exit 1: no such operator" in result.stdout
+    assert f"copy, {model}: not run: " in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8", "uint8", "int16", "int64", "bool"])
+def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    array = import_module("inference").random_array([13, 1000], kind)
+    assert (array.dtype, array.shape) == (kind, (13, 1000))
+    narrow = kind in {"int8", "uint8", "int16"}
+    limits = np.iinfo(kind) if narrow else np.iinfo(np.int8)
+    assert array.min() == pytest.approx(limits.min if narrow else 0, abs=limits.max / 1000)
+    assert array.max() == pytest.approx(limits.max if narrow else 1, abs=limits.max / 1000)
+    assert (array == import_module("inference").random_array([13, 1000], kind)).all()
+
+
 def test_chains_are_measured_from_the_shortest() -> None:
     result = run("--chains", "40,20", "--runs", "1", "--command", COPY)
     assert result.returncode == 0, result.stderr
@@ -97,13 +135,9 @@ def test_chains_are_measured_from_the_shortest() -> None:
     assert second.startswith("| 40 | copy |")
 
 
-def test_a_chain_runs(tmp_path: Path) -> None:
-    spec = spec_from_file_location("benchmark", SCRIPT)
-    assert spec
-    assert spec.loader
-    benchmark = module_from_spec(spec)
-    sys.modules[spec.name] = benchmark  # dataclasses look their module up
-    spec.loader.exec_module(benchmark)
+def test_a_chain_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    benchmark = import_module("benchmark")
     path, again = tmp_path / "chain.tflite", tmp_path / "again.tflite"
     benchmark.write_chain(path, 1000)
     benchmark.write_chain(again, 1000)

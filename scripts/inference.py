@@ -1,0 +1,89 @@
+"""How long TFLite and ONNX models take for an inference, side by side in one process."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+TURN = 2e-3  # seconds that a turn lasts at least: a single inference may be too short for a clock
+
+Inference = Callable[[], object]
+
+
+def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
+    """Return for each model the seconds of an inference in each turn, or why it does not run.
+
+    The models take turns (A B C A B C ...) of as many inferences each as the first, which only
+    warms up, shows to be enough.
+    """
+    loaded = [load(path, threads) for path in paths]
+    seconds: list[list[float]] = [[] for _ in loaded]
+    for _ in range(1 + turns):
+        for run, times in zip(loaded, seconds, strict=True):
+            if not isinstance(run, str):
+                times.append(timed(run, round(TURN / times[0]) if times else 1))
+    return [
+        (tuple(times[1:]), run if isinstance(run, str) else "")
+        for run, times in zip(loaded, seconds, strict=True)
+    ]
+
+
+def timed(run: Inference, count: int) -> float:
+    """Return the seconds that one of so many runs takes, which are at least one."""
+    start = time.perf_counter()
+    for _ in range(max(1, count)):
+        run()
+    return (time.perf_counter() - start) / max(1, count)
+
+
+def load(path: Path, threads: int) -> Inference | str:
+    """Return an inference that has run once, or the last words of the runtime that refuses it."""
+    try:
+        run = (litert if path.suffix == ".tflite" else onnx_runtime)(path, threads)
+        run()
+    except Exception as error:  # noqa: BLE001 - a runtime may raise anything
+        return str(error).strip().rpartition("\n")[2] or type(error).__name__
+    return run
+
+
+def onnx_runtime(path: Path, threads: int) -> Inference:
+    """Return an inference of an ONNX model on the CPU."""
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    kinds = {"float": "float32", "double": "float64"}
+    feeds = {}
+    for port in session.get_inputs():
+        kind = port.type.removeprefix("tensor(").removesuffix(")")
+        shape = [size if isinstance(size, int) else 1 for size in port.shape]
+        feeds[port.name] = random_array(shape, kinds.get(kind, kind))
+    return partial(session.run, None, feeds)
+
+
+def litert(path: Path, threads: int) -> Inference:
+    """Return an inference of a TFLite model, with the delegate that LiteRT takes by default."""
+    package = import_module("ai_edge_litert.interpreter")
+    interpreter: Any = package.Interpreter(str(path), num_threads=threads)
+    interpreter.allocate_tensors()
+    for port in interpreter.get_input_details():
+        array = random_array(port["shape"], port["dtype"].__name__)
+        interpreter.set_tensor(port["index"], array)
+    return partial(interpreter.invoke)
+
+
+def random_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy comes late
+    """Return the random array of a shape and a type, always the same.
+
+    Floats are from 0 to 1, integers of 8 and 16 bits take all their values, others are 0 or 1.
+    """
+    numpy = import_module("numpy")
+    generator = numpy.random.default_rng(20)
+    if kind in {"int8", "uint8", "int16"}:
+        limits = numpy.iinfo(kind)
+        return generator.integers(limits.min, limits.max, shape, kind, endpoint=True)
+    values = generator.random(shape)
+    return (values if "float" in kind else values.round()).astype(kind)
