@@ -79,6 +79,22 @@ def test_a_buffer_that_tensors_share() -> None:
     assert b.tolist() == [[-8, -7, -6], [-5, -4, -3], [-2, -1, 0], [1, 2, 3]]
 
 
+def test_constants_that_share_a_buffer_are_one() -> None:
+    """In the ONNX file too, whatever becomes of their type and the order of their axes."""
+    m = Build()
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5)
+    values = np.ones((2, 5, 7, 3), np.int8)
+    one, two = (m.constant(values, scale=0.5) for _ in range(2))
+    tensors = m.model().subgraphs[0].tensors
+    tensors[two.index].buffer = tensors[one.index].buffer
+    for addend in (one, two):
+        (x,) = m.op("ADD", [x, addend], [x.shape], scale=0.5)
+    m.output(x)
+    names = [name for node in check(m.bytes(), steps=1).model.graph.node for name in node.input]
+    assert names.count("tensor_1") == 2
+    assert names.count("tensor_2") == 0
+
+
 def test_booleans_are_true_or_false() -> None:
     """Any other byte is true too."""
     m = Build()

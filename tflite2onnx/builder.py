@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,7 @@ class Builder(Nodes):
         self.unsigned = unsigned
         self.plain = plain
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
-        self._views: dict[tuple[Tensor, Order, DType, Shape | None], Value] = {}
+        self._views: dict[tuple[Hashable, Order, DType, Shape | None], Value] = {}
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
@@ -174,7 +174,7 @@ class Builder(Nodes):
         return View(tensor, order, REAL if pair else kept, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
-        key = (tensor, order, kept.dtype, shape)
+        key = (_identity(tensor), order, kept.dtype, shape)
         if key not in self._views:
             if tensor.data is not None:
                 data = tensor.data.transpose(order)
@@ -241,3 +241,14 @@ class Builder(Nodes):
         zero_point = None if kept.dtype is DType.INT32 else self.constant(zero, kept.dtype)
         axis = order.index(quantization.axis) if quantization.per_axis else None
         return self.node(op_type, x, scale, zero_point, axis=axis)
+
+
+def _identity(tensor: Tensor) -> Hashable:
+    """Return what tells a tensor from others: a constant is where its elements lie.
+
+    Files share buffers between tensors, and weights that are tied shall stay so.
+    """
+    if tensor.data is None or tensor.data.size == 0:
+        return tensor
+    lies = tensor.data.__array_interface__
+    return lies["data"][0], lies["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
