@@ -20,7 +20,7 @@ ROWS = (
     {"errors", "flexbuffer", "mincut", "version"},
     {"labelling", "tensor"},
     {"elements", "graph", "layout", "nodes", "quantize", "sparse"},
-    {"builder", "interface", "normalise", "reader"},
+    {"builder", "inline", "interface", "normalise", "reader"},
     {"op.base"},
     {"op.*"},
     {"op"},

@@ -8,6 +8,7 @@ from tflite2onnx.op import (
     activation,
     blocks,
     cast,
+    composite,
     concat,
     conv,
     elementwise,
@@ -27,8 +28,8 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, blocks, cast, concat, conv, elementwise, gather, matmul, normalization, pad, pool,
-    quantize, reduce, resize, select, shape, slice, topk,
+    activation, blocks, cast, composite, concat, conv, elementwise, gather, matmul, normalization,
+    pad, pool, quantize, reduce, resize, select, shape, slice, topk,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
@@ -52,8 +53,8 @@ class Unsupported(Operator):
 
 def operator_for(op: Op) -> Operator:
     """Return the converter of an operator."""
-    known = not op.custom and op.code in OPERATORS
-    return (OPERATORS[op.code] if known else Unsupported)(op)
+    known = OPERATORS.get(op.code, Unsupported)
+    return (known if known.custom == op.custom else Unsupported)(op)
 
 
 def rules_for(op: Op) -> Operator | None:

@@ -1,0 +1,84 @@
+"""The documents are true: their code runs, their tables are what the code says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tflite2onnx.op import OPERATORS
+from tflite2onnx.op.base import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document: str) -> list[str]:
+    """Return the Python code of a document."""
+    text = (ROOT / document).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def module(name: str, code: str) -> ModuleType:
+    """Return a module made of a document's code."""
+    made = ModuleType(name)
+    exec(compile(code, name, "exec"), vars(made))  # noqa: S102 - our own document
+    return made
+
+
+@pytest.fixture
+def shuffle() -> Iterator[type[Operator]]:
+    """Register the operator that the document adds, while a test runs."""
+    code, _ = blocks("docs/adding-an-operator.md")
+    (cls,) = [
+        c for c in vars(module("shuffle", code)).values()
+        if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == "shuffle"
+    ]  # fmt: skip
+    OPERATORS["ChannelShuffle"] = cls
+    yield cls
+    del OPERATORS["ChannelShuffle"]
+
+
+def test_adding_an_operator(shuffle: type[Operator], tmp_path: Path) -> None:
+    """The operator of the document is what its tests say."""
+    assert shuffle.codes == ("ChannelShuffle",)
+    _, tests = blocks("docs/adding-an-operator.md")
+    path = tmp_path / "test_shuffle.py"
+    path.write_text(tests)
+    assert pytest.main(["-q", "-p", "no:cacheprovider", "--no-cov", str(path)]) == 0
+
+
+def test_the_code_in_the_document_is_clean(tmp_path: Path) -> None:
+    """It is written as all other code is."""
+    path = tmp_path / "shuffle.py"
+    path.write_text(blocks("docs/adding-an-operator.md")[0])
+    config = ROOT / "pyproject.toml"
+    for tool in (
+        ["ruff", "check", "--config", str(config), "--ignore", "INP001,ARG002", str(path)],
+        ["mypy", "--config-file", str(config), "--follow-imports", "silent", str(path)],
+    ):
+        command = [sys.executable, "-m", *tool]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stdout
+
+
+def test_links() -> None:
+    """What a document refers to is there."""
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} refers to {target}"
+
+
+def test_the_table_of_operators() -> None:
+    """It is what `scripts/make_operator_table.py` makes."""
+    made = import_module("scripts.make_operator_table").document()
+    assert (ROOT / "docs" / "operators.md").read_text() == made
