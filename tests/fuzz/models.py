@@ -1,0 +1,168 @@
+"""Small models that hold, together, most of what a file can say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.reading import float32, int32
+from tests.small import convolve, flattening, network
+from tests.toolkit import Build, sparsify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_UNARY = (
+    "ABS", "RELU", "RELU6", "LOGISTIC", "TANH", "EXP", "NEG", "SQRT", "HARD_SWISH", "GELU",
+    "LEAKY_RELU", "ELU",
+)  # fmt: skip
+
+
+def unary() -> bytes:
+    """Elementwise operators one after another."""
+    m = Build()
+    x = m.input([2, 3, 5], name="x")
+    for code in _UNARY:
+        (x,) = m.op(code, [x], [x.shape])
+    (x,) = m.op("SOFTMAX", [x], [x.shape], beta=1.0)
+    (x,) = m.op("CAST", [x], [x.shape], dtype="int32", in_data_type=0, out_data_type=2)
+    m.output(x)
+    return m.bytes()
+
+
+def binary() -> bytes:
+    """Broadcasting, comparisons, selections, and operators that are fused."""
+    m = Build()
+    x, y, c = m.input([2, 3, 5]), m.input([3, 1]), m.constant(float32([[1], [2], [3]]))
+    for code in ("ADD", "SUB", "MUL", "DIV"):
+        (x,) = m.op(code, [x, y], [[2, 3, 5]], fused_activation_function="RELU")
+    for code in ("MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE"):
+        (x,) = m.op(code, [x, c], [[2, 3, 5]])
+    (less,) = m.op("LESS", [x, y], [[2, 3, 5]], dtype="bool")
+    m.output(*m.op("SELECT_V2", [less, x, c], [m.tensor([2, 3, 5])]))
+    return m.bytes()
+
+
+def axes() -> bytes:
+    """Operators that move, cut and gather along axes."""
+    m = Build()
+    x = m.input([2, 3, 5, 7], name="x")
+    (x,) = m.op("TRANSPOSE", [x, m.constant(int32([0, 3, 1, 2]))], [[2, 7, 3, 5]])
+    (x,) = m.op("PAD", [x, m.constant(int32([[0, 0], [1, 1], [0, 0], [2, 0]]))], [[2, 9, 3, 7]])
+    (x,) = m.op("MIRROR_PAD", [x, m.constant(int32([[0, 0], [1, 1], [0, 0], [2, 0]]))],
+                [[2, 11, 3, 9]], mode="SYMMETRIC")  # fmt: skip
+    bounds = [m.constant(int32(b)) for b in ([0, 1, 0, 0], [2, 11, 3, 9], [1, 2, 1, 1])]
+    (x,) = m.op("STRIDED_SLICE", [x, *bounds], [[2, 5, 3, 9]], begin_mask=1)
+    (x,) = m.op("CONCATENATION", [x, x], [[2, 10, 3, 9]], axis=1)
+    halves = m.op("SPLIT", [m.constant(int32([1])), x], [[2, 5, 3, 9]] * 2, num_splits=2)
+    (x,) = m.op("PACK", halves, [[2, 2, 5, 3, 9]], axis=1, values_count=2)
+    x, _ = m.op("UNPACK", [x], [[2, 5, 3, 9]] * 2, axis=1, num=2)
+    (x,) = m.op("GATHER", [x, m.constant(int32([4, 0, 1]))], [[2, 3, 3, 9]], axis=1)
+    (x,) = m.op("TILE", [x, m.constant(int32([1, 2, 1, 1]))], [[2, 6, 3, 9]])
+    (x,) = m.op("MEAN", [x, m.constant(int32([2]))], [[2, 6, 9]])
+    (x,) = m.op("EXPAND_DIMS", [x, m.constant(int32([1]))], [[2, 1, 6, 9]])
+    (x,) = m.op("SQUEEZE", [x], [[2, 6, 9]], squeeze_dims=[1])
+    m.output(*m.op("ARG_MAX", [x, m.constant(int32([2]))], [[2, 6]], dtype="int32", output_type=2))
+    indices = m.tensor([2, 6, 3], dtype="int32")
+    m.output(*m.op("TOPK_V2", [x, m.constant(int32(3))], [m.tensor([2, 6, 3]), indices]))
+    return m.bytes()
+
+
+def images() -> bytes:
+    """Windows over images, and blocks of their pixels."""
+    m = Build()
+    x = convolve(m, m.input([1, 8, 8, 3], name="x"), 4, "conv")
+    weights = m.constant(np.ones((1, 3, 3, 4), np.float32))
+    window: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    (x,) = m.op("DEPTHWISE_CONV_2D", [x, weights, m.constant(np.ones(4, np.float32))],
+                [[1, 8, 8, 4]], depth_multiplier=1, fused_activation_function="RELU6",
+                **window)  # fmt: skip
+    (x,) = m.op("MAX_POOL_2D", [x], [[1, 4, 4, 4]], filter_height=2, filter_width=2,
+                stride_h=2, stride_w=2, padding="VALID")  # fmt: skip
+    (x,) = m.op("AVERAGE_POOL_2D", [x], [x.shape], filter_height=3, filter_width=3, **window)
+    for code in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
+        side = x.shape[1] * 2
+        (x,) = m.op(code, [x, m.constant(int32([side, side]))], [[1, side, side, 4]])
+    (x,) = m.op("SPACE_TO_DEPTH", [x], [[1, 8, 8, 16]], block_size=2)
+    (x,) = m.op("DEPTH_TO_SPACE", [x], [[1, 16, 16, 4]], block_size=2)
+    block, crops = m.constant(int32([2, 2])), m.constant(int32([[0, 0], [0, 0]]))
+    (x,) = m.op("SPACE_TO_BATCH_ND", [x, block, crops], [[4, 8, 8, 4]])
+    m.output(*m.op("BATCH_TO_SPACE_ND", [x, block, crops], [[1, 16, 16, 4]]))
+    return m.bytes()
+
+
+def quantized() -> bytes:
+    """Integers with scales, along an axis too."""
+    m = Build()
+    q: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    (x,) = m.op("QUANTIZE", [m.input([1, 6, 6, 2], name="x")], [m.tensor([1, 6, 6, 2], **q)])
+    scales = float32([0.5, 0.25, 0.125])
+    weights = m.constant(np.ones((3, 3, 3, 2), np.int8), scale=scales)
+    bias = m.constant(int32([1, 2, 3]), scale=scales * 0.05)
+    (y,) = m.op("CONV_2D", [x, weights, bias], [m.tensor([1, 4, 4, 3], **q)],
+                stride_h=1, stride_w=1, padding="VALID",
+                fused_activation_function="RELU")  # fmt: skip
+    (y,) = m.op("ADD", [y, y], [m.tensor([1, 4, 4, 3], **q)])
+    (y,) = m.op("RESHAPE", [y, m.constant(int32([1, 48]))], [m.tensor([1, 48], **q)])
+    fc = m.constant(np.ones((5, 48)), dtype="int4", scale=0.1)
+    (y,) = m.op("FULLY_CONNECTED", [y, fc, None], [m.tensor([1, 5], **q)])
+    probability = m.tensor([1, 5], dtype="int8", scale=1 / 256, zero_point=-128)
+    (y,) = m.op("SOFTMAX", [y], [probability], beta=1.0)
+    m.output(*m.op("DEQUANTIZE", [y], [[1, 5]], dtype="float32"))
+    return m.bytes()
+
+
+def constants() -> bytes:
+    """Sparse and narrow ones, strings, some behind the file; and operators of nothing else."""
+    m = Build()
+    x = m.input([2, 4], name="x")
+    dense = np.diag(float32([1, 2, 3, 4]))
+    values, levels = sparsify(dense, ["dense", "csr"])
+    sparse = m.constant(values, shape=[4, 4], sparsity=levels)
+    (weights,) = m.op("DENSIFY", [sparse], [[4, 4]])
+    (x,) = m.op("FULLY_CONNECTED", [x, weights, None], [[2, 4]])
+    half = m.constant(np.ones((2, 4), np.float16), external=True)
+    (c,) = m.op("DEQUANTIZE", [half], [[2, 4]], dtype="float32")
+    (x,) = m.op("ADD", [x, c], [[2, 4]])
+    (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    (shape,) = m.op("CONCATENATION", [shape, m.constant(int32([1]))], [[3]], axis=0)
+    m.output(*m.op("RESHAPE", [x, shape], [[2, 4, 1]]))
+    text = m.constant(np.array(["a", "bc"], object))
+    m.output(*m.op("EQUAL", [m.input([2], dtype="string"), text], [[2]], dtype="bool"))
+    m.metadata("about", b"of the test")
+    m.signature("main", {"x": x}, {"y": x})
+    return m.bytes()
+
+
+def composite() -> bytes:
+    """One operator that is a sub-graph, with an intermediate tensor."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    body = m.subgraph("body")
+    y = body.input([1, 3])
+    body.output(*body.op("RELU", [y], [[1, 3]]))
+    m.output(
+        *m.op(
+            "STABLEHLO_COMPOSITE", [x], [[1, 3]], name="mine", decomposition_subgraph_index=1,
+            intermediates=[m.tensor([1], scale=0.5)],
+        )
+    )  # fmt: skip
+    return m.bytes()
+
+
+def custom() -> bytes:
+    """Operators that nobody but their authors knows."""
+    m = Build()
+    x = m.input([1, 3], name="x")
+    m.output(*m.custom("Mine", [x, None], [[1, 3]], {"size": 3, "deep": {"er": [1, 2.5, "x"]}}))
+    m.output(*m.custom("Other", [x], [[1, 3]], b"a struct", external=True))
+    return m.bytes()
+
+
+MODELS: dict[str, Callable[[], bytes]] = {
+    "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": flattening, "unary": unary,
+    "binary": binary, "axes": axes, "images": images, "quantized": quantized,
+    "constants": constants, "composite": composite, "custom": custom,
+}  # fmt: skip

@@ -1,0 +1,187 @@
+"""Nothing that a file contains may crash, hang or exhaust the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.fuzz.models import MODELS
+from tests.fuzz.mutate import mutant
+from tests.reading import int32
+from tests.toolkit import Build
+from tflite2onnx import convert
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).parents[1]
+ASSETS = ROOT / "assets" / "models"
+SECONDS = 120
+
+
+def run(first: int, last: int, paths: Sequence[Path]) -> str:
+    """Convert damaged models in another process and return what it counts."""
+    command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
+    done = subprocess.run(  # noqa: S603
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def saved(where: Path, models: dict[str, bytes]) -> list[Path]:
+    """Write models to files."""
+    for name, data in models.items():
+        (where / name).write_bytes(data)
+    return [where / name for name in models]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_are_sound(name: str) -> None:
+    """Damage is worth something only where there is something to damage."""
+    if name == "custom":
+        with pytest.raises(UnsupportedOperators, match="2 operators"):
+            convert(MODELS[name]())
+    else:
+        assert convert(MODELS[name]()).nodes
+
+
+def test_damaged_models(tmp_path: Path) -> None:
+    """Bits flipped, offsets overwritten, tables that say other things."""
+    models = {name: build() for name, build in MODELS.items()}
+    counts = run(0, 100, saved(tmp_path, models))
+    assert "'converted'" in counts
+    assert "'refused'" in counts
+
+
+def test_damaged_networks() -> None:
+    """The same of models as converters write them."""
+    assert run(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
+
+
+def test_models_that_are_cut_off(tmp_path: Path) -> None:
+    """At every length."""
+    small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
+    assert "refused" in run(0, 0, saved(tmp_path, small))
+
+
+def test_the_same_seed_does_the_same_damage() -> None:
+    """So that what was found can be found again."""
+    data = MODELS["axes"]()
+    mutants = [mutant(data, seed) for seed in range(30)]
+    assert mutants == [mutant(data, seed) for seed in range(30)]
+    assert len({*mutants}) > 25
+
+
+# Small files that ask for much
+
+
+def huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
+    """Return one operator with inputs, and an output, of these declared shapes."""
+    m = Build()
+    fields = {name: options[name] for name in ("dtype", "scale", "zero_point") if name in options}
+    inputs = [m.input(shape, **fields) for shape in shapes[:-1]]
+    m.output(*m.op(code, inputs, [shapes[-1]], **options))
+    return m.bytes()
+
+
+def with_constants(
+    code: str, shape: Sequence[int], constants: Sequence[Any], made: Sequence[int], **options: Any
+) -> bytes:
+    """Return one operator with an input and constants; all but the shapes is small."""
+    m = Build()
+    m.output(*m.op(code, [m.input(shape), *map(m.constant, constants)], [made], **options))
+    return m.bytes()
+
+
+def doubling(times: int) -> bytes:
+    """Return a constant that is doubled again and again before anything else is done."""
+    m = Build()
+    (x,), size = [m.constant(np.ones(1 << 10, np.float32))], 1 << 10
+    for _ in range(times):
+        size *= 2
+        (x,) = m.op("CONCATENATION", [x, x], [[size]], axis=0)
+    m.output(*m.op("ADD", [x, m.input([size])], [[size]]))
+    return m.bytes()
+
+
+def many_of_one_buffer(count: int) -> bytes:
+    """Return constants that are many times as large as the one buffer that they share."""
+    m = Build()
+    q: dict[str, Any] = {"scale": 0.5, "zero_point": 1}
+    x = m.input([1, 128, 128, 64], dtype="int8", **q)
+    shared = np.resize(np.arange(128, dtype=np.int8), (1, 128, 128, 64))
+    constants = [m.constant(shared if i == 0 else shared[:0], **q) for i in range(count)]
+    for tensor in (tensors := m.model().subgraphs[0].tensors)[1:]:
+        tensor.buffer, tensor.shape = tensors[1].buffer, tensors[1].shape
+    weights = m.constant(np.ones((64, 1, 1, 64), np.int8), scale=0.01)
+    window: dict[str, Any] = {"stride_h": 1, "stride_w": 1}
+    for constant in constants:
+        (x,) = m.op("CONV_2D", [x, weights, None], [x.shape], **q, **window)
+        (x,) = m.op("ADD", [x, constant], [x.shape], **q)
+    m.output(x)
+    return m.bytes()
+
+
+LONG = 1 << 28
+GREEDY: dict[str, Callable[[], bytes]] = {
+    "resize": lambda: with_constants(
+        "RESIZE_NEAREST_NEIGHBOR", [1, LONG, 2, 3], [int32([2, 2])], [1, 2, 2, 3]
+    ),
+    "resized": lambda: with_constants(
+        "RESIZE_NEAREST_NEIGHBOR", [1, 2, 2, 3], [int32([LONG, 2])], [1, LONG, 2, 3]
+    ),
+    "mirror": lambda: with_constants(
+        "MIRROR_PAD", [LONG, 2], [int32([[2, 2], [0, 0]])], [LONG + 4, 2], mode="SYMMETRIC"
+    ),
+    "tile": lambda: with_constants("TILE", [2], [int32([LONG])], [2 * LONG]),
+    "extreme of nothing": lambda: with_constants(
+        "REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]
+    ),
+    "softmax of one": lambda: huge(
+        "SOFTMAX", [LONG, 1], [LONG, 1], dtype="int8", scale=1 / 256, zero_point=-128, beta=1.0
+    ),
+    "reshape": lambda: huge("RESHAPE", [LONG, 7], [7, LONG], new_shape=[7, LONG]),
+    "sum": lambda: huge("ADD", [LONG, 7, 2], [LONG, 7, 2], [LONG, 7, 2]),
+    "doubling": lambda: doubling(20),
+    "one buffer": lambda: many_of_one_buffer(1500),
+}  # fmt: skip
+
+
+def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
+    """What they declare is not what is there."""
+    models = {name: build() for name, build in GREEDY.items()}
+    assert max(map(len, models.values())) < 1 << 21
+    assert run(0, 1, saved(tmp_path, models))
+
+
+# What operators raise
+
+
+def test_contradictions_are_errors_of_the_operator() -> None:
+    """Whatever Python and numpy say of nonsense; what is no error stays what it is."""
+    for error in (KeyError("k"), ZeroDivisionError(), ValueError("v"), RecursionError()):
+        with pytest.raises(OperatorError, match="contradict each other"), guarded():
+            raise error
+    with pytest.raises(KeyboardInterrupt), guarded():
+        raise KeyboardInterrupt
+
+
+def test_the_options_of_another_operator() -> None:
+    """The fields that an operator reads are not there."""
+    m, other = Build(), Build()
+    m.output(*m.op("LEAKY_RELU", [m.input([2])], [m.tensor([2], name="y")]))
+    other.op("CAST", [other.input([2])], [[2]])
+    theirs, ours = (b.model().subgraphs[0].operators[0] for b in (other, m))
+    ours.builtinOptionsType, ours.builtinOptions = theirs.builtinOptionsType, theirs.builtinOptions
+    with pytest.raises(UnsupportedOperators, match=r"LEAKY_RELU \(operator 0, y\): its options"):
+        convert(m.bytes())
