@@ -6,7 +6,7 @@ fused activation, put the outputs where the plan has them, and name the operator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import signature
@@ -47,17 +47,17 @@ def _site(operator: Operator) -> Site:
     if not op.outputs and not operator.many_outputs:
         message = "it has no output"
         raise OperatorError(message)
-    if not _takes(type(operator), len(op.inputs)):
+    if not _takes(type(operator).emit, len(op.inputs)):
         message = f"it has {len(op.inputs)} inputs, which are too many or too few"
         raise OperatorError(message)
     return Site(op.inputs, op.outputs, tuple(operator.frames()))
 
 
 @lru_cache(maxsize=1024)
-def _takes(kind: type[Operator], inputs: int) -> bool:
-    """Return whether operators of a class take so many inputs: as many as their `emit` does."""
+def _takes(emit: Callable[..., object], inputs: int) -> bool:
+    """Return whether operators take so many inputs: as many as the `emit` of their class does."""
     try:
-        signature(kind.emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
+        signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
     except TypeError:
         return False
     return True

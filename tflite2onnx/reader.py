@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tflite
 from flatbuffers import number_types
+from flatbuffers.table import Table as SlowTable
 
 from tflite2onnx import elements, flexbuffer
 from tflite2onnx.errors import ModelFileError
@@ -50,6 +51,7 @@ _ENUMERATIONS = {
 }
 _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
+_MOST_FIELDS_SIZE = 256  # bytes of a table's list of fields; a few dozen are in use
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
 # What the flatbuffers runtime raises on bytes that are no flatbuffer.
 _GARBAGE = (
@@ -57,6 +59,33 @@ _GARBAGE = (
 )  # fmt: skip
 
 Table = Any  # an object of the generated classes, which have no types
+
+
+class _Fields(SlowTable):  # type: ignore[misc]  # the library has no types
+    """A table that reads where its fields are once, and not again for each of them."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        super().__init__(data, position)
+        start = position - self.Get(number_types.SOffsetTFlags, position)
+        size = min(self.Get(number_types.VOffsetTFlags, start), _MOST_FIELDS_SIZE)
+        self._places = struct.unpack_from(f"<{size // 2}H", data, start)
+
+    def Offset(self, slot: int) -> int:  # noqa: N802 - the library's name
+        return self._places[slot // 2] if slot // 2 < len(self._places) else 0
+
+    def Get(self, flags: Any, offset: int) -> Any:  # noqa: N802, ANN401 - likewise
+        if offset < 0:
+            message = f"the offset {offset} lies before the file"
+            raise ValueError(message)
+        return flags.packer_type.unpack_from(self.Bytes, offset)[0]
+
+
+def _quick(table: Table) -> Table:
+    """Return an object of a generated class that reads as `_Fields` does."""
+    table._tab = _Fields(table._tab.Bytes, table._tab.Pos)  # noqa: SLF001 - there is no other way
+    return table
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -130,7 +159,7 @@ class _Reader:
         # memory holds. An honest one says nothing twice, or little.
         self._left = 2 * len(data)
         self._flat: dict[tuple[int, DType], Array] = {}
-        self._root = tflite.Model.GetRootAs(data, 0)
+        self._root = _quick(tflite.Model.GetRootAs(data, 0))
         tables = self._all(self._root, "OperatorCodes")
         self._codes = [self._code(code) for code in tables]
 
@@ -156,7 +185,7 @@ class _Reader:
     def _all(self, table: Table, field: str) -> list[Table]:
         length = getattr(table, field + "Length")()
         self._spend(_TABLE * length)
-        return [getattr(table, field)(i) for i in range(length)]
+        return [_quick(getattr(table, field)(i)) for i in range(length)]
 
     def _text(self, raw: bytes | None) -> str:
         self._spend(len(raw or b""))
@@ -193,7 +222,7 @@ class _Reader:
             return self._data[:0]
         if index >= self._root.BuffersLength():
             _damaged(f"there is no buffer {index}")
-        buffer = self._root.Buffers(index)
+        buffer = _quick(self._root.Buffers(index))
         if buffer.DataLength():
             return memoryview(buffer.DataAsNumpy())
         return self._outside(buffer.Offset(), buffer.Size())
@@ -414,7 +443,7 @@ def _union(kinds: dict[int, str], kind: int, union: Table) -> Table | None:
         return None
     table = cls()
     table.Init(union.Bytes, union.Pos)
-    return table
+    return _quick(table)
 
 
 def _index_vector(kind: int, union: Table) -> Array | None:
