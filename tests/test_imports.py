@@ -17,9 +17,9 @@ PACKAGE = ROOT / "tflite2onnx"
 # From the ground up: a module imports from the rows above its own alone. The modules of operators
 # share one row; they may import each other as long as they do not do so in a circle.
 ROWS = (
-    {"errors", "flexbuffer", "mincut", "version"},
+    {"errors", "flexbuffer", "mincut", "schema", "version"},
     {"labelling", "tensor"},
-    {"elements", "graph", "layout", "nodes", "quantize", "sparse"},
+    {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse"},
     {"builder", "inline", "interface", "normalise", "reader"},
     {"op.base"},
     {"op.*"},

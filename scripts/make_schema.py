@@ -1,0 +1,131 @@
+"""Write the TFLite schema in short, as `tflite2onnx.flatbuffer` reads it.
+
+The source are the classes that flatc made of schema.fbs, which the package ai-edge-litert has::
+
+    python scripts/make_schema.py > tflite2onnx/schema.py
+"""
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
+
+HEADER = '''\
+"""The TFLite schema in short. Written by scripts/make_schema.py.
+
+A table is its fields in the order of their slots: name:type, with =default where that is not 0.
+[type] is a vector; "-" is a slot that is in use no more. A union is its tables by the numbers
+1, 2, 3...; a field of its type has the table, and the slot before it the number. An enumeration
+is its names by the numbers 0, 1, 2...
+"""
+
+from __future__ import annotations
+'''
+ROOT = "Model"
+ENUMERATIONS = (
+    "ActivationFunctionType",
+    "BuiltinOperator",
+    "FullyConnectedOptionsWeightsFormat",
+    "MirrorPadMode",
+    "Padding",
+    "TensorType",
+)
+# The type of each field that is a union; the generated classes do not say it.
+UNIONS = {
+    "builtin_options": "BuiltinOptions",
+    "builtin_options2": "BuiltinOptions2",
+    "details": "QuantizationDetails",
+    "array_segments": "SparseIndexVector",
+    "array_indices": "SparseIndexVector",
+}
+WIDTH = 92  # of a string that is indented by 4, with its quotes and a space or comma
+
+
+def text(schema: ModuleType) -> str:
+    """Return the module tflite2onnx/schema.py."""
+    unions = {u: numbered(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
+    members = {name for union in unions.values() for name in union}
+    tables = [t for t in reached(schema, ROOT, {}) if t not in members]
+    lines = [HEADER, "TABLES = {", *entries(schema, tables, 4), "}", "", "UNIONS = {"]
+    for union, names in unions.items():
+        lines += [f'    "{union}": {{', *entries(schema, names, 8), "    },"]
+    lines += ["}", "", "ENUMERATIONS = {"]
+    for name in ENUMERATIONS:
+        lines += entry(name, " ".join(numbered(schema, name)), 4)
+    return "\n".join([*lines, "}", ""])
+
+
+def numbered(schema: ModuleType, enumeration: str) -> list[str]:
+    """Return the names of an enumeration by their numbers, which have no gaps."""
+    members = vars(getattr(schema, enumeration)).items()
+    names = {number: name for name, number in members if isinstance(number, int)}
+    return [names[i] for i in range(len(names))]
+
+
+def reached(schema: ModuleType, table: str, seen: dict[str, None]) -> dict[str, None]:
+    """Return the tables that a table is made of, itself first; those of unions are left out."""
+    seen[table] = None
+    for field in fields(schema, table):
+        inner = field.partition(":")[2].strip("[]")
+        if hasattr(schema, inner + "T") and inner not in seen:
+            reached(schema, inner, seen)
+    return seen
+
+
+def entries(schema: ModuleType, tables: Sequence[str], indent: int) -> Iterator[str]:
+    """Yield the lines of tables in a dictionary."""
+    for table in tables:
+        yield from entry(table, " ".join(fields(schema, table)), indent)
+
+
+def entry(key: str, value: str, indent: int) -> list[str]:
+    """Return the lines of a string in a dictionary."""
+    space = " " * indent
+    line = f'{space}"{key}": "{value}",'
+    if len(line) <= WIDTH + 8:
+        return [line]
+    parts = textwrap.wrap(value, WIDTH - indent, break_long_words=False)
+    quoted = [f'{space}    "{part} "' for part in parts[:-1]] + [f'{space}    "{parts[-1]}"']
+    return [f'{space}"{key}": (', *quoted, f"{space}),"]
+
+
+def fields(schema: ModuleType, table: str) -> list[str]:
+    """Return the fields of a table, as they are written."""
+    methods = inspect.getmembers(getattr(schema, table), inspect.isfunction)
+    bases = [(n, m) for n, m in methods if not re.search("^Init$|(AsNumpy|Length|IsNone)$", n)]
+    slots = dict(field(name, inspect.getsource(method)) for name, method in bases)
+    return [slots.get(i, "-") for i in range(1 + max(slots, default=-1))]
+
+
+def field(name: str, accessor: str) -> tuple[int, str]:
+    """Return the slot of a field, and the field as it is written."""
+    (place,) = re.findall(r"Offset\((\d+)\)", accessor)
+    name, kind = snake(name), kind_of(accessor)
+    kind = UNIONS[name] if kind == "Union" else kind
+    kind = f"[{kind}]" if ".Vector(" in accessor else kind
+    default = re.findall(r"return (.+)\n", accessor)[-1]
+    return (
+        (int(place) - 4) // 2,
+        f"{name}:{kind}" + ("" if default in ("0", "0.0", "False", "None") else f"={default}"),
+    )
+
+
+def kind_of(accessor: str) -> str:
+    """Return the type of a field, or of the elements of a vector."""
+    for pattern in (r"tab\.(Union)\(", r"obj = (\w+)\("):
+        if found := re.search(pattern, accessor):
+            return found[1]
+    (kind,) = re.findall(r"tab\.(String)\(|Get\([\w.]*?(\w+)Flags,", accessor)
+    return "".join(kind).lower()
+
+
+def snake(name: str) -> str:
+    """Return SharedName as shared_name."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text(import_module("ai_edge_litert.schema_py_generated")))
