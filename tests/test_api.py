@@ -236,7 +236,7 @@ tflite2onnx.cli.main(["-q", sys.argv[1]])
 print(json.dumps(sorted({m.split(".")[0] for m in set(sys.modules) - before})))
 """
     loaded = set(json.loads(python(code, model)))
-    third_party = {"numpy", "onnx", "tflite", "flatbuffers", "google", "ml_dtypes", "tflite2onnx"}
+    third_party = {"numpy", "onnx", "flatbuffers", "google", "ml_dtypes", "tflite2onnx"}
     known = loaded - set(sys.stdlib_module_names) - third_party
     assert {name for name in known if not name.startswith("_")} <= {"typing_extensions"}
     forbidden = {"onnxruntime", "ai_edge_litert", "tensorflow", "hypothesis", "pytest", "jax"}

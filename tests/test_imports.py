@@ -33,9 +33,8 @@ ROWS = (
 )
 # Who may import what is neither Python's own nor numpy.
 LIBRARIES = {
-    "flatbuffers": {"flexbuffer", "reader"},
+    "flatbuffers": {"flexbuffer"},
     "onnx": {"convert", "nodes", "verify", "writer"},
-    "tflite": {"reader"},
 }
 
 

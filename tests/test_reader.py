@@ -158,7 +158,7 @@ def test_the_code_is_the_larger_of_two() -> None:
 
 
 def test_options_stand_in_two_tables() -> None:
-    """The second holds what is newer; of a table without a class there is nothing to read."""
+    """The second holds what is newer; of a table that is not known there is nothing to read."""
     m = Build()
     x = m.input([2, 2], name="x")
     value = m.constant(np.float32(0))
@@ -167,11 +167,14 @@ def test_options_stand_in_two_tables() -> None:
     m.output(*m.op("BUCKETIZE", [x], [[2, 2]], boundaries=[1, 2]))
     m.output(*m.op("STABLEHLO_CASE", [x], [[2, 2]], branch_subgraph_indices=[0]))
     m.output(*m.op("RELU", [x], [[2, 2]]))
-    dilate, concatenate, bucketize, case, relu = read(m.bytes()).graphs[0].ops
+    m.output(*m.op("CONCATENATION", [x, x], [[2, 4]], axis=1))
+    m.model().subgraphs[0].operators[-1].builtinOptionsType = 255
+    dilate, concatenate, bucketize, case, relu, unknown = read(m.bytes()).graphs[0].ops
     assert dict(dilate.options) == {}
     assert dict(concatenate.options) == {"dimension": 1}
     assert bucketize.options.boundaries == (1.0, 2.0)
-    assert (dict(case.options), case.code) == ({}, "STABLEHLO_CASE")
+    assert dict(case.options) == {"branch_subgraph_indices": (0,)}
+    assert dict(unknown.options) == {}
     assert relu.options.fused_activation_function == 0
 
 

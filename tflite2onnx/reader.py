@@ -1,4 +1,4 @@
-"""A TFLite flatbuffer as a `Model`; the only module that knows `tflite` and its flatbuffers.
+"""A TFLite file as a `Model`.
 
 The file is memory-mapped and constants are views on it. Published files break many a rule, so:
 
@@ -17,86 +17,36 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import stat
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cache
 from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
-import tflite
-from flatbuffers import number_types
-from flatbuffers.table import Table as SlowTable
 
 from tflite2onnx import elements, flexbuffer
 from tflite2onnx.errors import ModelFileError
+from tflite2onnx.flatbuffer import Table, Vector, root
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature, fault
+from tflite2onnx.schema import ENUMERATIONS
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, SparseAxis, Sparsity, Tensor
 
 _IDENTIFIER = b"TFL3"
-# What is younger than the schema of the `tflite` package, where fields are told by their slots.
-_NEW_TYPES = {19: "INT2", 20: "UINT4", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2"}
-_NEW_CODES = {209: "STABLEHLO_CASE"}
-_BLOCKWISE, _MULTI_AXIS = 2, 3  # of QuantizationDetails
-_SCALES, _ZERO_POINTS, _BLOCK_SIZE = 4, 6, 8  # of BlockwiseQuantization
-_BUILTIN_CODE = 10  # of OperatorCode
-_EXTERNAL_BUFFER = 24  # of Tensor
+_NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
+_CODES, _TYPES = _NAMES["BuiltinOperator"], _NAMES["TensorType"]
+# The fields of options that are enumerations; in the schema they are integers.
 _ENUMERATIONS = {
-    "fused_activation_function": tflite.ActivationFunctionType,
-    "padding": tflite.Padding,
-    "mode": tflite.MirrorPadMode,
-    "weights_format": tflite.FullyConnectedOptionsWeightsFormat,
+    "fused_activation_function": "ActivationFunctionType",
+    "padding": "Padding",
+    "mode": "MirrorPadMode",
+    "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
 _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
-_MOST_FIELDS_SIZE = 256  # bytes of a table's list of fields; a few dozen are in use
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
-# What the flatbuffers runtime raises on bytes that are no flatbuffer.
-_GARBAGE = (
-    struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, MemoryError,
-)  # fmt: skip
-
-Table = Any  # an object of the generated classes, which have no types
-
-
-class _Fields(SlowTable):  # type: ignore[misc]  # the library has no types
-    """A table that reads where its fields are once, and not again for each of them."""
-
-    __slots__ = ("_places",)
-
-    def __init__(self, data: memoryview, position: int) -> None:
-        super().__init__(data, position)
-        start = position - self.Get(number_types.SOffsetTFlags, position)
-        size = min(self.Get(number_types.VOffsetTFlags, start), _MOST_FIELDS_SIZE)
-        self._places = struct.unpack_from(f"<{size // 2}H", data, start)
-
-    def Offset(self, slot: int) -> int:  # noqa: N802 - the library's name
-        return self._places[slot // 2] if slot // 2 < len(self._places) else 0
-
-    def Get(self, flags: Any, offset: int) -> Any:  # noqa: N802, ANN401 - likewise
-        if offset < 0:
-            message = f"the offset {offset} lies before the file"
-            raise ValueError(message)
-        return flags.packer_type.unpack_from(self.Bytes, offset)[0]
-
-
-def _quick(table: Table) -> Table:
-    """Return an object of a generated class that reads as `_Fields` does."""
-    table._tab = _Fields(table._tab.Bytes, table._tab.Pos)  # noqa: SLF001 - there is no other way
-    return table
-
-
-def _names(enumeration: type) -> dict[int, str]:
-    return {v: k for k, v in vars(enumeration).items() if isinstance(v, int)}
-
-
-_CODES = _names(tflite.BuiltinOperator) | _NEW_CODES
-_TYPES = _names(tflite.TensorType) | _NEW_TYPES
-_OPTIONS = _names(tflite.BuiltinOptions)
-_OPTIONS_2 = _names(tflite.BuiltinOptions2)
-_INDEX_VECTORS = _names(tflite.SparseIndexVector)
+# What comes of bytes that are no flatbuffer.
+_GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Model:
@@ -159,20 +109,20 @@ class _Reader:
         # memory holds. An honest one says nothing twice, or little.
         self._left = 2 * len(data)
         self._flat: dict[tuple[int, DType], Array] = {}
-        self._root = _quick(tflite.Model.GetRootAs(data, 0))
-        tables = self._all(self._root, "OperatorCodes")
-        self._codes = [self._code(code) for code in tables]
+        self._root = root(data)
+        self._buffers = self._root["buffers"]
+        self._codes = [self._code(code) for code in self._all(self._root["operator_codes"])]
 
     def model(self) -> Model:
-        graphs = tuple(self._graph(g) for g in self._all(self._root, "Subgraphs"))
+        graphs = tuple(self._graph(g) for g in self._all(self._root["subgraphs"]))
         if not graphs:
             _damaged("it has no subgraph")
         return Model(
             graphs,
-            tuple(self._signature(s, graphs) for s in self._all(self._root, "SignatureDefs")),
-            dict(self._metadata(entry) for entry in self._all(self._root, "Metadata")),
-            self._text(self._root.Description()),
-            self._root.Version(),
+            tuple(self._signature(s, graphs) for s in self._all(self._root["signature_defs"])),
+            dict(self._metadata(entry) for entry in self._all(self._root["metadata"])),
+            self._text(self._root["description"]),
+            self._root["version"],
         )
 
     # Fields
@@ -182,21 +132,17 @@ class _Reader:
         if self._left < 0:
             _damaged("it lists more than it has room for")
 
-    def _all(self, table: Table, field: str) -> list[Table]:
-        length = getattr(table, field + "Length")()
-        self._spend(_TABLE * length)
-        return [_quick(getattr(table, field)(i)) for i in range(length)]
+    def _all(self, tables: Vector) -> list[Table]:
+        self._spend(_TABLE * len(tables))
+        return [tables[i] for i in range(len(tables))]
 
     def _text(self, raw: bytes | None) -> str:
         self._spend(len(raw or b""))
         return (raw or b"").decode("utf-8", "replace")
 
-    def _numbers(self, table: Table, field: str) -> tuple[Any, ...]:
-        if getattr(table, field + "IsNone")():
-            return ()
-        numbers = getattr(table, field + "AsNumpy")()
-        self._spend(numbers.nbytes)
-        return tuple(numbers.tolist())
+    def _numbers(self, vector: Array) -> tuple[Any, ...]:
+        self._spend(vector.nbytes)
+        return tuple(vector.tolist())
 
     def _bytes(self, raw: memoryview) -> bytes:
         self._spend(len(raw))
@@ -205,27 +151,23 @@ class _Reader:
     # Parts
 
     def _code(self, code: Table) -> tuple[str, bool, int]:
-        # `BuiltinCode()` gives the old field in place of a new one under 127, but some files have
-        # only the new one.
-        number = max(code.DeprecatedBuiltinCode(), _number(code._tab, _BUILTIN_CODE))  # noqa: SLF001
+        number = max(code["deprecated_builtin_code"], code["builtin_code"])
         name = _CODES.get(number, f"operator code {number}")
         if name == "CUSTOM":
-            return self._text(code.CustomCode()), True, code.Version()
-        return name, False, code.Version()
+            return self._text(code["custom_code"]), True, code["version"]
+        return name, False, code["version"]
 
     def _metadata(self, entry: Table) -> tuple[str, bytes]:
-        return self._text(entry.Name()), self._bytes(self._buffer(entry.Buffer()))
+        return self._text(entry["name"]), self._bytes(self._buffer(entry["buffer"]))
 
     def _buffer(self, index: int) -> memoryview:
         """Return what a buffer holds; nothing if it holds nothing, as number 0 never does."""
         if index == 0:
             return self._data[:0]
-        if index >= self._root.BuffersLength():
+        if index >= len(self._buffers):
             _damaged(f"there is no buffer {index}")
-        buffer = _quick(self._root.Buffers(index))
-        if buffer.DataLength():
-            return memoryview(buffer.DataAsNumpy())
-        return self._outside(buffer.Offset(), buffer.Size())
+        buffer = self._buffers[index]
+        return memoryview(buffer["data"]) or self._outside(buffer["offset"], buffer["size"])
 
     def _outside(self, offset: int, size: int) -> memoryview:
         if offset <= 1:  # what stands there when there is no such place
@@ -236,17 +178,17 @@ class _Reader:
         return self._data[offset : offset + size]
 
     def _graph(self, table: Table) -> Graph:
-        inputs, outputs = self._numbers(table, "Inputs"), self._numbers(table, "Outputs")
-        tables, ops = self._all(table, "Tensors"), self._all(table, "Operators")
-        reads = [self._numbers(op, "Inputs") for op in ops]
-        writes = [self._numbers(op, "Outputs") for op in ops]
-        names = _unique([self._text(t.Name()) for t in tables], (*inputs, *outputs))
+        inputs, outputs = self._numbers(table["inputs"]), self._numbers(table["outputs"])
+        tables, ops = self._all(table["tensors"]), self._all(table["operators"])
+        reads = [self._numbers(op["inputs"]) for op in ops]
+        writes = [self._numbers(op["outputs"]) for op in ops]
+        names = _unique([self._text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
         tensors = tuple(
             self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
         )
         graph = Graph(
-            self._text(table.Name()),
+            self._text(table["name"]),
             _pick(tensors, inputs, "an input of the graph"),
             _pick(tensors, outputs, "an output of the graph"),
             tuple(self._op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
@@ -259,7 +201,7 @@ class _Reader:
     def _op(
         self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
     ) -> Op:
-        code, custom, version = _at(self._codes, table.OpcodeIndex(), f"operator {index}'s code")
+        code, custom, version = _at(self._codes, table["opcode_index"], f"operator {index}'s code")
         where = f"a tensor of {code} (operator {index})"
         raw = self._custom_options(table)
         return Op(
@@ -268,40 +210,32 @@ class _Reader:
             _pick(tensors, writes, where),
             Options(_map_of(raw)) if custom else self._options(table),
             custom, raw,
-            _pick(tensors, self._numbers(table, "Intermediates"), where),
+            _pick(tensors, self._numbers(table["intermediates"]), where),
             version,
         )  # fmt: skip
 
     def _options(self, table: Table) -> Options:
-        for kinds, kind, get in (
-            (_OPTIONS, table.BuiltinOptionsType(), table.BuiltinOptions),
-            (_OPTIONS_2, table.BuiltinOptions2Type(), table.BuiltinOptions2),
-        ):
-            options = _union(kinds, kind, get())
-            if options is not None:
-                fields = _fields(options.__class__)
-                return Options({n: self._field(options, n, a, vector=v) for n, a, v in fields})
-        return Options()
+        options = table["builtin_options"] or table["builtin_options2"] or {}
+        return Options({name: self._option(name, value) for name, value in options.items()})
 
-    def _field(self, table: Table, name: str, accessor: str, *, vector: bool) -> Any:  # noqa: ANN401
+    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401
+        if name in _ENUMERATIONS and isinstance(value, int):
+            return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
         if name == "composite_attributes":
-            return _map_of(bytes(self._numbers(table, accessor)))
-        if vector:
-            return self._numbers(table, accessor) if hasattr(table, accessor + "AsNumpy") else ()
-        value = getattr(table, accessor)()
-        if name in _ENUMERATIONS:
-            return _names(_ENUMERATIONS[name]).get(value, str(value))
+            return _map_of(self._bytes(memoryview(value)))
+        if isinstance(value, np.ndarray):
+            return self._numbers(value)
         return self._text(value) if isinstance(value, bytes) else value
 
     def _custom_options(self, table: Table) -> bytes:
-        if table.CustomOptionsLength():
-            return self._bytes(memoryview(table.CustomOptionsAsNumpy()))
-        place = table.LargeCustomOptionsOffset(), table.LargeCustomOptionsSize()
+        if table["custom_options"].size:
+            return self._bytes(memoryview(table["custom_options"]))
+        place = table["large_custom_options_offset"], table["large_custom_options_size"]
         return self._bytes(self._outside(*place))
 
     def _tensor(self, tables: Sequence[Table], index: int, name: str, *, computed: bool) -> Tensor:
         table = tables[index]
-        shape, kind = self._numbers(table, "Shape"), table.Type()
+        shape, kind = self._numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
             message = f"tensor {name} has an element type that is not known ({kind})"
             raise ModelFileError(message)
@@ -310,62 +244,60 @@ class _Reader:
         if wrong or elements.nbytes(shape, dtype) > _MOST_BYTES:
             message = f"tensor {name} has the shape {list(shape)[:_MOST_AXES]}"
             raise ModelFileError(message)
-        if _number(table._tab, _EXTERNAL_BUFFER, number_types.Uint32Flags):  # noqa: SLF001
+        if table["external_buffer"]:
             message = f"the elements of tensor {name} lie in another file, which is not supported"
             raise ModelFileError(message)
-        sparsity = self._sparsity(table.Sparsity())
+        sparsity = self._sparsity(table["sparsity"])
         try:
             data = self._elements(table, shape, dtype, sparse=sparsity is not None)
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
-            quantization = self._quantization(table.Quantization(), shape, dtype, tables)
+            quantization = self._quantization(table["quantization"], shape, dtype, tables)
         except elements.ElementsError as error:
             _damaged(f"tensor {name}: {error}")
         return Tensor(
-            name, shape, dtype, data, quantization, self._numbers(table, "ShapeSignature"),
-            bool(table.IsVariable()), sparsity,
+            name, shape, dtype, data, quantization, self._numbers(table["shape_signature"]),
+            table["is_variable"], sparsity,
         )  # fmt: skip
 
     def _elements(self, table: Table, shape: Shape, dtype: DType, *, sparse: bool) -> Array | None:
         """Return a constant's elements, None if the file holds none."""
-        key = (table.Buffer(), dtype)
+        key = (table["buffer"], dtype)
         if key not in self._flat:
-            raw = self._buffer(table.Buffer())
+            raw = self._buffer(table["buffer"])
             if not len(raw) or dtype in (DType.RESOURCE, DType.VARIANT):
                 return None
             self._flat[key] = elements.flat(raw, dtype)
         return self._flat[key] if sparse else elements.shaped(self._flat[key], shape)
 
-    def _sparsity(self, table: Table) -> Sparsity | None:
+    def _sparsity(self, table: Table | None) -> Sparsity | None:
         if table is None:
             return None
         axes = tuple(
             SparseAxis(
-                axis.DenseSize(),
-                _index_vector(axis.ArraySegmentsType(), axis.ArraySegments()),
-                _index_vector(axis.ArrayIndicesType(), axis.ArrayIndices()),
+                axis["dense_size"], _values(axis["array_segments"]), _values(axis["array_indices"])
             )
-            for axis in self._all(table, "DimMetadata")
+            for axis in self._all(table["dim_metadata"])
         )
         return Sparsity(
-            self._numbers(table, "TraversalOrder"), self._numbers(table, "BlockMap"), axes
+            self._numbers(table["traversal_order"]), self._numbers(table["block_map"]), axes
         )
 
     def _quantization(
-        self, table: Table, shape: Shape, dtype: DType, tensors: Sequence[Table]
+        self, table: Table | None, shape: Shape, dtype: DType, tensors: Sequence[Table]
     ) -> Quantization | None:
         if table is None:
             return None
-        if table.DetailsType() == _MULTI_AXIS:
+        details: Table | None = table["details"]
+        if details is not None and details.kind == "MultiAxisQuantization":
             message = "its scales lie along several axes, which no kernel of TFLite reads"
             raise elements.ElementsError(message)
-        if table.DetailsType() == _BLOCKWISE:
-            return self._blockwise(table.Details(), shape, tensors)
-        if not table.ScaleLength():
+        if details is not None and details.kind == "BlockwiseQuantization":
+            return self._blockwise(details, shape, tensors)
+        scale, axis = table["scale"], table["quantized_dimension"]
+        if not scale.size:
             return None
-        scale = np.asarray(table.ScaleAsNumpy())
-        zero = np.asarray(table.ZeroPointAsNumpy() if table.ZeroPointLength() else np.int64(0))
-        axis = table.QuantizedDimension()
+        zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
             message = f"it has {scale.size} scales and {zero.size} zero points"
             raise elements.ElementsError(message)
@@ -381,17 +313,15 @@ class _Reader:
 
     def _blockwise(
         self, details: Table, shape: Shape, tensors: Sequence[Table]
-    ) -> Quantization | None:
+    ) -> Quantization:
         """Return scales that are a tensor of their own, one for each block of the last axis."""
-        if details is None:
-            return None
-        size = _number(details, _BLOCK_SIZE)
+        size = details["block_size"]
         if size <= 0 or not shape or shape[-1] % size:
             message = f"its last axis of {list(shape)} is not made of blocks of {size}"
             raise elements.ElementsError(message)
         blocks = (*shape[:-1], shape[-1] // size)
-        scale = self._parameter(tensors, _number(details, _SCALES), blocks)
-        index = _number(details, _ZERO_POINTS)
+        scale = self._parameter(tensors, details["scales"], blocks)
+        index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
         return Quantization(
             scale.astype(np.float32), np.broadcast_to(np.asarray(zero, np.int64), blocks),
@@ -400,7 +330,7 @@ class _Reader:
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
         table = _at(tensors, index, "a tensor of scales or zero points")
-        dtype = DType[_TYPES.get(table.Type(), "VARIANT")]
+        dtype = DType[_TYPES.get(table["type"], "VARIANT")]
         data = self._elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
             message = "its scales or zero points are no constant numbers"
@@ -409,14 +339,14 @@ class _Reader:
         return data
 
     def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
-        key, index = self._text(table.SignatureKey()), table.SubgraphIndex()
+        key, index = self._text(table["signature_key"]), table["subgraph_index"]
         tensors = _at(graphs, index, f"the subgraph of signature {key}").tensors
 
         def named(maps: Sequence[Table]) -> dict[str, Tensor]:
             where = f"a tensor of signature {key}"
-            return {self._text(m.Name()): _at(tensors, m.TensorIndex(), where) for m in maps}
+            return {self._text(m["name"]): _at(tensors, m["tensor_index"], where) for m in maps}
 
-        inputs, outputs = self._all(table, "Inputs"), self._all(table, "Outputs")
+        inputs, outputs = self._all(table["inputs"]), self._all(table["outputs"])
         return Signature(key, index, named(inputs), named(outputs))
 
 
@@ -430,27 +360,9 @@ def _pick(tensors: Sequence[Tensor], indices: Iterable[int], what: str) -> tuple
     return tuple(_at(tensors, i, what) for i in indices if i != -1)
 
 
-def _number(table: Table, slot: int, flags: type = number_types.Int32Flags) -> int:
-    """Return a field that the generated classes do not know, 0 if it is not there."""
-    offset = table.Offset(slot)
-    return int(table.Get(flags, offset + table.Pos)) if offset else 0
-
-
-def _union(kinds: dict[int, str], kind: int, union: Table) -> Table | None:
-    """Return a union's table as an object of its class; None if it has none that is known."""
-    cls = getattr(tflite, kinds.get(kind, ""), None)
-    if not kind or union is None or cls is None:
-        return None
-    table = cls()
-    table.Init(union.Bytes, union.Pos)
-    return _quick(table)
-
-
-def _index_vector(kind: int, union: Table) -> Array | None:
-    table = _union(_INDEX_VECTORS, kind, union)
-    if table is None:
-        return None
-    return np.asarray(table.ValuesAsNumpy()) if table.ValuesLength() else np.zeros(0, np.int32)
+def _values(indices: Table | None) -> Array | None:
+    """Return a vector of a sparse tensor's indices, of whatever integers it is."""
+    return None if indices is None else indices["values"]
 
 
 def _map_of(raw: bytes) -> dict[str, Any]:
@@ -463,18 +375,6 @@ def _map_of(raw: bytes) -> dict[str, Any]:
     except flexbuffer.FlexbufferError:
         return {}
     return options if isinstance(options, dict) else {}
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-@cache
-def _fields(table: type) -> tuple[tuple[str, str, bool], ...]:
-    """Return (name in snake_case, accessor, is a vector) of each field of a generated class."""
-    methods = [m for m in vars(table) if not re.match(r"_|Init$|GetRootAs|.*BufferHasIdent", m)]
-    bases = [m for m in methods if not re.search(r"(AsNumpy|Length|IsNone)$", m)]
-    return tuple((_snake(m), m, m + "Length" in methods) for m in bases)
 
 
 def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
