@@ -6,9 +6,9 @@ alone. Either runs it once, with its own inputs and outputs in place of the sub-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Model, Op, Options
@@ -49,6 +49,7 @@ class _Inliner:
         self._left = _MOST_OPERATORS
         self.tensors = list(model.graphs[0].tensors)
         self._names = {t.name for t in self.tensors}
+        self._copies: Counter[str] = Counter()
 
     def expanded(
         self, graph: Graph, levels: Sequence[int], known: Mapping[Tensor, Tensor]
@@ -99,8 +100,11 @@ class _Inliner:
         """
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(op.inputs, callee.inputs, strict=True):
-            if outer is not None:
-                known[inner] = yield from self._passed(op, outer, inner)
+            if outer is not None and _same(outer, inner):
+                known[inner] = outer
+            elif outer is not None:
+                known[inner] = self._copy(inner)
+                yield _relabelled(op, outer, known[inner])
         made = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, op.outputs, strict=True))
         for tensor in callee.tensors:
@@ -114,17 +118,11 @@ class _Inliner:
             if source is not outer:
                 yield _relabelled(op, source, outer)
 
-    def _passed(self, op: Op, outer: Tensor, inner: Tensor) -> Iterator[Op]:
-        """Return what an input is inside: itself, or the same elements on another scale."""
-        if _same(outer, inner):
-            return outer
-        copy = self._copy(inner)
-        yield _relabelled(op, outer, copy)
-        return copy
-
     def _copy(self, tensor: Tensor) -> Tensor:
-        numbered = chain((tensor.name,), (f"{tensor.name}_{i}" for i in count(1)))
-        name = next(name for name in numbered if name not in self._names)
+        name = tensor.name
+        while name in self._names:
+            self._copies[tensor.name] += 1
+            name = f"{tensor.name}_{self._copies[tensor.name]}"
         self._names.add(name)
         self.tensors.append(replace(tensor, name=name))
         return self.tensors[-1]
