@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,6 +211,110 @@ def test_relative_differences() -> None:
     assert Difference("y", "float32", 1, 4, 0).relative == 0.25
     assert Difference("y", "float32", 0, 0, 0).relative == 0
     assert Difference("y", "float32", 1, 0, 0).relative == INF
+
+
+# Quantized networks, and kernels that differ
+
+
+def quantized(*, seed: int = 0) -> bytes:
+    """Return a convolution of int8 and a softmax of what it makes."""
+    generator = np.random.default_rng(seed)
+    m = Build()
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3, name="x")
+    weights = generator.integers(-127, 128, (11, 3, 3, 3)).astype(np.int8)
+    w = m.constant(weights, scale=0.02)
+    b = m.constant(generator.integers(-999, 999, 11).astype(np.int32), scale=0.001, name="biases")
+    (y,) = m.op("CONV_2D", [x, w, b], [[2, 5, 7, 11]], stride_h=1, stride_w=1, scale=0.1)
+    z = m.tensor([2, 5, 7, 11], dtype="int8", scale=1 / 256, zero_point=-128, name="z")
+    m.output(*m.op("SOFTMAX", [y], [z], beta=1.0))
+    return m.bytes()
+
+
+def shifted(result: Result, steps: int) -> onnx.ModelProto:
+    """Return a quantized model with all biases off by so many of their own steps."""
+    model = onnx.ModelProto()
+    model.CopyFrom(result.model)
+    (biases,) = [i for i in model.graph.initializer if i.name == "biases"]
+    array = onnx.numpy_helper.to_array(biases)
+    wrong = array + np.where(np.arange(array.size) % 2, steps, -steps).astype(array.dtype)
+    biases.raw_data = wrong.tobytes()
+    return model
+
+
+def test_noise_in_a_quantized_network() -> None:
+    """Several steps may be right; noise that can be heard is not."""
+    result = convert(quantized())
+    right, noisy, wrong = (
+        verify.verify(quantized(), shifted(result, steps)).outputs[0] for steps in (0, 40, 2000)
+    )
+    assert right.largest <= 1
+    assert right.ok
+    assert noisy.largest > 1
+    assert 20 < noisy.decibels < right.decibels
+    assert noisy.ok
+    assert wrong.decibels < 20
+    assert not wrong.ok
+    assert wrong.complaint.endswith(f"{wrong.decibels:.1f} dB of signal to noise where 20.0 do")
+
+
+def test_noise_in_a_float_network() -> None:
+    """There it is a difference like any other."""
+    difference = verify.verify(network(), damaged(convert(network()))).outputs[0]
+    assert not difference.ok
+    assert difference.complaint == (
+        f"it differs by {difference.largest:.3g} where {difference.allowed:.3g} is allowed"
+    )
+
+
+@pytest.mark.parametrize(("apart", "ok"), [(0.6, True), (0.4, False)])
+def test_as_close_as_other_kernels(
+    monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
+) -> None:
+    """What kernels of LiteRT differ in is no mistake; one set of them is enough to show it."""
+    plain, run_plain = interpreter_of(network()), verify.run_litert
+
+    def interpreter(_: bytes, kernels: str = "") -> Any:
+        if kernels == "AUTO":
+            message = "an operator is missing"
+            raise VerifyError(message)
+        return kernels or plain
+
+    def run(kernels: Any, inputs: Any) -> list[Any]:
+        return [made + apart * (kernels == "BUILTIN_REF") for made in run_plain(plain, inputs)]
+
+    monkeypatch.setattr(verify, "interpreter_of", interpreter)
+    monkeypatch.setattr(verify, "run_litert", run)
+    report = verify.verify(network(), damaged(convert(network())))
+    assert report.ok == ok
+    assert report.outputs[0].allowed == pytest.approx(2 * apart, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "decibels"),
+    [
+        ([3.0, -4.0], [3.0, -4.0], INF),
+        ([3.0, -4.0], [3.0, -4.5], 20),
+        ([0.0, 0.0], [0.0, 1.0], -INF),
+        ([INF, 1.0], [INF, 1.1], 20),
+        ([INF, 1.0], [1.0, 1.0], -INF),
+        ([3e300, -4e300], [3e300, -4.5e300], 20),
+        ([], [], INF),
+    ],
+)
+def test_decibels(want: list[float], have: list[float], decibels: float) -> None:
+    """Of infinities only those count that differ."""
+    difference = compare("y", np.array(want), np.array(have), enough=19)
+    assert difference.decibels == pytest.approx(decibels)
+    assert difference.ok == (decibels > 19)
+
+
+def test_the_worse_of_two_differences() -> None:
+    """One that is not allowed, then the larger."""
+    small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
+    noisy = replace(large, largest=5, decibels=30, enough=20)
+    assert small.or_worse(large) is large.or_worse(small) is large
+    assert noisy.or_worse(large) is large.or_worse(noisy) is large
+    assert noisy.or_worse(small) is noisy
 
 
 # What cannot be verified

@@ -147,8 +147,7 @@ def _convert(options: argparse.Namespace) -> int:
         _print(sys.stdout, [f"wrote {output}, {size:,} bytes"])
     wrong = [difference for difference in report.outputs if not difference.ok] if report else []
     for d in wrong:
-        what = d.reason or f"it differs by {d.largest:.3g} where {d.allowed:.3g} is allowed"
-        _complain(options.model, f"output {d.name} is wrong: {what}")
+        _complain(options.model, f"output {d.name} is wrong: {d.complaint}")
     return _DIFFERENT if wrong else _OK
 
 
