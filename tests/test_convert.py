@@ -139,6 +139,17 @@ def test_a_model_without_outputs() -> None:
         convert(m.bytes())
 
 
+def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error like any other."""
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(OPERATORS["ABS"], "emit", fail)
+    with pytest.raises(ModelFileError, match="takes more memory than there is"):
+        convert(chain("ABS"))
+
+
 def test_an_output_that_nothing_computes() -> None:
     """The message names it."""
     m = Build()

@@ -132,6 +132,21 @@ def many_of_one_buffer(count: int) -> bytes:
     return m.bytes()
 
 
+def calling(levels: int) -> bytes:
+    """Return sub-graphs of which each calls the next one twice."""
+    m = Build()
+    graphs = [m, *(m.subgraph(f"level {i}") for i in range(levels))]
+    for i, graph in enumerate(graphs):
+        x = graph.input([2], name="x")
+        for _ in range(2):
+            if i < levels:
+                (x,) = graph.op("CALL", [x], [graph.tensor([2], name="y")], subgraph=i + 1)
+            else:
+                (x,) = graph.op("ABS", [x], [graph.tensor([2], name="y")])
+        graph.output(x)
+    return m.bytes()
+
+
 LONG = 1 << 28
 GREEDY: dict[str, Callable[[], bytes]] = {
     "resize": lambda: with_constants(
@@ -153,6 +168,8 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "reshape": lambda: huge("RESHAPE", [LONG, 7], [7, LONG], new_shape=[7, LONG]),
     "sum": lambda: huge("ADD", [LONG, 7, 2], [LONG, 7, 2], [LONG, 7, 2]),
     "doubling": lambda: doubling(20),
+    "calls": lambda: calling(10),
+    "too many calls": lambda: calling(30),
     "one buffer": lambda: many_of_one_buffer(1500),
 }  # fmt: skip
 

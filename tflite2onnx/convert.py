@@ -104,12 +104,16 @@ def convert(
     _check_quantization(quantization, activations)
     if output is not None and not isinstance(model, bytes):
         keep_apart(model, output)
-    result = convert_model(
-        read(model), layouts, io_layout=io_layout, opset=opset,
-        quantization=quantization, activations=activations,
-    )  # fmt: skip
-    if output is not None:
-        result.save(output)
+    try:
+        result = convert_model(
+            read(model), layouts, io_layout=io_layout, opset=opset,
+            quantization=quantization, activations=activations,
+        )  # fmt: skip
+        if output is not None:
+            result.save(output)
+    except MemoryError as error:
+        message = "the model takes more memory than there is"
+        raise ModelFileError(message) from error
     return result
 
 

@@ -46,7 +46,7 @@ _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
 # What comes of bytes that are no flatbuffer.
-_GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+_GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Model:
