@@ -7,11 +7,13 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import (
     activation,
     blocks,
+    broadcast,
     cast,
     composite,
     concat,
     conv,
     elementwise,
+    embedding,
     gather,
     matmul,
     normalization,
@@ -24,12 +26,13 @@ from tflite2onnx.op import (
     shape,
     slice,  # noqa: A004 - the module, named after the operator
     topk,
+    update,
 )
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, blocks, cast, composite, concat, conv, elementwise, gather, matmul, normalization,
-    pad, pool, quantize, reduce, resize, select, shape, slice, topk,
+    activation, blocks, broadcast, cast, composite, concat, conv, elementwise, embedding, gather,
+    matmul, normalization, pad, pool, quantize, reduce, resize, select, shape, slice, topk, update,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

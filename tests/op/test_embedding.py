@@ -1,0 +1,142 @@
+"""EMBEDDING_LOOKUP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.op.ports import folds, prove
+from tests.toolkit import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64",
+)  # fmt: skip
+LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "int2": (-2, 1)}
+ROWS, IDS = 11, [10, 0, 3, 3, 7]
+
+
+def table(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
+    carrier = np.uint8 if dtype == "uint8" else np.int8
+    low, high = LIMITS[dtype]
+    return np.random.default_rng(0).integers(low, high, (ROWS, *shape), carrier, endpoint=True)
+
+
+def looked_up(m: Build, rows: Tensor, dtype: str | None = None) -> Tensor:
+    ids = m.input([len(IDS)], dtype="int32")
+    made = [len(IDS), *rows.shape[1:]]
+    return m.op("EMBEDDING_LOOKUP", [ids, rows], [made], dtype=dtype)[0]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_of_every_type(dtype: str, shape: tuple[int, ...], *, constant: bool) -> None:
+    m = Build()
+    values = np.arange(ROWS * np.prod(shape)).reshape(ROWS, *shape).astype(dtype)
+    rows = m.constant(values) if constant else m.input(values.shape, dtype=dtype)
+    given = [np.array(IDS, np.int32)]
+    prove(m, looked_up(m, rows), inputs=given if constant else [values, *given])
+
+
+def test_rows_of_stored_integers() -> None:
+    m = Build()
+    rows = m.constant(table("int8", 3), scale=0.5, zero_point=0)
+    ids = m.input([len(IDS)], dtype="int32")
+    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [[len(IDS), 3]])
+    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    assert [node.op_type for node in result.model.graph.node] == ["Gather"]
+
+
+@pytest.mark.parametrize("made", ["float32", "float16"])
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("shape", [(8,), (3, 4)], ids=str)
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_integers_become_real(
+    dtype: str, shape: tuple[int, ...], made: str, *, by_row: bool
+) -> None:
+    m = Build()
+    scale = np.linspace(0.1, 0.7, ROWS, dtype=np.float32) if by_row else 0.3
+    rows = m.constant(table(dtype, *shape), dtype=dtype, scale=scale, zero_point=0)
+    prove(m, looked_up(m, rows, made), inputs=[np.array(IDS, np.int32)])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_computed_integers_become_real(dtype: str) -> None:
+    m = Build()
+    values = table(dtype, 3, 4)
+    rows = m.input(values.shape, dtype=dtype, scale=0.3, zero_point=0)
+    prove(m, looked_up(m, rows, "float32"), inputs=[values, np.array(IDS, np.int32)])
+
+
+def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
+    """Return a table with a scale for each four elements of a row."""
+    blocks = np.linspace(0.1, 0.7, ROWS * 2).reshape(ROWS, 2).astype(np.float16)
+    scales = m.constant(blocks)
+    details = schema.BlockwiseQuantizationT(scales.index, -1, 4)
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
+    )
+    return m.constant(table(dtype, *shape), dtype=dtype, quantization=quantization)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int2"])
+def test_blocks_of_a_row_have_scales(dtype: str) -> None:
+    m = Build()
+    rows = blockwise(m, dtype, 8)
+    prove(m, looked_up(m, rows, "float32"), inputs=[np.array(IDS, np.int32)])
+
+
+def test_lookups_fold() -> None:
+    m = Build()
+    rows = m.constant(np.arange(33, dtype=np.int32).reshape(ROWS, 3))
+    folds(m, *m.op("EMBEDDING_LOOKUP", [m.constant(IDS), rows], [[len(IDS), 3]]))
+
+
+def refusal(rows: Tensor, m: Build, ids: Any = None, dtype: str = "float32") -> str:
+    index = m.input([2], dtype="int32") if ids is None else m.constant(ids)
+    made = [2, *rows.shape[1:]]
+    m.output(*m.op("EMBEDDING_LOOKUP", [index, rows], [made], dtype=dtype))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_refuses() -> None:
+    m = Build()
+    assert "has 1 axes and no rows" in refusal(m.input([3]), m)
+    m = Build()
+    assert "index outside of 3 rows" in refusal(m.input([3, 5]), m, [0, 3])
+    m = Build()
+    assert "index outside of 3 rows" in refusal(m.input([3, 5]), m, [0, -1])
+    m = Build()
+    assert "int64[2] where int32[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
+    m = Build()
+    assert "int32 where one of int8" in refusal(m.input([3, 5], dtype="int32"), m)
+    m = Build()
+    assert "int8 where one of float32" in refusal(m.constant(table("uint8", 5)), m, dtype="int8")
+    m = Build()
+    assert "no scale for each row" in refusal(m.constant(table("int8", 5)), m)
+    m = Build()
+    rows = m.constant(table("int8", 2), scale=[0.5, 0.25], axis=1)
+    assert "no scale for each row" in refusal(rows, m)
+    m = Build()
+    assert "has a zero point" in refusal(m.constant(table("int8", 2), scale=1, zero_point=1), m)
+    m = Build()
+    assert "is not constant" in refusal(m.input([3, 4], dtype="int4", scale=0.5), m)
+    m = Build()
+    assert "blocks of scales in 3 axes" in refusal(blockwise3(m), m)
+
+
+def blockwise3(m: Build) -> Tensor:
+    blocks = np.ones((ROWS, 3, 1), np.float16)
+    details = schema.BlockwiseQuantizationT(m.constant(blocks).index, -1, 4)
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
+    )
+    return m.constant(table("int4", 3, 4), dtype="int4", quantization=quantization)
