@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -304,3 +305,18 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     digests.add(hashlib.sha256(convert(source).skeleton.serialized()).hexdigest())
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nothing_is_left_to_the_collector(*, enabled: bool) -> None:
+    """A conversion makes no cycles, and leaves the search for them as it was."""
+    data = network()
+    gc.collect()
+    if not enabled:
+        gc.disable()
+    try:
+        convert(data)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    assert gc.collect() == 0
