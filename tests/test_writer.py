@@ -110,6 +110,30 @@ def test_values_have_shapes() -> None:
         assert onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type) == output.dtype
 
 
+def test_shapes_of_tensors_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX's inference, which takes a while to start, is for values between tensors alone."""
+    models = [network(), flattening(), chain("LOGISTIC", "RELU")]
+    whole = [convert(data).model for data in models]
+    monkeypatch.setattr(writer, "shape_inference", None)
+    assert [convert(data).model for data in models] == whole
+    for model in whole:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        assert inferred.graph.value_info == model.graph.value_info
+
+
+def test_shapes_between_tensors_are_inferred() -> None:
+    """An operator of several nodes has values that are no tensor; inputs of these may be large."""
+    m = Build()
+    (y,) = m.op("GELU", [convolve(m, m.input((1, 7, 5, 19)), 29, "made")], [[1, 7, 5, 29]])
+    m.output(y)
+    graph = check(m.bytes(), opset=17).model.graph
+    made = {o for n in graph.node for o in n.output} - {graph.output[0].name}
+    assert {i.name for i in graph.value_info} == made
+    assert len(made) > 1
+    for info in graph.value_info:
+        assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [1, 29, 7, 5]
+
+
 def test_what_transposes_cost() -> None:
     """They are counted, and the bytes that they write."""
     result = convert(network(), io_layout="tflite")

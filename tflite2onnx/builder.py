@@ -52,7 +52,7 @@ class View:
     @property
     def shape(self) -> Shape:
         """Sizes in the stored order."""
-        return tuple(self.tensor.shape[i] for i in self.order)
+        return _sizes(self.tensor, self.order)
 
     @property
     def rank(self) -> int:
@@ -153,6 +153,7 @@ class Builder(Nodes):
             message = f"{tensor.name} is computed twice"
             raise OperatorError(message)
         self._stored[tensor] = {order: value}
+        self.typed(value, self.storage(tensor).dtype, _sizes(tensor, order))
 
     def view(
         self, tensor: Tensor, order: Order, letters: str = "", *, real: bool = False,
@@ -176,16 +177,17 @@ class Builder(Nodes):
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
         key = (_identity(tensor), order, kept.dtype, shape)
         if key not in self._views:
-            if tensor.data is not None:
-                data = tensor.data.transpose(order)
-                data = data if shape is None else data.reshape(shape)
-                self._views[key] = self._weights(tensor, data, kept)
-            elif shape is None:
-                value, home = self._moved(tensor, order), self.storage(tensor)
-                self._views[key] = self.convert(value, home, kept, order)
-            else:
-                self._views[key] = self.reshape(self._fetch(tensor, order, kept, None), shape)
-        return self._views[key]
+            self._views[key] = self._fetched(tensor, order, kept, shape)
+        sizes = _sizes(tensor, order) if shape is None else shape
+        return self.typed(self._views[key], kept.dtype, sizes)
+
+    def _fetched(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+        if tensor.data is not None:
+            data = tensor.data.transpose(order)
+            return self._weights(tensor, data if shape is None else data.reshape(shape), kept)
+        if shape is not None:
+            return self.reshape(self._fetch(tensor, order, kept, None), shape)
+        return self.convert(self._moved(tensor, order), self.storage(tensor), kept, order)
 
     def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
         """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
@@ -206,7 +208,7 @@ class Builder(Nodes):
     def _move(self, tensor: Tensor, there: Mapping[Order, Value], order: Order) -> Value:
         for other, value in there.items():
             if same_bytes(tensor.shape, other, order):
-                return self.reshape(value, [tensor.shape[i] for i in order])
+                return self.reshape(value, _sizes(tensor, order))
         home, value = next(iter(there.items()))
         return self.Transpose(value, perm=[home.index(i) for i in order])
 
@@ -221,13 +223,15 @@ class Builder(Nodes):
 
     def dequantize(self, x: Operand, kept: Storage, order: Order) -> Value:
         """Return the real numbers that stored integers in an order stand for."""
-        return self._pair("DequantizeLinear", x, kept, order)
+        return self._pair("DequantizeLinear", x, kept, order, DType.FLOAT32)
 
     def quantize(self, x: Operand, kept: Storage, order: Order) -> Value:
         """Return real numbers as the integers that are stored."""
-        return self._pair("QuantizeLinear", x, kept, order)
+        return self._pair("QuantizeLinear", x, kept, order, kept.dtype)
 
-    def _pair(self, op_type: str, x: Operand, kept: Storage, order: Order) -> Value:
+    def _pair(
+        self, op_type: str, x: Operand, kept: Storage, order: Order, dtype: DType
+    ) -> Value:
         quantization = kept.quantization
         if quantization is None:
             message = f"{kept.dtype.label} has no scale"
@@ -240,7 +244,15 @@ class Builder(Nodes):
         zero = quantization.zero_point.reshape(shape).astype(kept.dtype.numpy)
         zero_point = None if kept.dtype is DType.INT32 else self.constant(zero, kept.dtype)
         axis = order.index(quantization.axis) if quantization.per_axis else None
-        return self.node(op_type, x, scale, zero_point, axis=axis)
+        value = self._value_of(x)
+        made = self.node(op_type, value, scale, zero_point, axis=axis)
+        if value in self.types:
+            self.typed(made, dtype, self.types[value][1])
+        return made
+
+
+def _sizes(tensor: Tensor, order: Order) -> Shape:
+    return tuple(tensor.shape[i] for i in order)
 
 
 def _identity(tensor: Tensor) -> Hashable:

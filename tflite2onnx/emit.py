@@ -6,7 +6,7 @@ fused activation, put the outputs where the plan has them, and name the operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import signature
@@ -20,7 +20,7 @@ from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
 from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized, weight_storage
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -76,13 +76,17 @@ def prefers_uint8(operators: Sequence[Operator]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """A graph in ONNX: nodes over values, and which values are which tensors."""
+    """A graph in ONNX: nodes over values, which values are which tensors, types and shapes.
+
+    `types` has the values whose type and shape follow from the tensors, which may be all.
+    """
 
     nodes: tuple[Node, ...]
     opset: int
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     tensors: tuple[Port, ...]
+    types: Mapping[Value, tuple[DType, Shape]]
 
 
 def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
@@ -98,13 +102,29 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
             raise NeedsOpset(need.version, f"{need.node}, for {operator.op.place},") from None
     outputs = _outputs(g, graph, [plan.orders[-1][i] for i in range(len(graph.outputs))])
     tensors = tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
-    return Emitted(tuple(g.nodes), g.opset, inputs, outputs, tensors)
+    nodes = _alive(g.nodes, [port.value for port in outputs])
+    return Emitted(nodes, g.opset, inputs, outputs, tensors, g.types)
+
+
+def _alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
+    """Return the nodes that something reads.
+
+    What computes a shape, say, is not read if ONNX's node takes the shape as an attribute.
+    """
+    read: set[Value | None] = set(outputs)
+    alive = []
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.outputs):
+            alive.append(node)
+            read.update(node.inputs)
+    return tuple(reversed(alive))
 
 
 def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside, the tensor may be kept in another."""
     kept, given = g.storage(tensor), g.storage(tensor, weight=True)
-    value = Value(dtype=given.dtype)
+    shape = tuple(tensor.shape[i] for i in order)
+    value = g.typed(Value(dtype=given.dtype), given.dtype, shape)
     g.put(tensor, g.convert(value, given, kept, order), order)
     return Port(tensor.name, value, tensor, order, given.dtype)
 
@@ -195,7 +215,7 @@ def _finished(
     An activation that the integers' range already implies is left out, and another clamps the
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
-    value = made.value if isinstance(made, Unshaped) else made
+    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.shape)
     kept, home = view.kept, g.storage(view.tensor)
     written = _written(operator, view.tensor)
     if kept is REAL and (home is not REAL or written is not view.tensor):

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -113,9 +113,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
         opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
     helper.set_model_props(model, dict(properties))
-    own = {p.name for p in (*emitted.inputs, *emitted.outputs)}
-    known = [p for p in emitted.tensors if names.of(p.value) == p.name and p.name not in own]
-    _infer(model, [h for h, _ in weights], known)
+    _describe(model, emitted, names, [h for h, _ in weights])
     return Skeleton(model, weights)
 
 
@@ -147,21 +145,31 @@ def _info(port: Port) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(port.name, onnx_type(port.dtype), shape)
 
 
-def _infer(model: onnx.ModelProto, weights: Sequence[TensorProto], known: Sequence[Port]) -> None:
-    """Fill in value_info: the tensors' own shapes, and what inference adds between them.
+def _describe(
+    model: onnx.ModelProto, emitted: Emitted, names: _Names, weights: Sequence[TensorProto]
+) -> None:
+    """Fill in value_info: what the tensors tell, and what inference adds where they do not."""
+    outputs = {port.value for port in emitted.outputs}
+    made = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
+    known = {
+        names.of(v): helper.make_tensor_value_info(names.of(v), onnx_type(dtype), shape)
+        for v, (dtype, shape) in ((v, emitted.types[v]) for v in made if v in emitted.types)
+    }
+    if len(known) < len(made):
+        known = _inferred(model, weights, known.values())
+    model.graph.value_info.extend(known[names.of(v)] for v in made if names.of(v) in known)
 
-    Large weights are stood in for by their type and shape alone.
-    """
+
+def _inferred(
+    model: onnx.ModelProto, weights: Sequence[TensorProto], known: Iterable[onnx.ValueInfoProto]
+) -> dict[str, onnx.ValueInfoProto]:
+    """Return what inference finds; large weights are stood in for by their type and shape alone."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
-    stand_ins = {h.name for h in weights}
     for h in weights:
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(_info(p) for p in known)
-    inferred = shape_inference.infer_shapes(probe)
-    model.graph.value_info.extend(
-        info for info in inferred.graph.value_info if info.name not in stand_ins
-    )
+    probe.graph.value_info.extend(known)
+    return {info.name: info for info in shape_inference.infer_shapes(probe).graph.value_info}
 
 
 class _Names:
