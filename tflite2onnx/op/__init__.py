@@ -6,6 +6,7 @@ from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Op
 from tflite2onnx.op import (
     activation,
+    batch,
     blocks,
     broadcast,
     cast,
@@ -17,12 +18,15 @@ from tflite2onnx.op import (
     gather,
     matmul,
     normalization,
+    one_hot,
     pad,
     pool,
     quantize,
     reduce,
     resize,
+    reverse,
     select,
+    sequence,
     shape,
     slice,  # noqa: A004 - the module, named after the operator
     topk,
@@ -31,8 +35,9 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, blocks, broadcast, cast, composite, concat, conv, elementwise, embedding, gather,
-    matmul, normalization, pad, pool, quantize, reduce, resize, select, shape, slice, topk, update,
+    activation, batch, blocks, broadcast, cast, composite, concat, conv, elementwise, embedding,
+    gather, matmul, normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, select,
+    sequence, shape, slice, topk, update,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

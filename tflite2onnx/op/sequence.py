@@ -1,0 +1,84 @@
+"""RANGE and CUMSUM: numbers one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_type, integer
+from tflite2onnx.tensor import Array, DType
+
+_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
+
+
+class Range(Operator):
+    """RANGE: from a start, by a step, up to a limit; how many that are must be known."""
+
+    codes = ("RANGE",)
+    category = Category.TERMINATE
+
+    @cached_property
+    def _numbers(self) -> Array:
+        start, limit, step = (self._scalar(i) for i in range(3))
+        forth = start <= limit and step > 0
+        if not forth and not (start >= limit and step < 0):
+            message = f"there is no way from {start} to {limit} in steps of {step}"
+            raise OperatorError(message)
+        ratio = (limit - start) / step
+        if start.dtype.kind == "f":
+            count = int(np.ceil(np.abs(ratio)))
+        else:
+            count = len(range(int(start), int(limit), int(step)))
+        affordable(count)
+        # One addition after another, as the kernel does it: floats round each time.
+        steps = np.full(count, step, start.dtype)
+        steps[:1] = start
+        return np.add.accumulate(steps, dtype=start.dtype)
+
+    def _scalar(self, index: int) -> Array:
+        tensor = self.input(index)
+        expect_type(tensor, _TYPES)
+        expect(tensor, (), self.input(0).dtype)
+        if tensor.data is None:
+            message = f"{tensor.name} is not constant"
+            raise OperatorError(message)
+        return tensor.data.astype(tensor.dtype.numpy).reshape(())
+
+    def check(self) -> None:
+        expect(self.output, self.output.shape, self.input(0).dtype)
+        expect(self.output, self._numbers.shape, self.input(0).dtype)
+
+    def emit(self, g: Builder, y: View, *_: View) -> Value:
+        return g.constant(self._numbers)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [self._numbers]
+
+
+class CumSum(Operator):
+    """CUMSUM: the sums of all elements so far along an axis.
+
+    Each sum is without its own element if `exclusive`, and from the end on if `reverse`.
+    """
+
+    codes = ("CUMSUM",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(integer(self, 1), self.input(0).rank)
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, _TYPES)
+        expect(self.output, x.shape, x.dtype)
+        self._axis  # noqa: B018 - checks it
+
+    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        axis = g.scalar(x.axis(self._axis), DType.INT64)
+        o = self.options
+        return g.CumSum(x, axis, exclusive=int(o.exclusive), reverse=int(o.reverse))
