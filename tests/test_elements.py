@@ -326,6 +326,8 @@ def test_quantization_along_several_axes() -> None:
         ({"scale": [1.0, 2.0, 3.0]}, r"3 scales along axis 0 of \[2\]"),
         ({"scale": [1.0, 2.0], "quantizedDimension": 1}, "2 scales along axis 1"),
         ({"scale": [1.0, 2.0], "quantizedDimension": -1}, "2 scales along axis -1"),
+        ({"scale": [np.nan]}, "a scale is no positive number"),
+        ({"scale": [1.0, -1.0]}, "a scale is no positive number"),
         ({"scale": [1.0], "zeroPoint": [128]}, "outside int8"),
         ({"scale": [1.0], "zeroPoint": [-129]}, "outside int8"),
     ],

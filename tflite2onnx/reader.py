@@ -304,9 +304,11 @@ class _Reader:
         if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
             message = f"it has {scale.size} scales along axis {axis} of {list(shape)}"
             raise elements.ElementsError(message)
-        if dtype.is_integer and not elements.holds(dtype, zero):
-            message = f"a zero point lies outside {dtype.label}"
-            raise elements.ElementsError(message)
+        if dtype.is_integer:
+            _check_scales(scale)
+            if not elements.holds(dtype, zero):
+                message = f"a zero point lies outside {dtype.label}"
+                raise elements.ElementsError(message)
         return Quantization(
             scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0
         )
@@ -321,6 +323,7 @@ class _Reader:
             raise elements.ElementsError(message)
         blocks = (*shape[:-1], shape[-1] // size)
         scale = self._parameter(tensors, details["scales"], blocks)
+        _check_scales(scale)
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
         return Quantization(
@@ -348,6 +351,12 @@ class _Reader:
 
         inputs, outputs = self._all(table["inputs"]), self._all(table["outputs"])
         return Signature(key, index, named(inputs), named(outputs))
+
+
+def _check_scales(scale: Array) -> None:
+    if not np.isfinite(scale).all() or scale.min(initial=0) < 0:
+        message = "a scale is no positive number"
+        raise elements.ElementsError(message)
 
 
 def _at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
