@@ -121,7 +121,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(ModelFileError, match="no regular file"):
         read(tmp_path)
-    with pytest.raises(ModelFileError, match="cannot read a\0b: embedded null"):
+    with pytest.raises(ModelFileError, match="cannot read a\0b: .*embedded null"):
         read("a\0b")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelFileError, match="no regular file"):

@@ -49,6 +49,8 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         for dtype in (DType.INT16, DType.UINT16)
     },
     ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
+    ("Where", DType.INT8): (DType.INT32, _ALWAYS),
+    ("Where", DType.UINT32): (DType.INT64, _ALWAYS),
     ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
     ("Equal", DType.STRING): (None, 19),
     **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},

@@ -90,7 +90,9 @@ def _saturated(g: Builder, x: Value, source: DType, target: DType) -> Value:
         # Cast to types under eight bits rounds.
         byte = DType.UINT8 if low == 0 else DType.INT8
         return g.cast(g.cast(whole, byte) if target in _PACKED else whole, target)
-    return g.Where(within, g.cast(above, target), g.scalar(high, target))
+    carrier = g.carrier("Where", target)
+    whole = g.Where(within, g.cast(above, carrier), g.scalar(high, carrier))
+    return g.recast(whole, carrier, target)
 
 
 def _saturate(x: Array, target: DType) -> Array:
