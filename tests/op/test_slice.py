@@ -71,6 +71,45 @@ def test_slices_of_float8(dtype: str) -> None:
     prove_float8(m, lambda every: every[::-1, 1:])
 
 
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "begin", "size"),
+    [
+        ([11], [3], [5]),
+        ([3, 5], [1, 0], [2, 4]),
+        ([2, 3, 5, 7], [0, 1, 2, 3], [2, 2, 1, 4]),
+        ([2, 3, 5, 7, 4], [1, 1, 0, 2, 1], [1, 2, 4, 3, 2]),
+    ],
+)
+def test_slice_from_a_computed_begin(
+    shape: list[int], begin: list[int], size: list[int], index: str
+) -> None:
+    m = Build()
+    x, first = m.input(shape, dtype="int32"), m.input([len(shape)], dtype=index)
+    (y,) = m.op("SLICE", [x, first, m.constant(np.array(size, index))], [size])
+    given = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    prove(m, y, inputs=[given, np.array(begin, index)])
+
+
+@pytest.mark.parametrize(
+    ("begin", "dtype", "size", "made", "reason"),
+    [
+        ([1], "int32", [1, 5], [1, 5], r"int32\[1\] where int32\[2\] is expected"),
+        ([2], "int16", [1, 5], [1, 5], "int16 where one of int32, int64"),
+        ([2], "int32", [1, -1], [1, 5], r"float32\[1, 5\] where float32\[1, -1\]"),
+        ([2], "int32", [1, 6], [1, 6], r"sizes \[1, 6\] do not lie in \[3, 5\]"),
+    ],
+)
+def test_slice_from_a_computed_begin_refuses(
+    begin: list[int], dtype: str, size: list[int], made: list[int], reason: str
+) -> None:
+    m = Build()
+    inputs = [m.input([3, 5]), m.input(begin, dtype=dtype), m.constant(size)]
+    m.output(*m.op("SLICE", inputs, [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
 def test_slice_moves_stored_integers() -> None:
     m = Build()
     x = feed(m, [3, 5, 7, 2], "int8", scale=0.5, zero_point=3)
@@ -116,9 +155,9 @@ def test_slice_refuses(
 
 def test_parameters_must_be_constant_integers() -> None:
     m = Build()
-    begin, size = m.input([2], dtype="int32"), m.constant([1, 5])
+    size, begin = m.input([2], dtype="int32"), m.constant([1, 0])
     m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, size], [[1, 5]]))
-    m.output(*m.op("SLICE", [feed(m, [3, 5]), size, m.constant([1.0, np.nan])], [[1, 5]]))
+    m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, m.constant([1.0, np.nan])], [[1, 5]]))
     m.output(*m.op("SLICE", [feed(m, [3, 5])], [[1, 5]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())

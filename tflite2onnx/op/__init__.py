@@ -25,10 +25,12 @@ from tflite2onnx.op import (
     reduce,
     resize,
     reverse,
+    scatter,
     select,
     sequence,
     shape,
     slice,  # noqa: A004 - the module, named after the operator
+    stablehlo,
     topk,
     update,
 )
@@ -36,8 +38,8 @@ from tflite2onnx.op.base import Operator
 
 _MODULES = (
     activation, batch, blocks, broadcast, cast, composite, concat, conv, elementwise, embedding,
-    gather, matmul, normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, select,
-    sequence, shape, slice, topk, update,
+    gather, matmul, normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, scatter,
+    select, sequence, shape, slice, stablehlo, topk, update,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -10,8 +10,8 @@ import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, ints
-from tflite2onnx.tensor import Array
+from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType
 
 # Before the first element: -1 would mean the last.
 _BEFORE = np.iinfo(np.int64).min
@@ -43,7 +43,10 @@ def _taken(data: Array, ranges: Sequence[range]) -> Array:
 
 
 class Slice(Operator):
-    """SLICE: `size` elements from `begin` on; a size of -1 is all the rest."""
+    """SLICE: `size` elements from `begin` on; a size of -1 is all the rest.
+
+    Where it begins may be computed, as long as the sizes are known.
+    """
 
     codes = ("SLICE",)
     category = Category.ATTRIBUTE
@@ -67,10 +70,25 @@ class Slice(Operator):
         return [range(*pair) for pair in zip(begins, ends, strict=True)]
 
     def check(self) -> None:
-        expect(self.output, [len(r) for r in self._ranges], self.input(0).dtype)
+        x, begin = self.input(0), self.input(1)
+        if begin.data is not None or not begin.elements:
+            expect(self.output, [len(r) for r in self._ranges], x.dtype)
+            return
+        expect_type(begin, (DType.INT32, DType.INT64))
+        expect(begin, (x.rank,), begin.dtype)
+        sizes = ints(self, 2)
+        expect(self.output, sizes, x.dtype)
+        if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
+            message = f"sizes {sizes} do not lie in {list(x.shape)}"
+            raise OperatorError(message)
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._ranges), x.value)
+    def emit(self, g: Builder, y: View, x: View, begin: View, _: View) -> Value:
+        if begin.tensor.data is not None or not begin.tensor.elements:
+            return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._ranges), x.value)
+        first = g.recast(begin, begin.dtype, DType.INT64)
+        last = g.Add(first, g.ints(ints(self, 2)))
+        axes = g.ints([x.axis(axis) for axis in range(x.rank)])
+        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [_taken(inputs[0], self._ranges)]

@@ -1,0 +1,165 @@
+"""SCATTER_ND, SPARSE_TO_DENSE and the sums of segments: elements sent where an index says."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.nodes import Operand
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.parameters import expect, expect_type, integer, ints
+from tflite2onnx.tensor import DType, Shape
+
+_TYPES = (
+    DType.FLOAT32, DType.UINT8, DType.INT8, DType.INT32, DType.INT64, DType.BOOL,
+)  # fmt: skip
+_SPARSE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8)
+_INDICES = (DType.INT32, DType.INT64)
+# Types that ONNX Runtime does not add up, and what holds their sums; Cast wraps these around.
+_WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
+
+
+def _full(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
+    # Not a constant: a few bytes of a file can declare a shape of any size.
+    return g.Expand(g.scalar(number, dtype), g.ints(shape))
+
+
+def _scattered(
+    g: Builder, into: Operand, indices: Operand, updates: Operand, reduction: str
+) -> Value:
+    g.require(18 if reduction in ("max", "min") else 16, f"ScatterND with {reduction}")
+    return g.ScatterND(into, indices, updates, reduction=reduction)
+
+
+class ScatterNd(Operator):
+    """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
+
+    codes = ("SCATTER_ND",)
+    category = Category.TERMINATE
+    moves = True
+
+    def check(self) -> None:
+        indices, updates, shape = self.input(0), self.input(1), ints(self, 2)
+        expect_type(indices, (DType.INT32,))
+        expect_type(updates, _TYPES)
+        expect(self.output, shape, updates.dtype)
+        if not indices.rank or not 0 < indices.shape[-1] <= len(shape):
+            message = f"indices of the shape {list(indices.shape)} for {len(shape)} axes"
+            raise OperatorError(message)
+        depth = indices.shape[-1]
+        expect(updates, (*indices.shape[:-1], *shape[depth:]), updates.dtype)
+        data = indices.data
+        if data is not None and ((data < 0) | (data >= np.asarray(shape[:depth]))).any():
+            message = f"{indices.name} has an index outside of {shape[:depth]} elements"
+            raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, indices: View, updates: View, _: View) -> Value:
+        wide = _WIDE.get(y.dtype, y.dtype)
+        zeros = _full(g, 0, wide, y.shape)
+        where = g.cast(indices, DType.INT64)
+        made = _scattered(g, zeros, where, g.recast(updates, y.dtype, wide), "add")
+        return g.recast(made, wide, y.dtype)
+
+
+class SparseToDense(Operator):
+    """SPARSE_TO_DENSE: values at their indices, another value elsewhere.
+
+    An index is a row of the indices, or one number for a list. Of equal indices the last counts.
+    """
+
+    codes = ("SPARSE_TO_DENSE",)
+    category = Category.TERMINATE
+    moves = True
+
+    @cached_property
+    def _places(self) -> Shape:
+        """The shape of the indices with an index for each value."""
+        indices, rank = self.input(0), self.output.rank
+        shape = indices.shape if indices.rank == 2 else (indices.elements, 1)  # noqa: PLR2004
+        if indices.rank > 2 or shape[1] != rank:  # noqa: PLR2004 - rows of numbers
+            message = f"indices of the shape {list(indices.shape)} for {rank} axes"
+            raise OperatorError(message)
+        return shape
+
+    def check(self) -> None:
+        indices, values, default = self.input(0), self.input(2), self.input(3)
+        expect_type(indices, _INDICES)
+        expect_type(values, _SPARSE_TYPES)
+        expect(default, (1,) * default.rank, values.dtype)
+        expect(self.output, ints(self, 1), values.dtype)
+        expect(values, self._places[:1] if values.rank else (), values.dtype)
+        sizes = np.asarray(self.output.shape)
+        data = indices.data
+        if data is not None and ((data < 0) | (data >= sizes)).any():
+            message = f"{indices.name} has an index outside of {sizes.tolist()} elements"
+            raise OperatorError(message)
+
+    def emit(
+        self, g: Builder, y: View, indices: View, _: View, values: View, default: View
+    ) -> Value:
+        where = g.recast(g.reshape(indices, self._places), indices.dtype, DType.INT64)
+        count = self._places[0]
+        updates = values.value if values.rank else g.Expand(values, g.ints([count]))
+        everywhere = g.Expand(default.reshaped(()), g.ints(y.shape))
+        return g.ScatterND(everywhere, where, updates)
+
+
+class Segments(Operator):
+    """UNSORTED_SEGMENT_*: what has the same number is added, multiplied, or compared.
+
+    Numbers below 0 belong to no segment. A segment without elements has what the reduction
+    starts with: the kernels' largest and smallest numbers are finite. SEGMENT_SUM is the same
+    with numbers that rise one by one.
+    """
+
+    # The reduction of ScatterND, and what it starts with: a number, or a limit of the type.
+    starts: ClassVar[dict[str, tuple[str, int | str]]] = {
+        "SEGMENT_SUM": ("add", 0),
+        "UNSORTED_SEGMENT_SUM": ("add", 0),
+        "UNSORTED_SEGMENT_PROD": ("mul", 1),
+        "UNSORTED_SEGMENT_MAX": ("max", "min"),
+        "UNSORTED_SEGMENT_MIN": ("min", "max"),
+    }
+    codes = tuple(starts)
+    category = Category.TERMINATE
+
+    @cached_property
+    def _count(self) -> int:
+        """The number of segments."""
+        if self.op.code != "SEGMENT_SUM":
+            return integer(self, 2)
+        numbers = ints(self, 1)
+        steps = {b - a for a, b in pairwise(numbers)}
+        if numbers[:1] != [0] or not steps <= {0, 1}:
+            message = f"the segments {numbers} do not rise from 0 one by one"
+            raise OperatorError(message)
+        return numbers[-1] + 1
+
+    def check(self) -> None:
+        data, numbers = self.input(0), self.input(1)
+        expect_type(data, (DType.FLOAT32, DType.INT32))
+        expect_type(numbers, (DType.INT32,))
+        sorted_ones = self.op.code == "SEGMENT_SUM"
+        if not numbers.rank or (sorted_ones and numbers.rank > 1):
+            message = f"{numbers.name} has {numbers.rank} axes"
+            raise OperatorError(message)
+        expect(numbers, data.shape[: numbers.rank], numbers.dtype)
+        found = [] if numbers.data is None else numbers.data.reshape(-1).tolist()
+        if self._count < 0 or max(found, default=-1) >= self._count:
+            message = f"{numbers.name} has a number outside of {self._count} segments"
+            raise OperatorError(message)
+        expect(self.output, (self._count, *data.shape[numbers.rank :]), data.dtype)
+
+    def emit(self, g: Builder, y: View, data: View, numbers: View, *_: View) -> Value:
+        reduction, start = self.starts[self.op.code]
+        limits = np.finfo(np.float32) if y.dtype is DType.FLOAT32 else np.iinfo(np.int32)
+        first = start if isinstance(start, int) else getattr(limits, start)
+        # One row more, which is cut off again, for what belongs to no segment: row -1.
+        rows = _full(g, first, y.dtype, (y.shape[0] + 1, *y.shape[1:]))
+        known = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
+        where = g.Unsqueeze(known, g.ints([numbers.rank]))
+        made = _scattered(g, rows, where, data, reduction)
+        return g.Slice(made, g.ints([0]), g.ints([y.shape[0]]), g.ints([0]))
