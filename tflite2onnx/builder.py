@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, same_bytes
@@ -17,8 +16,7 @@ __all__ = ["REAL", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
 REAL = Storage(DType.FLOAT32)
 
 
-@dataclass(frozen=True, eq=False)
-class View:
+class View(NamedTuple):
     """A tensor in the order that an operator reads or writes it in.
 
     `kept` is what the operator sees of it: stored integers as they are, or real numbers.
@@ -93,8 +91,7 @@ class View:
         return [int(i) for i in self.constant.reshape(-1)]
 
 
-@dataclass(frozen=True)
-class Unshaped:
+class Unshaped(NamedTuple):
     """What `emit` may return for a value that still has to take the output's shape.
 
     The driver reshapes it after quantizing, so that the operator and QuantizeLinear can fuse.
@@ -103,8 +100,7 @@ class Unshaped:
     value: Value
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """A value that stores a tensor in an order: an input, an output, or one in between."""
 
     name: str

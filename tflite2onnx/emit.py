@@ -7,10 +7,11 @@ fused activation, put the outputs where the plan has them, and name the operator
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from inspect import signature
 from itertools import count
+from typing import NamedTuple
 
 from tflite2onnx.builder import REAL, Builder, Port, Unshaped, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
@@ -74,8 +75,7 @@ def prefers_uint8(operators: Sequence[Operator]) -> bool:
     return all(is_quantized(t) for t, _ in int8) and any(not o.on_integers() for _, o in int8)
 
 
-@dataclass(frozen=True, eq=False)
-class Emitted:
+class Emitted(NamedTuple):
     """A graph in ONNX: nodes over values, which values are which tensors, types and shapes.
 
     `types` has the values whose type and shape follow from the tensors, which may be all.

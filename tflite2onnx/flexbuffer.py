@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from flatbuffers import flexbuffers
-
 # Values may share children, so that a few bytes can stand for billions of values. Honest ones
 # share no more than names.
 _TIMES, _MORE = 16, 256
@@ -22,6 +20,8 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
     Raises:
         FlexbufferError: the bytes are no flexbuffer, or hold far more than they could spell out.
     """
+    from flatbuffers import flexbuffers  # noqa: PLC0415 - few models have any, and need it
+
     try:
         return _Decoder(data).value(flexbuffers.GetRoot(data))
     except (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx.tensor import Tensor
 
@@ -104,8 +104,7 @@ def fault(graph: Graph) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """A named entry point: its own names for a subgraph's inputs and outputs."""
 
     key: str
@@ -114,12 +113,11 @@ class Signature:
     outputs: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
+class Model(NamedTuple):
     """A whole file. `metadata` holds raw buffers by name."""
 
     graphs: tuple[Graph, ...]
-    signatures: tuple[Signature, ...] = ()
-    metadata: Mapping[str, bytes] = field(default_factory=dict)
-    description: str = ""
-    version: int = 3
+    signatures: tuple[Signature, ...]
+    metadata: Mapping[str, bytes]
+    description: str
+    version: int

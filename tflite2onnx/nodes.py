@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from onnx import TensorProto
@@ -107,14 +107,13 @@ class Value:
     name: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
+class Node(NamedTuple):
     """An ONNX node."""
 
     op_type: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any]
 
 
 class Readable(Protocol):

@@ -10,7 +10,8 @@ and on x86-64 ONNX Runtime has integer kernels for them where it has none for in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Storage:
+class Storage(NamedTuple):
     """How a tensor's elements are kept: real = scale * (stored - zero_point) where quantized."""
 
     dtype: DType

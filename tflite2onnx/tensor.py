@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,7 @@ class Quantization:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class SparseAxis:
+class SparseAxis(NamedTuple):
     """One level of a sparse tensor's storage: dense with a size, or segments and indices (CSR)."""
 
     size: int
@@ -103,8 +102,7 @@ class SparseAxis:
     indices: Array | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Sparsity:
+class Sparsity(NamedTuple):
     """How a sparse constant is laid out (TACO): see `sparse`."""
 
     traversal_order: Shape

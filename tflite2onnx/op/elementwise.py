@@ -8,9 +8,8 @@ delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 Emit = Callable[..., Value]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """An elementwise operator.
 
     Attributes:

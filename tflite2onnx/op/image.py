@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tflite2onnx.builder import View
 from tflite2onnx.graph import Options
@@ -45,8 +45,7 @@ def image_of(view: View) -> Shape:
     return view.size("H"), view.size("W")
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """A window that slides over the rows and columns of an image: (height, width) throughout.
 
     A convolution slides it over its input; a transposed one, which is a convolution backwards,

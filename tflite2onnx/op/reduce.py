@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A reduction.
 
     Attributes:

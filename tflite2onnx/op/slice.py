@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,8 +94,7 @@ class Slice(Operator):
         return [_taken(inputs[0], self._ranges)]
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept."""
 
     axis: int | None
