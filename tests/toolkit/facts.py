@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # An object of the schema (a ModelT, a TensorT, ...); the generated code has no types.
 Table: TypeAlias = Any
 
-Option: TypeAlias = "bool | int | float | str | bytes | Sequence[int] | Sequence[str]"
+Option: TypeAlias = "bool | int | float | str | bytes | Sequence[float] | Sequence[str]"
 
 
 def _members(enumeration: type) -> dict[str, int]:

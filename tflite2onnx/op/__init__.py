@@ -9,13 +9,16 @@ from tflite2onnx.op import (
     batch,
     blocks,
     broadcast,
+    bucketize,
     cast,
     composite,
     concat,
     conv,
+    dilate,
     elementwise,
     embedding,
     gather,
+    local_response,
     matmul,
     normalization,
     one_hot,
@@ -37,9 +40,10 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, batch, blocks, broadcast, cast, composite, concat, conv, elementwise, embedding,
-    gather, matmul, normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, scatter,
-    select, sequence, shape, slice, stablehlo, topk, update,
+    activation, batch, blocks, broadcast, bucketize, cast, composite, concat, conv, dilate,
+    elementwise, embedding, gather, local_response, matmul, normalization, one_hot, pad, pool,
+    quantize, reduce, resize, reverse, scatter, select, sequence, shape, slice, stablehlo, topk,
+    update,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
