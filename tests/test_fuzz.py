@@ -17,6 +17,7 @@ from tests.reading import int32
 from tests.toolkit import Build
 from tflite2onnx import convert
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.op import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,6 +192,13 @@ def test_contradictions_are_errors_of_the_operator() -> None:
             raise error
     with pytest.raises(KeyboardInterrupt), guarded():
         raise KeyboardInterrupt
+
+
+def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong before anything is planned has a name, too."""
+    monkeypatch.setattr(OPERATORS["ADD"], "aligned", lambda self: self.missing)
+    with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
+        convert(huge("ADD", [2], [2], [2]))
 
 
 def test_the_options_of_another_operator() -> None:

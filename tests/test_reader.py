@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import struct
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from flatbuffers import flexbuffers
 
 from tests.reading import absolute, float32, int32, only_op
 from tests.toolkit import Build, pack
-from tflite2onnx import convert
+from tflite2onnx import convert, flatbuffer
 from tflite2onnx.errors import ModelFileError, UnsupportedOperators
 from tflite2onnx.graph import Options
 from tflite2onnx.reader import read
@@ -121,7 +122,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(ModelFileError, match="no regular file"):
         read(tmp_path)
-    with pytest.raises(ModelFileError, match="cannot read a\0b: .*embedded null"):
+    with pytest.raises(ModelFileError, match=r"cannot read a\0b: .*embedded null"):
         read("a\0b")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelFileError, match="no regular file"):
@@ -387,3 +388,16 @@ def test_parts_that_are_shared_beyond_measure() -> None:
     data[start : start + 4] = int32([2**28]).tobytes()
     with pytest.raises(ModelFileError, match="it lists more than it has room for"):
         read(bytes(data))
+
+
+def test_flatbuffers_that_point_to_nowhere() -> None:
+    """Before the beginning, behind the end, or past a vector."""
+    data = bytearray(absolute().bytes())
+    (position,) = struct.unpack_from("<I", data)
+    for distance in (position + 1, -(1 << 20)):
+        struct.pack_into("<i", data, position, distance)
+        with pytest.raises(ModelFileError, match="truncated or damaged"):
+            read(bytes(data))
+    subgraphs = flatbuffer.root(memoryview(absolute().bytes()))["subgraphs"]
+    with pytest.raises(IndexError):
+        subgraphs[1]
