@@ -36,6 +36,7 @@ from tflite2onnx.op import (
     stablehlo,
     topk,
     update,
+    volume,
 )
 from tflite2onnx.op.base import Operator
 
@@ -43,7 +44,7 @@ _MODULES = (
     activation, batch, blocks, broadcast, bucketize, cast, composite, concat, conv, dilate,
     elementwise, embedding, gather, local_response, matmul, normalization, one_hot, pad, pool,
     quantize, reduce, resize, reverse, scatter, select, sequence, shape, slice, stablehlo, topk,
-    update,
+    update, volume,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
