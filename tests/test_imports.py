@@ -20,6 +20,7 @@ ROWS = (
     {"errors", "flexbuffer", "mincut", "schema", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse"},
+    {"pairs"},
     {"builder", "inline", "interface", "normalise", "reader"},
     {"op.base"},
     {"op.*"},

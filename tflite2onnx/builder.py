@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.layout import Order, same_bytes
-from tflite2onnx.nodes import Nodes, Operand, Value
-from tflite2onnx.quantize import Storage, is_quantized, storage, stored
+from tflite2onnx.layout import Order, identity, same_bytes
+from tflite2onnx.nodes import Operand, Value
+from tflite2onnx.pairs import Pairs
+from tflite2onnx.quantize import Storage, dequantized, is_quantized, storage, stored
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 __all__ = ["REAL", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
@@ -110,19 +113,22 @@ class Port(NamedTuple):
     dtype: DType
 
 
-class Builder(Nodes):
+class Builder(Pairs):
     """Collects nodes for one opset, and knows what each tensor has become.
 
     `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all
     quantized integers.
     """
 
-    def __init__(self, opset: int, *, unsigned: bool = False, plain: bool = False) -> None:
-        super().__init__(opset)
+    def __init__(
+        self, opset: int, *, fixed: bool = False, unsigned: bool = False, plain: bool = False
+    ) -> None:
+        super().__init__(opset, fixed=fixed)
         self.unsigned = unsigned
         self.plain = plain
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, Shape | None], Value] = {}
+        self._real: dict[tuple[Hashable, Order, bytes, Shape | None], Value] = {}
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
@@ -141,7 +147,8 @@ class Builder(Nodes):
 
         Of a tensor that is not quantized they are its own elements.
         """
-        return storage(tensor, unsigned=self.unsigned and not as_filed)
+        kept = storage(tensor, unsigned=self.unsigned and not as_filed)
+        return kept if tensor.data is None or self.plain else self.offered(kept)
 
     def put(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
@@ -162,11 +169,15 @@ class Builder(Nodes):
         """
         kept = kept or self.storage(tensor)
         pair = real and kept.quantization is not None
+        if tensor.data is not None and not (pair and self.plain):
+            kept = self.offered(kept)
 
         def make(shape: Shape | None) -> Value:
+            if pair and self.plain:
+                return self._numbers(tensor, order, kept, shape)
             value = self._fetch(tensor, order, kept, shape)
             # Every reader gets a DequantizeLinear of its own, as fusions want it.
-            return self.dequantize(value, kept, order) if pair else value
+            return self.dequantize(value, *_in_shape(tensor, order, kept, shape)) if pair else value
 
         return View(tensor, order, REAL if pair else kept, letters, make)
 
@@ -188,9 +199,23 @@ class Builder(Nodes):
     def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
         """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
-            data = stored(data, tensor.dtype, kept.dtype)
-            return self.constant(data, kept.dtype, tensor.name)
+            return self.elements(data, tensor.dtype, kept, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
+
+    def _numbers(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+        """Return the real numbers that a quantized constant stands for."""
+        if tensor.data is None or kept.quantization is None:
+            message = f"{tensor.name} is no quantized constant"
+            raise OperatorError(message)
+        # The scale of a bias is not its own.
+        scales = kept.quantization.scale.tobytes() + kept.quantization.zero_point.tobytes()
+        key = (_identity(tensor), order, scales, shape)
+        if key not in self._real:
+            data = dequantized(stored(tensor.data, tensor.dtype, kept), kept.quantization)
+            data = data.transpose(order)
+            data = data if shape is None else data.reshape(shape)
+            self._real[key] = self.constant(data, name=tensor.name)
+        return self._real[key]
 
     def _moved(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._stored:
@@ -208,43 +233,12 @@ class Builder(Nodes):
         home, value = next(iter(there.items()))
         return self.Transpose(value, perm=[home.index(i) for i in order])
 
-    # Quantization
-
     def convert(self, x: Value, have: Storage, want: Storage, order: Order) -> Value:
         """Return what is kept in one way as it is kept in another: the same real numbers."""
         if have.dtype is want.dtype:
             return x
         real = x if have.quantization is None else self.dequantize(x, have, order)
         return real if want.quantization is None else self.quantize(real, want, order)
-
-    def dequantize(self, x: Operand, kept: Storage, order: Order) -> Value:
-        """Return the real numbers that stored integers in an order stand for."""
-        return self._pair("DequantizeLinear", x, kept, order, DType.FLOAT32)
-
-    def quantize(self, x: Operand, kept: Storage, order: Order) -> Value:
-        """Return real numbers as the integers that are stored."""
-        return self._pair("QuantizeLinear", x, kept, order, kept.dtype)
-
-    def _pair(
-        self, op_type: str, x: Operand, kept: Storage, order: Order, dtype: DType
-    ) -> Value:
-        quantization = kept.quantization
-        if quantization is None:
-            message = f"{kept.dtype.label} has no scale"
-            raise OperatorError(message)
-        if kept.dtype not in (DType.INT8, DType.UINT8, DType.INT32):
-            self.require(21, f"quantized {kept.dtype.label}")
-        shape = (-1,) if quantization.per_axis else ()
-        scale = self.constant(quantization.scale.reshape(shape))
-        # DequantizeLinear of int32 takes no zero point but 0; fusions want one on all others.
-        zero = quantization.zero_point.reshape(shape).astype(kept.dtype.numpy)
-        zero_point = None if kept.dtype is DType.INT32 else self.constant(zero, kept.dtype)
-        axis = order.index(quantization.axis) if quantization.per_axis else None
-        value = self._value_of(x)
-        made = self.node(op_type, value, scale, zero_point, axis=axis)
-        if value in self.types:
-            self.typed(made, dtype, self.types[value][1])
-        return made
 
 
 def _sizes(tensor: Tensor, order: Order) -> Shape:
@@ -260,3 +254,22 @@ def _identity(tensor: Tensor) -> Hashable:
         return tensor
     lies = tensor.data.__array_interface__
     return lies["data"][0], lies["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
+
+
+def _in_shape(
+    tensor: Tensor, order: Order, kept: Storage, shape: Shape | None
+) -> tuple[Storage, Order]:
+    """Return how a tensor is kept once it is reshaped, and its order: the axis of scales counts."""
+    if shape is None or kept.quantization is None or not kept.quantization.per_axis:
+        return kept, order
+    place = order.index(kept.quantization.axis)
+    sizes = [tensor.shape[i] for i in order]
+    places = [
+        i for i, size in enumerate(shape)
+        if size == sizes[place] and prod(shape[:i]) == prod(sizes[:place])
+    ]  # fmt: skip
+    if not places or kept.quantization.block_size:
+        message = f"the scales of {tensor.name} do not belong to one of the axes of {list(shape)}"
+        raise OperatorError(message)
+    quantization = replace(kept.quantization, axis=places[0])
+    return kept._replace(quantization=quantization), identity(len(shape))

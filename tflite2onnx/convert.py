@@ -163,7 +163,7 @@ def convert_model(
     chosen = planner([first, *sites(operators), last])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     builder = partial(
-        Builder, plain=quantization == "float",
+        Builder, fixed=opset is not None, plain=quantization == "float",
         unsigned=activations == "uint8" or (activations == "auto" and prefers_uint8(operators)),
     )  # fmt: skip
     emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), opset)

@@ -193,7 +193,8 @@ def _kept(operator: Operator, operand: int) -> Storage | None:
         return None
     data, weights, bias = operator.product
     if operand == weights:
-        return weight_storage(operator.input(data), operator.input(weights))
+        x, w = operator.input(data), operator.input(weights)
+        return weight_storage(x, w, folds=operator.folds_weights)
     if operand == bias:
         return bias_storage(*(operator.input(i) for i in operator.product))
     return None

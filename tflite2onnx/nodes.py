@@ -76,8 +76,8 @@ _RARE = {
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
 _SINCE = {"BitwiseAnd": 18, "BitwiseXor": 18, "Gelu": 20, "HardSwish": 14}
-# The first opset whose Cast takes a type.
-_CAST_SINCE = {
+# The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
+_TYPE_SINCE = {
     DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,
     DType.INT2: 25,
 }  # fmt: skip
@@ -128,10 +128,14 @@ Operand = Readable | Value | Array | None
 
 
 class Nodes:
-    """Collects nodes for one opset, and what is known of their outputs: type and shape."""
+    """Collects nodes, and what is known of their outputs: type and shape.
 
-    def __init__(self, opset: int) -> None:
+    A `fixed` opset is what the user wants, whatever it costs.
+    """
+
+    def __init__(self, opset: int, *, fixed: bool = False) -> None:
         self.opset = opset
+        self.fixed = fixed
         self.nodes: list[Node] = []
         self.types: dict[Value, tuple[DType, Shape]] = {}
         self._pool: dict[tuple[str, Shape, bytes], Value] = {}
@@ -169,6 +173,20 @@ class Nodes:
         self.types.setdefault(value, (dtype, shape))
         return value
 
+    def offers(self, version: int, what: str) -> bool:
+        """Return whether the opset has what another, worse form can stand in for.
+
+        Raises:
+            NeedsOpset: it has not, but need not be this one.
+        """
+        if not self.fixed:
+            self.require(version, what)
+        return version <= self.opset
+
+    def has_type(self, dtype: DType) -> bool:
+        """Return whether a constant can be of this type; see `offers`."""
+        return self.offers(_TYPE_SINCE.get(dtype, 0), f"{dtype.label} in a constant")
+
     def _value_of(self, operand: Operand) -> Value | None:
         if isinstance(operand, np.ndarray):
             return self.constant(operand)
@@ -199,7 +217,7 @@ class Nodes:
         data = None if value is None or value.dtype not in _INTEGERS else value.data
         if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
             return self.constant(data.astype(dtype.numpy), dtype)
-        self.require(_CAST_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
+        self.require(_TYPE_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
         # Saturating, Cast would turn an infinity into the largest number of eight bits.
         saturate = 0 if dtype.label.startswith("float8") else None
         return self.Cast(value, to=onnx_type(dtype), saturate=saturate)

@@ -19,6 +19,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
+_WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
 # What an activation function leaves of the real numbers; None is no bound.
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU": (0, None),
@@ -29,10 +30,17 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 
 
 class Storage(NamedTuple):
-    """How a tensor's elements are kept: real = scale * (stored - zero_point) where quantized."""
+    """How a tensor's elements are kept: real = scale * (stored - zero_point) where quantized.
+
+    Where `folds`, a constant is made real by nodes that runtimes compute once, when they load the
+    model; DequantizeLinear, which they keep for their integer kernels, runs each time. `dropped`
+    low bits of each element are left out, and allowed for in the scale.
+    """
 
     dtype: DType
     quantization: Quantization | None = None
+    folds: bool = False
+    dropped: int = 0
 
     @property
     def zero_point(self) -> int:
@@ -61,17 +69,22 @@ def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
     return Storage(DType.UINT8, shifted)
 
 
-def weight_storage(x: Tensor, weights: Tensor) -> Storage:
-    """Return how constant weights are kept: as they are in the file.
+def weight_storage(x: Tensor, weights: Tensor, *, folds: bool) -> Storage:
+    """Return how constant weights are kept: as they are in the file, with two exceptions.
 
-    Only uint8 weights of float data are not what they seem: the hybrid kernels read them as int8
-    and take no zero point (EvalHybrid in conv.cc and fully_connected.cc).
+    Integer kernels multiply by nothing narrower than eight bits, and what ONNX Runtime makes of
+    float data and two bits is wrong (MatMulNBits of 1.31). And weights of float data are not what
+    they seem: the hybrid kernels take no zero point, and read uint8 as the bits of int8
+    (EvalHybrid in conv.cc and fully_connected.cc).
     """
     kept = storage(weights, unsigned=False)
-    if x.quantization is None and kept.quantization is not None and kept.dtype is DType.UINT8:
-        zero = np.zeros_like(kept.quantization.zero_point)
-        return Storage(DType.INT8, replace(kept.quantization, zero_point=zero))
-    return kept
+    if kept.quantization is None:
+        return kept
+    if is_quantized(x):
+        return kept._replace(dtype=widened(kept.dtype))
+    zero = np.zeros_like(kept.quantization.zero_point)
+    dtype = DType.INT8 if kept.dtype in (DType.UINT8, DType.INT2) else kept.dtype
+    return Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
@@ -80,34 +93,63 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     The kernels add its integers to the accumulators, whose scale is the input's times the
     weights', whatever scale the file gives (PopulateConvolutionQuantizationParams in
     kernel_util.cc lets it be 2 % off). ONNX's DequantizeLinear and the integer kernels take int32
-    only; biases of int64 are sums that fit into it.
+    only; biases of int64 are sums that mostly fit into it. Of larger ones the low bits go, which
+    a float32 would not hold either: as float32 ONNX Runtime would make int32 of it unasked
+    (WeightBiasQuantization), whatever its size.
+
+    Raises:
+        OperatorError: a bias is too large for the accumulators of an integer kernel.
     """
     a, b = x.quantization, weights.quantization
     if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:
         return None
-    scale = (a.scale[0].astype(np.float64) * b.scale.astype(np.float64)).astype(np.float32)
-    return Storage(DType.INT32, Quantization(scale, np.zeros(scale.size, np.int64)))
+    largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
+    dropped = max(largest.bit_length() - 31, 0)
+    if dropped and x.dtype is not DType.INT16:
+        message = f"{bias.name} does not fit into 32 bits"
+        raise OperatorError(message)
+    scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped
+    quantization = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
+    return Storage(DType.INT32, quantization, dropped=dropped)
 
 
-def stored(data: Array, dtype: DType, kept: DType) -> Array:
+def stored(data: Array, dtype: DType, kept: Storage) -> Array:
     """Return a constant's elements as they are kept.
 
-    int8 as uint8 is the same plus 128; uint8 as int8 are the same bits (`weight_storage`).
-
-    Raises:
-        OperatorError: a bias of 64 bits is too large for 32.
+    int8 as uint8 is the same plus 128; uint8 as int8 are the same bits (`weight_storage`). Types
+    under eight bits are held in int8 and uint8 anyway.
     """
-    if dtype is DType.INT64 and kept is DType.INT32:
-        narrow = data.astype(np.int32)
-        if not np.array_equal(narrow, data):
-            message = "a bias of 64 bits does not fit into 32"
-            raise OperatorError(message)
-        return narrow
-    if dtype is DType.INT8 and kept is DType.UINT8:
+    if dtype is DType.INT8 and kept.dtype is DType.UINT8:
         return np.asarray(data.view(np.uint8) ^ np.uint8(128))
-    if dtype is DType.UINT8 and kept is DType.INT8:
+    if dtype is DType.UINT8 and kept.dtype is DType.INT8:
         return data.view(np.int8)
+    if dtype is DType.INT64 and kept.dtype is DType.INT32:
+        return (data >> kept.dropped).astype(np.int32)
     return data
+
+
+def dequantized(data: Array, quantization: Quantization) -> Array:
+    """Return the real numbers that stored integers in TFLite order stand for, as float32."""
+    # A float32 holds each integer of 16 bits, and its product with the scale is rounded once.
+    exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)  # noqa: PLR2004 - bytes
+    scale = _spread(quantization.scale, quantization, data.ndim).astype(exact)
+    zero = _spread(quantization.zero_point, quantization, data.ndim).astype(exact)
+    real: Array = (data.astype(exact) - zero) * scale
+    return real.astype(np.float32, copy=False)
+
+
+def _spread(numbers: Array, quantization: Quantization, rank: int) -> Array:
+    """Return scales or zero points in a shape that broadcasts to that of the tensor."""
+    if quantization.block_size:
+        return np.repeat(numbers, quantization.block_size, axis=-1)
+    if not quantization.per_axis:
+        return numbers.reshape(())
+    return numbers.reshape([-1 if i == quantization.axis else 1 for i in range(rank)])
+
+
+def widened(dtype: DType) -> DType:
+    """Return the type of eight bits that holds an element of fewer; other types are wide enough."""
+    return _WIDENED.get(dtype, dtype)
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:

@@ -46,6 +46,8 @@ class Operator:
         of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
         product: the inputs that are data, weights and bias, where the first two are multiplied.
             Constant weights and biases stay in the file's type while activations may change theirs.
+        folds_weights: no runtime multiplies integer weights by float data, so that the weights
+            had better become real numbers once, when the model is loaded.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -62,6 +64,7 @@ class Operator:
     as_filed: ClassVar[bool] = False
     of_shapes: ClassVar[bool] = False
     product: ClassVar[tuple[int, int, int] | None] = None
+    folds_weights: ClassVar[bool] = False
 
     def __init__(self, op: Op) -> None:
         self.op = op

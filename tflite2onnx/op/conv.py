@@ -15,6 +15,7 @@ class Convolution(ImageOperator):
     """What all convolutions have in common; the biases may be absent."""
 
     product: ClassVar[tuple[int, int, int]]
+    folds_weights = True
 
     def window(self) -> Window:
         """Return the window, which is as large as a filter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -27,6 +28,10 @@ class FullyConnected(Operator):
     weights the same axes: then these may come in any order, which the weights follow.
 
     The output is [batch, out], or has the axes of x but the last (`keep_num_dims`).
+
+    Integer weights of float data are stored as [features, out]: ONNX Runtime multiplies by them
+    as they are if DequantizeLinear and MatMul read them, where with Gemm it makes them real in
+    each run.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -69,6 +74,9 @@ class FullyConnected(Operator):
             inner *= x.rank - features_from(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
         slots = {0: (*batch, *inner), 1: ("O", *axis_names(w.rank - 1)), ~0: ("N", "O")}
+        if self._hybrid:
+            names = ("N", *axis_names(w.rank - 1), "O")
+            return [Frame(slots, names, legal=_rows_by_columns)]
         names = ("N", "O", *axis_names(w.rank - 1))
         plain = slots[0] == ("N", "0")
         return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
@@ -76,17 +84,37 @@ class FullyConnected(Operator):
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
     ) -> Value | Unshaped:
-        if y.rank == _MATRIX:
+        if y.rank == _MATRIX and not self._hybrid:
             return self._gemm(g, x, w, b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
             return Unshaped(self._gemm(g, x, w, b))
-        product = g.MatMul(x, w)
-        return product if b is None else g.Add(product, b)
+        product = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, w)))
+        made = product if b is None else g.Add(product, b)
+        return self._activated(g, made) if self._hybrid else made
+
+    def _activated(self, g: Builder, made: Value) -> Value:
+        """Apply what only the hybrid kernel takes for activations (ApplyActivationToVector)."""
+        if self.activation == "TANH":
+            return g.Tanh(made)
+        if self.activation == "SIGN_BIT":
+            return g.cast(g.Less(made, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
+        return made
+
+    @property
+    def _hybrid(self) -> bool:
+        x, w = self.input(0), self.input(1)
+        return not is_quantized(x) and is_quantized(w) and w.data is not None
 
     @property
     def _features(self) -> int:
         w = self.input(1)
         return w.elements // w.shape[0]
+
+    def _matrices(self, x: View, w: View) -> tuple[Value, Value]:
+        """Return [batch, features] and [features, out]."""
+        features = self._features
+        rows, out = x.tensor.elements // features, w.tensor.shape[0]
+        return x.reshaped((rows, features)), w.reshaped((features, out))
 
     def _gemm(self, g: Builder, x: View, w: View, b: View | None) -> Value:
         """Return a matrix; the operands become matrices, in the order in which they are stored."""
@@ -104,6 +132,11 @@ class FullyConnected(Operator):
 def _rows_first(label: Axes) -> bool:
     """Return whether Gemm can make [N, O]: it transposes its operands, not its result."""
     return label.index("N") < label.index("O")
+
+
+def _rows_by_columns(label: Axes) -> bool:
+    """Return whether x becomes [batch, features] and the weights [features, out] by flattening."""
+    return (label[0], label[-1]) == ("N", "O")
 
 
 def _rows_leading(label: Axes) -> bool:
@@ -156,7 +189,9 @@ class BatchMatMul(Operator):
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         if not self.on_integers():
-            return g.MatMul(a, b)
+            # Of one matrix for all batches ONNX Runtime has kernels that read its integers.
+            one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
+            return g.MatMul(a, b.reshaped(b.shape[-2:]) if one else b)
         # The kernel multiplies the integers of the file, whatever they stand for.
         return g.MatMulInteger(a, b, *(_shift(g, x) for x in (a, b)))
 

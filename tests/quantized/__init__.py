@@ -1,0 +1,1 @@
+"""Quantized tensors: what LiteRT makes of stored integers, operator by operator."""

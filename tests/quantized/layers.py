@@ -1,0 +1,209 @@
+"""Layers that multiply by weights, quantized in every way that a kernel takes.
+
+What a layer makes is known exactly: its accumulators are integers, and one rounding makes the
+output of them. LiteRT's own kernels scale by a fixed-point number, and round twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.toolkit import Build, run_tflite
+from tests.toolkit.facts import carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.toolkit import Tensor
+
+Array = np.ndarray[Any, Any]
+
+LIMITS = {
+    "int2": (-2, 1), "int4": (-8, 7), "int8": (-128, 127), "uint8": (0, 255),
+    "int16": (-32768, 32767),
+}  # fmt: skip
+
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    "NONE": (-np.inf, np.inf), "RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How data, weights, biases and output are quantized.
+
+    `zeros` are the zero points of data, weights and output. With `exact` scales, powers of two,
+    and few weights products and sums of real numbers are exact in float32, and halves to be
+    rounded are frequent. `y_scale` is the output's scale; by default it is what lets the largest
+    sums saturate.
+    """
+
+    x: str
+    w: str
+    y: str
+    bias: str | None
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    per_channel: bool = False
+    exact: bool = False
+    y_scale: float | None = None
+
+    @property
+    def narrow(self) -> tuple[int, int]:
+        """The weights' range: few if they are to be exact, of int8 without the smallest."""
+        low, high = LIMITS[self.w]
+        if self.exact:
+            return max(low, self.zeros[1] - 3), min(high, self.zeros[1] + 3)
+        return (low + 1 if self.w == "int8" else low), high
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layer's operands; `channel` is the axis of the weights that the scales lie along."""
+
+    code: str
+    x: Sequence[int]
+    w: Sequence[int]
+    y: Sequence[int]
+    channel: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator with constant weights and biases, and random numbers for all of them."""
+
+    shape: Shape
+    scheme: Scheme
+    activation: str = "NONE"
+    seed: int = 0
+
+    @cached_property
+    def weights(self) -> Array:
+        """The integers in the file."""
+        low, high = self.scheme.narrow
+        kind = carrier(self.scheme.w)
+        return self._random(0).integers(low, high, self.shape.w, kind, endpoint=True)
+
+    @cached_property
+    def biases(self) -> Array | None:
+        """The integers in the file; about as large as sums of products."""
+        if self.scheme.bias is None:
+            return None
+        size = int(np.abs(self._products(self.inputs[0])).max())
+        low, high = -min(size, 2**31 - 1), min(size, 2**31 - 1)
+        return self._random(1).integers(low, high, self.channels, carrier(self.scheme.bias))
+
+    @property
+    def channels(self) -> int:
+        """How many of the output's channels there are."""
+        return self.shape.w[self.shape.channel]
+
+    @cached_property
+    def inputs(self) -> list[Array]:
+        """Random integers, then the smallest and the largest alone: the last two saturate."""
+        low, high = LIMITS[self.scheme.x]
+        kind = carrier(self.scheme.x)
+        random = self._random(2).integers(low, high, self.shape.x, kind, endpoint=True)
+        return [random, *(np.full(self.shape.x, extreme, kind) for extreme in (low, high))]
+
+    @cached_property
+    def scales(self) -> tuple[np.float32, Array, np.float32]:
+        """The scales of data, weights and output."""
+        generator = self._random(3)
+        x = np.float32(generator.uniform(0.01, 0.1))
+        size = self.channels if self.scheme.per_channel else 1
+        w = generator.uniform(0.002, 0.02, size).astype(np.float32)
+        low, high = LIMITS[self.scheme.y]
+        sums = self.accumulators(self.inputs[0]).reshape(-1, self.channels)
+        largest = np.abs(sums * np.float64(w)).max() * np.float64(x)
+        y = np.float32(self.scheme.y_scale or largest / (high - low))
+        if not self.scheme.exact:
+            return x, w, y
+        return tuple(2.0 ** np.round(np.log2(s)) for s in (x, w, y))  # type: ignore[return-value]
+
+    def accumulators(self, x: Array) -> Array:
+        """Return the sums of products of integers, the biases included."""
+        products = self._products(x)
+        return products if self.biases is None else products + self.biases.astype(np.int64)
+
+    def real(self, x: Array) -> Array:
+        """Return the output in its steps, within its bounds, before it is rounded."""
+        low, high = LIMITS[self.scheme.y]
+        steps: Array = np.clip(self._steps(x) + self.scheme.zeros[2], low, high)
+        return steps
+
+    def rounded(self, x: Array) -> Array:
+        """Return the output rounded once: halves to even, before the zero point is added."""
+        low, high = LIMITS[self.scheme.y]
+        steps: Array = np.clip(np.round(self._steps(x)) + self.scheme.zeros[2], low, high)
+        return steps
+
+    def _steps(self, x: Array) -> Array:
+        scale_x, scale_w, scale_y = (np.float64(s) for s in self.scales)
+        steps: Array = self.accumulators(x) * (scale_x * scale_w / scale_y)
+        low, high = (_away(b / scale_y) for b in BOUNDS[self.activation])
+        clamped: Array = np.clip(steps, low, high)
+        return clamped
+
+    def model(self) -> bytes:
+        """Return the file."""
+        m, (scale_x, scale_w, scale_y) = Build(), self.scales
+        zero_x, zero_w, zero_y = self.scheme.zeros
+        x = m.input(self.shape.x, dtype=self.scheme.x, scale=scale_x, zero_point=zero_x)
+        w = m.constant(
+            self.weights, dtype=self.scheme.w, scale=scale_w, zero_point=zero_w,
+            axis=self.shape.channel,
+        )  # fmt: skip
+        b = None if self.biases is None else m.constant(self.biases, scale=scale_x * scale_w)
+        y = m.tensor(self.shape.y, dtype=self.scheme.y, scale=scale_y, zero_point=zero_y)
+        options = {"fused_activation_function": self.activation, **self.shape.options}
+        if self.scheme.x == "int16" and self.scheme.bias == "int32":
+            options["quantized_bias_type"] = "INT32"
+        m.output(*m.op(self.shape.code, self._operands(m, x, w, b), [y], **options))
+        return m.bytes()
+
+    def _products(self, x: Array) -> Array:
+        """Return sums of products: LiteRT's in float32, which holds them all if taken by bytes."""
+        data = _parts(x.astype(np.int64) - self.scheme.zeros[0])
+        weights = _parts(self.weights.astype(np.int64) - self.scheme.zeros[1])
+        sums = np.zeros(self.shape.y, np.int64)
+        for (counts, part), (times, w) in product(data, weights):
+            sums += counts * times * self._exact(part, w)
+        return sums
+
+    def _exact(self, x: Array, weights: Array) -> Array:
+        m = Build()
+        zeros = m.constant(np.zeros(self.channels, np.float32))
+        operands = self._operands(m, m.input(self.shape.x), m.constant(weights), zeros)
+        m.output(*m.op(self.shape.code, operands, [self.shape.y], **self.shape.options))
+        (sums,) = run_tflite(m.bytes(), [x])
+        assert np.abs(sums).max() < 2**24
+        return sums.astype(np.int64)
+
+    def _operands(self, m: Build, x: Tensor, w: Tensor, b: Tensor | None) -> list[Tensor | None]:
+        if self.shape.code != "TRANSPOSE_CONV":
+            return [x, w, b]
+        shape = m.constant(np.array(self.shape.y, np.int32))
+        return [shape, w, x] if b is None else [shape, w, x, b]
+
+    def _random(self, part: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, part])
+
+
+def _parts(integers: Array) -> list[tuple[int, Array]]:
+    """Return the integers' low and high bytes, and what each counts; one if all are small."""
+    if np.abs(integers).max() < 2**9:
+        return [(1, integers.astype(np.float32))]
+    low, high = integers & 255, integers >> 8
+    return [(1, low.astype(np.float32)), (256, high.astype(np.float32))]
+
+
+def _away(number: float) -> float:
+    """Round half away from zero, as the kernels round the bounds of activations."""
+    return float(np.copysign(np.floor(np.abs(number) + 0.5), number))

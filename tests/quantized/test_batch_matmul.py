@@ -1,0 +1,83 @@
+"""BATCH_MATMUL on stored integers, and of float data with integer weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import LIMITS
+from tests.quantized.test_hybrid import rows, weights
+from tests.toolkit import Build, check, run_onnx
+from tests.toolkit.facts import carrier
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, Any]
+SCALES = (np.float32(0.03), np.float32(0.011))
+TYPES = {"int8": ("int8", "int8"), "int16": ("int16", "int16"), "int16 by int8": ("int16", "int8")}
+
+
+def swapped(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else tuple(shape)
+
+
+def integers(dtype: str, shape: Sequence[int]) -> Array:
+    generator = np.random.default_rng(tuple(shape))
+    return generator.integers(*LIMITS[dtype], shape, carrier(dtype), endpoint=True)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("adj", [(False, False), (True, True)], ids=str)
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize(
+    ("a", "b"), [((3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((2, 3, 5), (5, 7))], ids=str
+)
+def test_every_type(
+    a: Sequence[int], b: Sequence[int], types: str, adj: tuple[bool, bool], *, constant: bool
+) -> None:
+    """Against LiteRT, and the one right rounding."""
+    left, right = TYPES[types]
+    zeros = (3, -7, 5) if left == "int8" else (0, 0, 0)
+    x = integers(left, swapped(a, swap=adj[0]))
+    w = integers(right, swapped(b, swap=adj[1]))
+    sums = np.matmul(*(
+        (each.swapaxes(-1, -2) if swap else each).astype(np.int64) - zero
+        for each, swap, zero in zip((x, w), adj, zeros, strict=False)
+    ))  # fmt: skip
+    low, high = LIMITS[left]
+    scale = np.float32(np.abs(sums).max() * SCALES[0] * SCALES[1] / (high - low))
+    m = Build()
+    operands = [m.input(x.shape, dtype=left, scale=SCALES[0], zero_point=zeros[0])]
+    fields: dict[str, Any] = {"dtype": right, "scale": SCALES[1], "zero_point": zeros[1]}
+    operands.append(m.constant(w, **fields) if constant else m.input(w.shape, **fields))
+    y = m.tensor(sums.shape, dtype=left, scale=scale, zero_point=zeros[2])
+    m.output(*m.op("BATCH_MATMUL", operands, [y], adj_x=adj[0], adj_y=adj[1]))
+    inputs = [x] if constant else [x, w]
+    result = check(m.bytes(), inputs=inputs, steps=1)
+    assert fused_operators(result.model)["QLinearMatMul"] == (1 if left == "int8" else 0)
+    steps = sums * (np.float64(SCALES[0]) * np.float64(SCALES[1]) / np.float64(scale)) + zeros[2]
+    model = convert(m.bytes(), io_layout="tflite").model
+    feeds = dict(zip((i.name for i in model.graph.input), inputs, strict=True))
+    for optimize in (True, False):
+        (made,) = run_onnx(model, feeds, optimize=optimize)
+        assert np.abs(made - np.clip(steps, low, high)).max() < (0.501 if left == "int8" else 0.51)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("adj_y", [False, True])
+@pytest.mark.parametrize("b", [(13, 7), (2, 13, 7)], ids=str)
+def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
+    """Float data and integer weights; see test_hybrid.py."""
+    m = Build()
+    w = m.constant(weights("int8", *swapped(b, swap=adj_y)), scale=SCALES[1])
+    options: dict[str, Any] = {"adj_y": adj_y, "asymmetric_quantize_inputs": asymmetric}
+    m.output(*m.op("BATCH_MATMUL", [m.input([2, 3, 13]), w], [[2, 3, 7]], **options))
+    inputs = [rows((2, 3, 13), -128 if asymmetric else -127)]
+    check(m.bytes(), inputs=inputs, optimize=[False])
+    result = check(m.bytes(), inputs=inputs, tolerance=0.01)
+    assert fused_operators(result.model)["MatMulNBits"] == (1 if len(b) == 2 else 0)

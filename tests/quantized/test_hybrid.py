@@ -1,0 +1,180 @@
+"""Float data and integer weights ("dynamic range"): the weights stay integers in the file.
+
+LiteRT quantizes the data as it comes. The data here is a multiple of 1/8 from -128 to 127, with
+both in every row, so that this changes nothing and the kernels have to agree to the last digits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from onnx import TensorProto
+
+from tests.quantized.layers import LIMITS
+from tests.quantized.test_products import SHAPES
+from tests.toolkit import Build, check
+from tests.toolkit.facts import carrier
+from tests.toolkit.fusions import fused_operators
+
+if TYPE_CHECKING:
+    from tests.quantized.layers import Shape
+    from tests.toolkit import Converted
+
+Array = np.ndarray[Any, Any]
+
+# Operator, type, a scale for each channel, and whether the kernel quantizes the data with a zero
+# point: it then takes -128 to be the smallest number, else -127.
+CASES = [
+    *(("CONV_2D", dtype, False, False) for dtype in ("int8", "uint8", "int4")),
+    *(("CONV_2D", dtype, True, True) for dtype in ("int8", "int4")),
+    ("groups", "int8", True, True),
+    ("DEPTHWISE_CONV_2D", "int8", True, True),
+    *(("TRANSPOSE_CONV", "int8", per_channel, True) for per_channel in (False, True)),
+    ("FULLY_CONNECTED", "uint8", False, False),
+    *(
+        ("FULLY_CONNECTED", dtype, per_channel, asymmetric)
+        for dtype in ("int8", "int4", "int2")
+        for per_channel in (False, True)
+        for asymmetric in (False, True)
+    ),
+    *(("kept axes", dtype, True, False) for dtype in ("int8", "int4")),
+    *(("flattened", dtype, True, False) for dtype in ("int8", "int4")),
+]
+
+
+def weights(dtype: str, *shape: int) -> Array:
+    # LiteRT's kernels for AVX2 take -128 for 128 (the products of bytes change their signs first).
+    low, high = max(LIMITS[dtype][0], -127), LIMITS[dtype][1]
+    generator = np.random.default_rng(shape)
+    return generator.integers(low, high, shape, carrier(dtype), endpoint=True)
+
+
+def rows(shape: tuple[int, ...], least: int) -> Array:
+    """Return data of which each row on the last axis, and so each image, has both extremes."""
+    integers = np.random.default_rng(shape).integers(least, 127, shape, endpoint=True)
+    integers.reshape(-1, shape[-1])[:, :2] = least, 127
+    return (integers / 8).astype(np.float32)
+
+
+def hybrid(
+    shape: Shape, dtype: str, *, per_channel: bool, bias: bool = True, **options: Any
+) -> bytes:
+    """Return a model of one layer."""
+    m, channels = Build(), shape.w[shape.channel]
+    generator = np.random.default_rng(1)
+    scale = generator.uniform(0.01, 0.1, channels if per_channel else 1).astype(np.float32)
+    # The hybrid kernels take no notice of a zero point.
+    zero = 100 if dtype == "uint8" else 0
+    w = m.constant(
+        weights(dtype, *shape.w), dtype=dtype, scale=scale, zero_point=zero, axis=shape.channel
+    )
+    b = m.constant(generator.standard_normal(channels).astype(np.float32)) if bias else None
+    x = m.input(shape.x)
+    operands = [x, w, b]
+    if shape.code == "TRANSPOSE_CONV":
+        operands = [m.constant(np.array(shape.y, np.int32)), w, x, b]
+    m.output(*m.op(shape.code, operands, [shape.y], **{**shape.options, **options}))
+    return m.bytes()
+
+
+def extremes(shape: Shape, *, asymmetric: bool = False) -> list[Array]:
+    return [rows(tuple(shape.x), -128 if asymmetric else -127)]
+
+
+def initializers(result: Converted) -> set[int]:
+    """Return the types of what is as large as weights are."""
+    return {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
+
+
+@pytest.mark.parametrize(("shape", "dtype", "per_channel", "asymmetric"), CASES)
+def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bool) -> None:
+    """The kernels of ONNX Runtime quantize the data as well, always without a zero point."""
+    layer = SHAPES[shape]
+    dense = layer.code == "FULLY_CONNECTED"
+    options = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
+    data = hybrid(layer, dtype, per_channel=per_channel, **options)
+    inputs = extremes(layer, asymmetric=asymmetric)
+    check(data, inputs=inputs, optimize=[False])
+    tolerance = 0.01 if dense and (asymmetric or shape == "flattened") else 1e-5
+    result = check(data, inputs=inputs, optimize=[True], tolerance=tolerance)
+    left = fused_operators(result.model)
+    assert left["MatMulNBits"] == (1 if dense else 0)
+    assert left["DequantizeLinear"] + left["Cast"] == 0
+    stored = "int8" if dtype == "uint8" else dtype
+    assert initializers(result) <= {getattr(TensorProto, stored.upper()), TensorProto.FLOAT}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
+def test_random_data(shape: str, dtype: str) -> None:
+    """What either side loses by quantizing the data as it comes."""
+    check(hybrid(SHAPES[shape], dtype, per_channel=True), tolerance=0.01)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    "activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"]
+)
+def test_activations(activation: str, *, keep: bool) -> None:
+    """The kernel applies even those that are no bounds."""
+    layer = SHAPES["kept axes" if keep else "FULLY_CONNECTED"]
+    data = hybrid(layer, "int8", per_channel=True, fused_activation_function=activation)
+    check(data, inputs=extremes(layer))
+
+
+def test_no_bias() -> None:
+    layer = SHAPES["FULLY_CONNECTED"]
+    data = hybrid(layer, "int4", per_channel=True, bias=False)
+    result = check(data, inputs=extremes(layer))
+    assert [n.op_type for n in result.model.graph.node] == ["DequantizeLinear", "MatMul"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "opset", "stored"),
+    [
+        *(
+            (shape, "int4", opset, stored)
+            for shape in ("FULLY_CONNECTED", "CONV_2D")
+            for opset, stored in ((None, "INT4"), (13, "INT8"), (20, "INT8"), (21, "INT4"))
+        ),
+        ("FULLY_CONNECTED", "int2", None, "INT2"),
+        ("FULLY_CONNECTED", "int2", 13, "INT8"),
+        ("FULLY_CONNECTED", "int2", 24, "INT8"),
+        ("FULLY_CONNECTED", "int2", 25, "INT2"),
+    ],
+)
+def test_narrow_weights(shape: str, dtype: str, opset: int | None, stored: str) -> None:
+    """They are packed if the opset has such tensors; without one named, it is one that has."""
+    layer = SHAPES[shape]
+    data = hybrid(layer, dtype, per_channel=False)
+    result = check(data, inputs=extremes(layer), opset=opset)
+    assert initializers(result) == {getattr(TensorProto, stored)}
+
+
+@pytest.mark.parametrize("opset", [13, None])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("size", [32, 64])
+def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
+    """Weights of four bits with a scale, of half precision, for each block of a row."""
+    m, generator = Build(), np.random.default_rng(0)
+    scales = generator.uniform(0.01, 0.1, (11, 128 // size)).astype(np.float16)
+    zeros = m.constant(np.zeros(scales.shape, np.int32))
+    blocks = schema.BlockwiseQuantizationT(
+        scales=m.constant(scales).index, zeroPoints=zeros.index, blockSize=size
+    )
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=blocks,
+    )  # fmt: skip
+    w = m.constant(weights("int4", 11, 128), dtype="int4", quantization=quantization)
+    b = m.constant(generator.standard_normal(11).astype(np.float32)) if bias else None
+    operands = [m.input([3, 128]), w, b]
+    m.output(*m.op("FULLY_CONNECTED", operands, [[3, 11]], asymmetric_quantize_inputs=True))
+    x = rows((3, 128), -128)
+    check(m.bytes(), inputs=[x], optimize=[False], opset=opset)
+    result = check(m.bytes(), inputs=[x], optimize=[True], opset=opset, tolerance=0.01)
+    left = fused_operators(result.model)
+    assert left == {"MatMulNBits" if opset is None else "Gemm" if bias else "MatMul": 1}
+    assert initializers(result) >= {TensorProto.INT8 if opset else TensorProto.INT4}

@@ -1,0 +1,171 @@
+"""Convolutions and matrix products on stored integers: every type, against LiteRT and exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.quantized.layers import Layer, Scheme, Shape
+from tests.toolkit import check, run_onnx
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+
+if TYPE_CHECKING:
+
+    from tests.toolkit import Converted
+
+UINT8 = Scheme("uint8", "uint8", "uint8", "int32", (131, 120, 7))
+INT8 = Scheme("int8", "int8", "int8", "int32", (3, 0, -5))
+INT16 = Scheme("int16", "int8", "int16", "int64")
+SCHEMES = {
+    "uint8": UINT8,
+    "int8": INT8,
+    "int8 per channel": replace(INT8, per_channel=True),
+    "int4": replace(INT8, w="int4"),
+    "int4 per channel": replace(INT8, w="int4", per_channel=True),
+    "int2": replace(INT8, w="int2"),
+    "int16": INT16,
+    "int16 per channel": replace(INT16, per_channel=True),
+    "int16 and int32": replace(INT16, bias="int32", per_channel=True),
+    "int16 and int4": replace(INT16, w="int4", per_channel=True),
+    "int16 by int16": replace(INT16, w="int16", bias="int32"),
+    "uint8 to int16": replace(UINT8, y="int16", zeros=(131, 120, 0)),
+    "int8 to int16": replace(INT8, y="int16", zeros=(3, 0, 0)),
+    "no bias": replace(INT8, bias=None),
+    "no bias, int16": replace(INT16, bias=None),
+}
+
+STEPS = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
+WINDOW = {**STEPS, "dilation_h_factor": 1, "dilation_w_factor": 1}
+SHAPES = {
+    "CONV_2D": Shape("CONV_2D", [2, 5, 7, 3], [11, 3, 2, 3], [2, 3, 7, 11], 0, WINDOW),
+    "groups": Shape("CONV_2D", [2, 5, 7, 6], [10, 3, 2, 3], [2, 3, 7, 10], 0, WINDOW),
+    "DEPTHWISE_CONV_2D": Shape(
+        "DEPTHWISE_CONV_2D", [2, 5, 7, 3], [1, 3, 2, 6], [2, 3, 7, 6], 3, WINDOW
+    ),
+    "TRANSPOSE_CONV": Shape("TRANSPOSE_CONV", [2, 3, 7, 5], [11, 3, 2, 5], [2, 5, 7, 11], 0, STEPS),
+    "FULLY_CONNECTED": Shape("FULLY_CONNECTED", [3, 13], [11, 13], [3, 11]),
+    "kept axes": Shape(
+        "FULLY_CONNECTED", [2, 3, 13], [11, 13], [2, 3, 11], 0, {"keep_num_dims": True}
+    ),
+    "flattened": Shape("FULLY_CONNECTED", [2, 3, 5, 7], [11, 105], [2, 11]),
+}
+# What LiteRT's kernels take beyond eight bits, and eight by four.
+EVERY = ("uint8", "int8", "int8 per channel", "int16", "int16 per channel")
+NARROW = ("int4", "int4 per channel")
+TAKEN = {
+    "CONV_2D": (*EVERY, *NARROW, "int16 and int32", "int16 and int4"),
+    "groups": (*EVERY, *NARROW, "int16 and int4"),
+    "DEPTHWISE_CONV_2D": (*EVERY, *NARROW),
+    "TRANSPOSE_CONV": (*EVERY, "int16 and int32", "no bias", "no bias, int16"),
+    "FULLY_CONNECTED": tuple(s for s in SCHEMES if s != "int8 to int16"),
+    "kept axes": (*EVERY, *NARROW, "no bias", "no bias, int16"),
+    "flattened": (*EVERY, *NARROW, "no bias"),
+}
+CASES = [(shape, scheme) for shape, schemes in TAKEN.items() for scheme in schemes]
+# What they accept, but read as something else: packed weights of four bits, or of 16, as int8, and
+# int8 data as uint8.
+MISREAD = [
+    ("DEPTHWISE_CONV_2D", "int16 and int4"),
+    ("CONV_2D", "int16 by int16"),
+    ("FULLY_CONNECTED", "int8 to int16"),
+]
+# What ONNX Runtime makes of a layer of eight bits; of transposed convolutions it has no kernel.
+KERNELS = {"CONV_2D": "QLinearConv", "DEPTHWISE_CONV_2D": "QLinearConv", "FULLY_CONNECTED": "QGemm"}
+
+
+def prove(layer: Layer, **options: Any) -> Converted:
+    """Hold a layer to LiteRT and to the one right rounding of what it makes.
+
+    LiteRT may be a step off: it scales accumulators by a fixed-point number (of 16 bits, where
+    the data has as many), and some of its kernels round twice, once for each half of the shift.
+    """
+    data = layer.model()
+    for x in layer.inputs:
+        result = check(data, inputs=[x], steps=1, random_layouts=[0], **options)
+    hold_exactly(layer, **options)
+    return result
+
+
+def hold_exactly(layer: Layer, **options: Any) -> None:
+    """Hold a layer to what it has to be: rounded once, and rightly.
+
+    It is computed in float32: what lies a thousandth of a step from a half may be rounded to
+    either side. Of 16 bits that is a hundredth. With exact scales not even halves are in doubt.
+    """
+    doubt = 0.01 if layer.scheme.y == "int16" else 0.001
+    for x in layer.inputs:
+        for y in run(layer.model(), x, **options):
+            if layer.scheme.exact and layer.scheme.y != "int16":
+                np.testing.assert_array_equal(y, layer.rounded(x))
+            assert np.abs(y - layer.real(x)).max() < 0.5 + doubt
+
+
+def run(data: bytes, x: Any, **options: Any) -> list[Any]:
+    """Return the output with all optimizations of ONNX Runtime and with none."""
+    model = convert(data, io_layout="tflite", **options).model
+    feeds = {model.graph.input[0].name: x}
+    return [run_onnx(model, feeds, optimize=optimize)[0] for optimize in (True, False)]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("shape", "scheme"), CASES)
+def test_every_type(shape: str, scheme: str, *, exact: bool) -> None:
+    """Random integers and extremes; with scales that are powers of two every eighth is a tie."""
+    layer = Layer(SHAPES[shape], replace(SCHEMES[scheme], exact=exact))
+    prove(layer)
+
+
+@pytest.mark.parametrize(("shape", "scheme"), MISREAD)
+def test_what_litert_misreads(shape: str, scheme: str) -> None:
+    hold_exactly(Layer(SHAPES[shape], SCHEMES[scheme]))
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+@pytest.mark.parametrize("scheme", ["uint8", "int8", "int16"])
+@pytest.mark.parametrize("shape", KERNELS)
+def test_activations(shape: str, scheme: str, activation: str) -> None:
+    """Integers are clamped where the range does not do it."""
+    layer = Layer(SHAPES[shape], SCHEMES[scheme], activation)
+    result = prove(layer)
+    clamps = {"Clip", "Max"} & {node.op_type for node in result.model.graph.node}
+    assert clamps
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
+@pytest.mark.parametrize("shape", KERNELS)
+def test_activations_that_the_range_implies(shape: str, activation: str) -> None:
+    """Nothing stands between the operator and QuantizeLinear, or behind it."""
+    scheme = replace(INT8, zeros=(3, 0, -128), y_scale=6 / 255)
+    model = prove(Layer(SHAPES[shape], scheme, activation)).model
+    assert not {"Clip", "Max", "Relu"} & {node.op_type for node in model.graph.node}
+    assert fused_operators(model)[KERNELS[shape]] == 1
+
+
+@pytest.mark.parametrize("activations", ["auto", "uint8", "int8"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_types_of_activations(shape: str, activations: str) -> None:
+    """The numbers are the same, and so are the types of inputs and outputs."""
+    model = prove(Layer(SHAPES[shape], INT8), activations=activations).model
+    quantized = {n.op_type for n in model.graph.node if n.op_type == "QuantizeLinear"}
+    assert quantized
+    ports = (*model.graph.input, *model.graph.output)
+    assert {p.type.tensor_type.elem_type for p in ports} == {TensorProto.INT8}
+
+
+@pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", *NARROW])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s != "TRANSPOSE_CONV"])
+def test_integer_kernels(shape: str, scheme: str) -> None:
+    """Nothing is left in float but the change from int8 to uint8 and back."""
+    layer = Layer(SHAPES[shape], SCHEMES[scheme])
+    left = fused_operators(convert(layer.model()).model)
+    assert left.pop(KERNELS[layer.shape.code]) == 1
+    ends = 0 if layer.scheme.x == "uint8" else 2
+    pairs = {"DequantizeLinear": ends, "QuantizeLinear": ends}
+    assert {n: c for n, c in left.items() if n not in ("Reshape", "Transpose")} == {
+        n: c for n, c in pairs.items() if c
+    }
