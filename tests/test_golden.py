@@ -20,7 +20,7 @@ from tests.golden.closeness import Converted, Distance, judge
 from tests.golden.dump import dump
 from tests.golden.hold import UPDATE, hold_budget, hold_numbers, hold_text
 from tests.golden.isolated import Crashed, isolated
-from tests.golden.kernels import integer_kernels, runtime
+from tests.golden.kernels import integer, kernels, real, runtime
 from tests.golden.records import ASSETS, ZOO, Case, Record, Records, assets
 from tests.toolkit import Build
 from tests.toolkit.runtimes import Array
@@ -154,13 +154,16 @@ def test_judge() -> None:
         judge(tiny(2), replace(converted, model=b""))
 
 
-def test_integer_kernels() -> None:
-    counts = [
-        integer_kernels(convert(ASSETS / f"keywords_{kind}.tflite").skeleton.serialized())
+def test_kernels() -> None:
+    floats, integers = (
+        kernels(convert(ASSETS / f"keywords_{kind}.tflite").skeleton.serialized())
         for kind in ("float32", "int8")
-    ]
-    assert counts[0] == 0
-    assert counts[1] > 0
+    )
+    assert integer(floats) == 0 < real(floats)
+    assert integer(integers) == 5 > real(integers)
+    assert integers["QLinearConv"] + integers.get("Conv", 0) == 2
+    assert integer({"QLinearAdd": 2, "MatMulNBits": 3, "DynamicQuantizeLinear": 1, "Conv": 1}) == 5
+    assert real({"FusedConv": 2, "Gemm": 3, "QLinearAdd": 7, "Concat": 1, "NhwcMaxPool": 1}) == 5
 
 
 def test_processes() -> None:
@@ -173,7 +176,9 @@ def test_processes() -> None:
 
 # Budgets
 
-COSTLY = Record("digest", "", 2, 100, 7)
+COSTLY = Record("digest", "", 2, 100, {"QLinearConv": 7, "Add": 2, "Pad": 1})
+FUSED = {"QLinearConv": 8, "QLinearAdd": 1, "Add": 1, "Pad": 1}
+LOST = {"QLinearConv": 6, "Conv": 1, "Add": 2, "Pad": 1}
 
 
 @pytest.mark.parametrize(
@@ -183,11 +188,20 @@ COSTLY = Record("digest", "", 2, 100, 7)
         (replace(COSTLY, transposes=3), ["3 Transposes, not 2"], []),
         (replace(COSTLY, transposes=1), [], ["1 Transposes, not 2"]),
         (
-            replace(COSTLY, bytes_moved=101, integer_kernels=8),
+            replace(COSTLY, bytes_moved=101, kernels=FUSED),
             ["101 bytes moved, not 100"],
-            ["8 integer kernels, not 7"],
+            ["9 integer kernels, not 7", "1 real kernels, not 2"],
         ),
-        (replace(COSTLY, integer_kernels=6), ["6 integer kernels, not 7"], []),
+        (
+            replace(COSTLY, kernels=LOST),
+            ["6 integer kernels, not 7", "3 real kernels, not 2"],
+            [],
+        ),
+        (
+            replace(COSTLY, kernels={**COSTLY.kernels, "Pad": 2}),
+            [],
+            [f"{ {**COSTLY.kernels, 'Pad': 2} }, not {COSTLY.kernels}"],
+        ),
         (Record("digest", "LayoutError"), ["converted before, LayoutError now"], []),
     ],
 )
@@ -203,7 +217,7 @@ def test_changes_of_errors() -> None:
 
 
 def test_kernels_of_another_runtime_do_not_count() -> None:
-    assert COSTLY.changes(replace(COSTLY, integer_kernels=0), fused=False) == ([], [])
+    assert COSTLY.changes(replace(COSTLY, kernels={}), fused=False) == ([], [])
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Which integer kernels ONNX Runtime makes of DequantizeLinear, operator, QuantizeLinear."""
+"""Which kernels ONNX Runtime runs: integer ones of DequantizeLinear, operator, QuantizeLinear."""
 
 from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,11 @@ import onnxruntime
 
 # QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
+# What is left real though there is an integer kernel for it; elementwise operators are left out
+# of which the integer form is told from the other by types alone.
+_REAL = re.compile(
+    "(Fused)?(Conv|Gemm|MatMul)$|Add$|Mul$|(Global)?AveragePool$|Sigmoid$|LeakyRelu$|Softmax$"
+)
 
 
 @contextmanager
@@ -32,8 +38,8 @@ def runtime() -> str:
     return f"onnxruntime {version} {platform.machine()}"
 
 
-def integer_kernels(model: bytes) -> int:
-    """Return the number of integer kernels in the graph that ONNX Runtime would run.
+def kernels(model: bytes) -> dict[str, int]:
+    """Return how many nodes of each type are in the graph that ONNX Runtime would run.
 
     Raises:
         AssertionError: it does not take the model.
@@ -46,4 +52,14 @@ def integer_kernels(model: bytes) -> int:
         with accepted("ONNX Runtime does not take it"):
             onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
         nodes = onnx.load_model(path, load_external_data=False).graph.node
-    return sum(bool(_INTEGER.match(node.op_type)) for node in nodes)
+    return dict(sorted(Counter(node.op_type for node in nodes).items()))
+
+
+def integer(counts: Mapping[str, int]) -> int:
+    """Return the number of integer kernels."""
+    return sum(count for name, count in counts.items() if _INTEGER.match(name))
+
+
+def real(counts: Mapping[str, int]) -> int:
+    """Return the number of kernels that compute in real numbers what others do in integers."""
+    return sum(count for name, count in counts.items() if _REAL.match(name))

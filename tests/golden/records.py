@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tests.golden.isolated import isolated
-from tests.golden.kernels import integer_kernels, runtime
+from tests.golden.kernels import integer, kernels, real, runtime
 from tflite2onnx import ConversionError, Result, convert
 
 ZOO = "TFLITE2ONNX_ZOO"
@@ -60,21 +60,23 @@ def _cases(collection: str, folder: Path) -> list[Case]:
 class Record:
     """A file, and what came of it: the name of an error, or the cost of the ONNX model.
 
-    `sha256` tells the file from another of the same name, of which nothing is known. `numbers` are
-    those of LiteRT ("equal"), are not ("differ"), or LiteRT cannot run the model ("unknown").
+    `sha256` tells the file from another of the same name, of which nothing is known. `kernels` is
+    how many of each type ONNX Runtime runs for a quantized model. `numbers` are those of LiteRT
+    ("equal"), are not ("differ"), or LiteRT cannot run the model ("unknown").
     """
 
     sha256: str
     error: str = ""
     transposes: int = 0
     bytes_moved: int = 0
-    integer_kernels: int = 0
+    kernels: Mapping[str, int] = field(default_factory=dict)
     numbers: str = EQUAL
 
     def changes(self, now: Record, *, fused: bool = True) -> tuple[list[str], list[str]]:
         """Return in words what is worse than it was, and what is better.
 
-        The number of integer kernels counts if both are `fused` by the same runtime.
+        The kernels count if both are `fused` by the same runtime: the fewer integer ones there are
+        and the more real ones in their place, the worse.
         """
         if self.error or now.error:
             texts = [record.error or "converted" for record in (self, now)]
@@ -85,16 +87,19 @@ class Record:
             ("bytes moved", self.bytes_moved, now.bytes_moved),
         ]
         if fused:
-            costs.append(("integer kernels", -self.integer_kernels, -now.integer_kernels))
+            costs.append(("integer kernels", -integer(self.kernels), -integer(now.kernels)))
+            costs.append(("real kernels", real(self.kernels), real(now.kernels)))
         worse = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new > old]
         better = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new < old]
+        if fused and self.kernels != now.kernels and not worse + better:
+            better.append(f"{now.kernels}, not {self.kernels}")
         return worse, better
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that say something."""
         if self.error:
             return {"sha256": self.sha256, "error": self.error}
-        usual = {"error": "", "numbers": EQUAL}
+        usual = {"error": "", "numbers": EQUAL, "kernels": {}}
         return {key: v for key, v in asdict(self).items() if usual.get(key) != v}
 
 
@@ -108,13 +113,13 @@ def measured(data: bytes) -> tuple[Record, Result | None]:
     return Record(digest, "", result.transposes, result.bytes_moved, _kernels(result)), result
 
 
-def _kernels(result: Result) -> int:
+def _kernels(result: Result) -> dict[str, int]:
     if not _is_quantized(result):
-        return 0
+        return {}
     try:
-        return isolated(integer_kernels, result.skeleton.serialized())
+        return isolated(kernels, result.skeleton.serialized())
     except AssertionError:  # its numbers are judged to differ
-        return 0
+        return {}
 
 
 def _is_quantized(result: Result) -> bool:
