@@ -11,19 +11,30 @@ from tests.toolkit import Build, check
 from tests.toolkit.facts import carrier
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
-from tflite2onnx.op.elementwise import AddN, Binary, Comparison, Unary
+from tflite2onnx.op.comparison import Comparison
+from tflite2onnx.op.elementwise import (
+    AddN,
+    Binary,
+    Extreme,
+    Negation,
+    OfIntegers,
+    Unary,
+    Unbounded,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.toolkit import Converted, Tensor
-    from tflite2onnx.op.elementwise import Elementwise
+    from tflite2onnx.op.elementwise import Row
 
 Array = np.ndarray[Any, Any]
 Ranges = dict[str, tuple[float, float]]
 
 SHAPE = (2, 3, 5, 7)
-OF_TWO = {**Binary.rows, **Comparison.rows}
+OF_ONE = {**Unary.rows, **Unbounded.rows, **Negation.rows}
+NUMBERS_OF_TWO = {**Binary.rows, **Extreme.rows, **OfIntegers.rows}
+OF_TWO = {**NUMBERS_OF_TWO, **Comparison.rows}
 ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 # What the operands a and b are drawn from, where not all is defined.
@@ -42,9 +53,9 @@ INEXACT = {"COS": 1e-3, "SIN": 1e-3}
 UNWRITTEN = {("NOT_EQUAL", "int16")}
 
 
-def lines(table: type[Elementwise]) -> list[tuple[str, str]]:
+def lines(table: Mapping[str, Row]) -> list[tuple[str, str]]:
     """Return each operator of a table with each type that it takes."""
-    pairs = [(code, dtype) for code, row in table.rows.items() for dtype in row.types.split()]
+    pairs = [(code, dtype) for code, row in table.items() for dtype in row.types.split()]
     return [pair for pair in pairs if pair not in UNWRITTEN]
 
 
@@ -99,7 +110,7 @@ def refused(m: Build, *outputs: Tensor) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Unary))
+@pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_unary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
@@ -107,7 +118,7 @@ def test_unary(code: str, dtype: str, opset: int | None) -> None:
     check(m.bytes(), ranges=RANGES.get(code), tolerance=tolerance(code, dtype), opset=opset)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Binary) + lines(Comparison))
+@pytest.mark.parametrize(("code", "dtype"), lines(OF_TWO))
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_binary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
@@ -123,7 +134,7 @@ def test_binary(code: str, dtype: str, opset: int | None) -> None:
 NEWER = {
     ("EQUAL", "string"): 19,
     ("NOT_EQUAL", "string"): 19,
-    **{("BITWISE_XOR", dtype): 18 for dtype in Binary.rows["BITWISE_XOR"].types.split()},
+    **{("BITWISE_XOR", dtype): 18 for dtype in NUMBERS_OF_TWO["BITWISE_XOR"].types.split()},
 }
 
 
@@ -187,7 +198,7 @@ def test_broadcast_of_many_axes(code: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int16", "int32", "uint32", "int64"])
 def test_fused_activation(code: str, activation: str, dtype: str) -> None:
     """RELU and its kin; TANH and SIGN_BIT do nothing in LiteRT."""
-    if dtype not in Binary.rows[code].types.split():
+    if dtype not in NUMBERS_OF_TWO[code].types.split():
         return
     m = Build()
     inputs = [feed(m, SHAPE, dtype, name) for name in "ab"]
@@ -199,10 +210,10 @@ def test_fused_activation(code: str, activation: str, dtype: str) -> None:
 FLOATS = np.array([-np.inf, np.inf, np.nan, -0.0, 0, -3, 3, 0.5, 1.5, 2.5, -1.5, 1e-30], "f")
 
 
-@pytest.mark.parametrize("code", sorted(Unary.rows.keys() - {"SIGN"}))
+@pytest.mark.parametrize("code", sorted(OF_ONE.keys() - {"SIGN"}))
 def test_unusual_floats(code: str) -> None:
     """Not a number, infinities, zeros of both signs, halves."""
-    if "float32" in Unary.rows[code].types:
+    if "float32" in OF_ONE[code].types:
         on(code, FLOATS)
 
 
@@ -236,7 +247,7 @@ def test_integers_wrap_around(code: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["ABS", "NEG"])
 def test_the_smallest_integer_has_no_opposite(code: str, dtype: str) -> None:
-    if dtype in Unary.rows[code].types.split():
+    if dtype in OF_ONE[code].types.split():
         on(code, np.array([np.iinfo(dtype).min, -3, 0, 3], dtype))
 
 
@@ -244,7 +255,7 @@ def test_the_smallest_integer_has_no_opposite(code: str, dtype: str) -> None:
 @pytest.mark.parametrize("code", ["DIV", "FLOOR_DIV", "FLOOR_MOD"])
 def test_division_by_sign(code: str, dtype: str) -> None:
     """DIV rounds towards zero, FLOOR_DIV down; FLOOR_MOD has the sign of the divisor."""
-    if dtype in Binary.rows[code].types.split():
+    if dtype in NUMBERS_OF_TWO[code].types.split():
         a = np.array([-7, -6, -1, 0, 1, 6, 7, np.iinfo(np.int8).max])
         b = np.array([-7, -3, -2, -1, 1, 2, 3, 7])
         sides = [np.array(side, dtype) for side in np.meshgrid(a, b)]
@@ -278,7 +289,7 @@ def test_integer_powers() -> None:
     on("POW", np.array([-2, -8.0, 0, 4], "f"), np.array([3, 1 / 3, -1, 0.5], "f"))
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Unary))
+@pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
 def test_constants_of_one(code: str, dtype: str) -> None:
     """What is computed from constants alone is computed now, if that is exact."""
     if dtype == "bfloat16":
@@ -286,10 +297,10 @@ def test_constants_of_one(code: str, dtype: str) -> None:
     low, high = RANGES.get(code, {}).get("a", (-8, 8))
     values = np.random.default_rng(5).uniform(low, high, (3, 5)).astype(carrier(dtype))
     folded = node_types(constants(code, values)) == ["Identity", "Identity"]
-    assert folded == (Unary.rows[code].numpy is not None)
+    assert folded == (OF_ONE[code].numpy is not None)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(Binary) + lines(Comparison))
+@pytest.mark.parametrize(("code", "dtype"), lines(OF_TWO))
 @pytest.mark.parametrize("divisor", [-3, 2])
 def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     if dtype in {"bfloat16", "string"} or (divisor < 0 and (dtype[0] == "u" or code == "POW")):

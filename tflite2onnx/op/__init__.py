@@ -11,6 +11,7 @@ from tflite2onnx.op import (
     broadcast,
     bucketize,
     cast,
+    comparison,
     composite,
     concat,
     conv,
@@ -41,10 +42,10 @@ from tflite2onnx.op import (
 from tflite2onnx.op.base import Operator
 
 _MODULES = (
-    activation, batch, blocks, broadcast, bucketize, cast, composite, concat, conv, dilate,
-    elementwise, embedding, gather, local_response, matmul, normalization, one_hot, pad, pool,
-    quantize, reduce, resize, reverse, scatter, select, sequence, shape, slice, stablehlo, topk,
-    update, volume,
+    activation, batch, blocks, broadcast, bucketize, cast, comparison, composite, concat, conv,
+    dilate, elementwise, embedding, gather, local_response, matmul, normalization, one_hot, pad,
+    pool, quantize, reduce, resize, reverse, scatter, select, sequence, shape, slice, stablehlo,
+    topk, update, volume,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

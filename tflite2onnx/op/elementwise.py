@@ -16,7 +16,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.quantize import BOUNDS, is_quantized
+from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Makes an operator's nodes of its inputs, which are of the type given.
@@ -46,16 +46,6 @@ def node(op_type: str) -> Emit:
 def nodes(emit: Callable[..., Value]) -> Emit:
     """Return what emits nodes that only depend on the inputs: a function of (g, *inputs)."""
     return lambda g, _, __, *xs: emit(g, *xs)
-
-
-def comparison(op_type: str) -> Emit:
-    """Return what emits one node, whose output is bool."""
-
-    def emit(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
-        carrier = g.carrier(op_type, dtype)
-        return g.node(op_type, *(x if carrier is dtype else g.cast(x, carrier) for x in xs))
-
-    return emit
 
 
 def effective(tensor: Tensor) -> DType:
@@ -117,16 +107,24 @@ class Elementwise(Operator):
     def check_operands(self) -> None:
         """Raise OperatorError for inputs of other types or shapes than the kernel takes."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        types = list(dict.fromkeys(effective(t) for t in inputs))
-        if len(types) != 1 or types[0].label not in self.row.types.split():
+        types, taken = self.types(), self.row.types.split()
+        if len(types) != 1 or any(self._seen(t).label not in taken for t in inputs):
             given = " and ".join(dtype.label for dtype in types)
-            message = f"it takes {self.row.types.replace(' ', ', ')}, not {given}"
+            message = f"it takes {', '.join(taken)}, not {given}"
             raise OperatorError(message)
-        made = effective(self.output)
-        if made is not (self.makes or types[0]):
-            message = f"it makes {(self.makes or types[0]).label}, not {made.label}"
+        makes = self.makes or types[0]
+        same = self.makes or is_quantized(self.output) == is_quantized(inputs[0]) or self.as_filed
+        if self.output.dtype is not makes or not same:
+            message = f"it makes {makes.label}, not {self.output.dtype.label}"
             raise OperatorError(message)
         check_shapes(self, [t.shape for t in inputs])
+
+    def types(self) -> list[DType]:
+        """Return the types of the inputs, each once. There must be one only."""
+        return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
+
+    def _seen(self, tensor: Tensor) -> DType:
+        return tensor.dtype if self.as_filed else effective(tensor)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return self.row.emit(g, xs[0].dtype, self.options, *xs)
@@ -161,11 +159,8 @@ class Unary(Elementwise):
         "COS": Row(node("Cos"), "float32 float16"),
         "EXP": Row(node("Exp"), "float32"),
         "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
-        "LOG": Row(node("Log"), "float32"),
         "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
         "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
-        "RSQRT": Row(nodes(lambda g, x: g.Reciprocal(g.Sqrt(x))), "float32"),
         "SIGN": Row(node("Sign"), "float32 float64 int32"),
         "SIN": Row(node("Sin"), "float32 float16"),
         "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
@@ -173,6 +168,32 @@ class Unary(Elementwise):
         "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
     }
     codes = tuple(rows)
+
+
+class Unbounded(Elementwise):
+    """Functions that grow beyond all bounds at 0.
+
+    Quantized, LOG makes the least that there is of 0 and of what has no logarithm, RSQRT the most
+    of 0. (Of less the kernel of RSQRT makes nothing: it fails.)
+    """
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": Row(nodes(lambda g, x: g.Reciprocal(g.Sqrt(x))), "float32"),
+    }
+    codes = tuple(rows)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        kept = storage(y.tensor, unsigned=False)
+        if kept.quantization is None:
+            return super().emit(g, y, *xs)
+        least, most = (
+            float(kept.quantization.scale[0]) * (bound - kept.zero_point)
+            for bound in integer_range(kept.dtype)
+        )
+        if self.op.code == "LOG":
+            return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
+        return g.Min(super().emit(g, y, *xs), g.scalar(most, DType.FLOAT32))
 
 
 def _squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
@@ -211,25 +232,15 @@ def _modulo(a: Array, b: Array) -> Array | None:
     return np.asarray(np.mod(a, b)) if b.all() else None
 
 
-_ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
-
-
 class Binary(Elementwise):
     """Two inputs that broadcast."""
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
         "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
-        "BITWISE_XOR": Row(
-            node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
-        ),
         "DIV": Row(node("Div"), "float32 int32", _divided),
-        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
-        "FLOOR_MOD": Row(_floor_mod, "float32 int8 int16 int32 int64", _modulo),
         "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
         "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "MAXIMUM": Row(node("Max"), _ORDERED, lambda a, b: np.where(a > b, a, b)),
-        "MINIMUM": Row(node("Min"), _ORDERED, lambda a, b: np.where(a < b, a, b)),
         "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
         "POW": Row(node("Pow"), "float32 int32"),
         "SQUARED_DIFFERENCE": Row(nodes(_squared_difference), "float32 int32"),
@@ -238,25 +249,47 @@ class Binary(Elementwise):
     codes = tuple(rows)
 
 
-_COMPARED = "float32 float16 int16 int32 int64"
+_ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
 
 
-def _not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
-    return g.Not(comparison("Equal")(g, dtype, options, *xs))
+class Extreme(Elementwise):
+    """The larger or smaller of two inputs that broadcast.
 
-
-class Comparison(Elementwise):
-    """Two inputs that broadcast, compared. Nothing equals NaN, nor is it more or less."""
+    Of quantized tensors it is an integer, whatever the scales of all three are.
+    """
 
     arity = 2
-    makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
-        "EQUAL": Row(comparison("Equal"), f"{_COMPARED} bool string", np.equal),
-        "GREATER": Row(comparison("Greater"), f"{_COMPARED} bfloat16", np.greater),
-        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _COMPARED, np.greater_equal),
-        "LESS": Row(comparison("Less"), f"{_COMPARED} bfloat16", np.less),
-        "LESS_EQUAL": Row(comparison("LessOrEqual"), _COMPARED, np.less_equal),
-        "NOT_EQUAL": Row(_not_equal, f"{_COMPARED} bool string", np.not_equal),
+        "MAXIMUM": Row(node("Max"), _ORDERED, lambda a, b: np.where(a > b, a, b)),
+        "MINIMUM": Row(node("Min"), _ORDERED, lambda a, b: np.where(a < b, a, b)),
+    }
+    codes = tuple(rows)
+
+    def on_integers(self) -> bool:
+        return True
+
+
+class OfIntegers(Elementwise):
+    """What the kernels do to integers as they are, whatever they stand for."""
+
+    arity = 2
+    as_filed = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "BITWISE_XOR": Row(
+            node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
+        ),
+        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
+        "FLOOR_MOD": Row(_floor_mod, "float32 int8 int16 int32 int64", _modulo),
+    }
+    codes = tuple(rows)
+
+
+class Negation(Elementwise):
+    """NEG: of quantized tensors it is the integers that are negated; the smallest stays."""
+
+    as_filed = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
     }
     codes = tuple(rows)
 
