@@ -163,16 +163,17 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     """Return the integers to which an activation function clamps, None if saturation does it.
 
     The kernels round the bounds to integers and clamp there (CalculateActivationRangeQuantized
-    in kernel_util.cc), so that clamping after QuantizeLinear gives their very numbers.
+    in kernel_util.cc), so that clamping after QuantizeLinear gives their very numbers. What they
+    round is a quotient in float32, which may be a half where that of float64 is less.
     """
     if activation not in BOUNDS or kept.quantization is None:
         return None
     low, high = integer_range(kept.dtype)
-    scale, zero = float(kept.quantization.scale[0]), kept.zero_point
+    scale, zero = kept.quantization.scale[0], kept.zero_point
     least, most = BOUNDS[activation]
     bounds = (
-        max(low, zero + _round(least / scale)),
-        high if most is None else min(high, zero + _round(most / scale)),
+        max(low, zero + _round(np.float32(least) / scale)),
+        high if most is None else min(high, zero + _round(np.float32(most) / scale)),
     )
     return None if bounds == (low, high) else bounds
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder import Builder, Operand, Value
+from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.elementwise import Elementwise, Emit, Row, node, nodes
+from tflite2onnx.op.elementwise import Elementwise, Row, node, nodes
 from tflite2onnx.quantize import BOUNDS
 from tflite2onnx.tensor import DType
 
@@ -35,8 +35,8 @@ def fused(g: Builder, name: str, x: Value, dtype: DType) -> Value:
     return clipped(g, name, x, dtype) if name in BOUNDS else x
 
 
-def _clip(name: str) -> Emit:
-    return lambda g, dtype, _, x: clipped(g, name, x, dtype)
+def _same(_: Builder, x: View) -> Value:
+    return x.value
 
 
 class Activation(Elementwise):
@@ -53,13 +53,26 @@ class Activation(Elementwise):
             lambda g, _, options, x: g.LeakyRelu(x, alpha=float(options.alpha)), "float32"
         ),
         "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
-        "RELU": Row(_clip("RELU"), "float32"),
-        "RELU6": Row(_clip("RELU6"), "float32"),
-        "RELU_0_TO_1": Row(_clip("RELU_0_TO_1"), "float32"),
-        "RELU_N1_TO_1": Row(_clip("RELU_N1_TO_1"), "float32"),
         "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
     }
     codes = tuple(rows)
+
+
+class Bounded(Elementwise):
+    """RELU and its kin: an activation function that is fused to nothing.
+
+    Where integers stand for the same numbers before and after, it is these that are clamped.
+    """
+
+    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(BOUNDS, Row(nodes(_same), "float32"))
+    codes = tuple(rows)
+
+    def on_integers(self) -> bool:
+        return self.one_scale
+
+    @property
+    def activation(self) -> str:
+        return self.op.code
 
 
 class PRelu(Elementwise):
@@ -74,3 +87,12 @@ class PRelu(Elementwise):
         if self.input(0).shape != self.output.shape:
             message = f"alpha {list(self.input(1).shape)} does not broadcast to the input"
             raise OperatorError(message)
+
+    def types(self) -> list[DType]:
+        x, alpha = self.input(0), self.input(1)
+        if x.dtype is not DType.INT16:
+            return super().types()
+        if alpha.dtype is not DType.INT8:  # which the kernel takes it for
+            message = f"alpha is {alpha.dtype.label} where int8 is expected"
+            raise OperatorError(message)
+        return [x.dtype]
