@@ -7,7 +7,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count
-from tflite2onnx.quantize import integer_range, is_quantized, storage
+from tflite2onnx.quantize import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
@@ -28,6 +28,7 @@ class Cast(Operator):
     codes = ("CAST",)
     category = Category.TRANSPARENT
     tflite = "... -> ..."
+    as_filed = True
 
     def check(self) -> None:
         check_count(self.op, 1)
@@ -42,15 +43,10 @@ class Cast(Operator):
             raise OperatorError(message)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        source, target = x.tensor.dtype, y.tensor.dtype
-        value = _as_filed(g, x)
+        source, target = x.dtype, y.dtype
         if source.is_float and target.is_integer:
-            value = _saturated(g, value, source, target)
-        elif source is not target:
-            value = g.cast(value, target)
-        if is_quantized(y.tensor):
-            return g.dequantize(value, storage(y.tensor, unsigned=False), y.order)
-        return value
+            return _saturated(g, x.value, source, target)
+        return x.value if source is target else g.cast(x, target)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
         source, target = self.input(0).dtype, self.output.dtype
@@ -63,15 +59,6 @@ class Cast(Operator):
             x = x.astype(np.float32)
         with np.errstate(over="ignore"):
             return [x.astype(target.numpy)]
-
-
-def _as_filed(g: Builder, x: View) -> Value:
-    """Return a tensor's elements as the file has them, quantized or not."""
-    if not is_quantized(x.tensor):
-        return x.value
-    if x.tensor.data is not None:
-        return g.constant(x.constant.transpose(x.order), x.tensor.dtype)
-    return g.quantize(x, storage(x.tensor, unsigned=False), x.order)
 
 
 def _saturated(g: Builder, x: Value, source: DType, target: DType) -> Value:

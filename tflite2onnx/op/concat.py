@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.parameters import axis_of, expect, integer, ints, without
-from tflite2onnx.tensor import Array
+from tflite2onnx.tensor import Array, DType
 
 
 class Concatenation(Operator):
@@ -35,9 +35,8 @@ class Concatenation(Operator):
         return g.carried("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
     def on_integers(self) -> bool:
-        # The uint8 kernel rescales what has another scale than the output.
-        made = self.output.quantization
-        return made is None or all(made.same_as(t.quantization) for t in self.op.inputs if t)
+        # The uint8 kernel rescales, that of int8 refuses, all others lay down what they are given.
+        return self.one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
@@ -49,6 +48,7 @@ class Pack(Operator):
     codes = ("PACK",)
     category = Category.ATTRIBUTE
     moves = True
+    rescales = True
 
     @cached_property
     def _axis(self) -> int:
@@ -82,6 +82,7 @@ class Unpack(Operator):
     category = Category.ATTRIBUTE
     many_outputs = True
     moves = True
+    rescales = True
 
     @cached_property
     def _axis(self) -> int:

@@ -63,7 +63,8 @@ class Pad(_Padding):
     ) -> Value:
         if not np.any(self._pads):
             return x.value
-        fill = g.scalar(x.kept.zero_point, x.dtype) if value is None else value.reshaped(())
+        # What is moved may stand for something else then; what is added stands for 0.
+        fill = g.scalar(y.kept.zero_point, y.dtype) if value is None else value.reshaped(())
         return self._pad(g, x, fill)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -75,6 +76,7 @@ class MirrorPad(_Padding):
     """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
+    rescales = True
 
     @property
     def _reflects(self) -> bool:

@@ -90,8 +90,9 @@ class Reduction(Operator):
         return [Frame({0: names, ~0: left}, names)]
 
     def on_integers(self) -> bool:
-        x, y = self.input(0).quantization, self.output.quantization
-        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and x is not None and x.same_as(y)
+        if self.op.code == "REDUCE_PROD":  # of single elements the kernel moves the integers
+            return self.input(0).elements == self.output.elements
+        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.one_scale
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value | Unshaped:
         axes = [x.axis(axis) for axis in self._axes]

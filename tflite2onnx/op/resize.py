@@ -8,7 +8,8 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.image import ImageOperator, expect_real
 from tflite2onnx.op.parameters import expect, ints
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import Array, DType, Quantization
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
 _MODES = {
@@ -18,6 +19,8 @@ _MODES = {
 }
 # Of the types that TFLite resizes, those for which ONNX Runtime has Resize.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
+# Types whose bilinear kernels count in steps of 1 / 1024.
+_IN_STEPS = (DType.INT8, DType.INT16)
 # From here on float32, in which the kernels compute positions, cannot tell neighbours apart.
 _MOST = 1 << 24
 
@@ -42,7 +45,12 @@ class Resize(ImageOperator):
 
 
 class ResizeBilinear(Resize):
-    """RESIZE_BILINEAR."""
+    """RESIZE_BILINEAR: weighs rows and columns.
+
+    The kernels of int8 and int16 find these by steps that they round, which moves the far end of
+    a large image by many elements. Resize has no such steps: where they are rounded, it is Gather
+    that takes the rows and columns, and these are weighed by constants.
+    """
 
     codes = ("RESIZE_BILINEAR",)
 
@@ -53,10 +61,50 @@ class ResizeBilinear(Resize):
             message = "align_corners and half_pixel_centers exclude each other"
             raise OperatorError(message)
 
+    @property
+    def written(self) -> Quantization | None:
+        return self.input(0).quantization  # the kernels weigh the integers, whatever they stand for
+
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
-        return g.Resize(
-            x, None, None, g.ints(y.shape), mode="linear", coordinate_transformation_mode=self.mode
-        )
+        align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
+        sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
+        wanting = any(_rounds(*sizes[axis], align=align) for axis in sizes)
+        if not (wanting and is_quantized(x.tensor) and x.tensor.dtype in _IN_STEPS):
+            return g.Resize(
+                x, None, None, g.ints(y.shape), mode="linear",
+                coordinate_transformation_mode=self.mode,
+            )  # fmt: skip
+        value = x.value
+        for axis, (given, made) in sizes.items():
+            below, above, weights = weighed_by_kernel(given, made, align=align, half=half)
+            at = x.axis(axis)
+            one, other = (g.Gather(value, chosen, axis=at) for chosen in (below, above))
+            shape = [-1 if i == at else 1 for i in range(x.rank)]
+            value = g.Add(one, g.Mul(g.Sub(other, one), weights.reshape(shape)))
+        return value
+
+
+def _rounds(size: int, made: int, *, align: bool) -> bool:
+    """Return whether the distance of two elements made is no number of steps of 1 / 1024."""
+    spans = align and made > 1
+    return (size - spans) * 1024 % (made - spans) != 0
+
+
+def weighed_by_kernel(
+    size: int, made: int, *, align: bool, half: bool
+) -> tuple[Array, Array, Array]:
+    """Return which two of `size` elements each of `made` elements lies between, and how far.
+
+    Two of int64, one of float32, all of shape [made]. The distance of two elements, rounded to
+    1 / 1024, is multiplied by their number: ResizeBilinearInteger in LiteRT's
+    reference/resize_bilinear.h. Where that reads behind the last element, this takes the last.
+    """
+    spans = align and made > 1
+    step = ((size - spans) * 1024 + (made - spans) // 2) // (made - spans)
+    at = np.arange(made) * step + (step // 2 - 512 if half else 0)
+    below = _clipped(np.maximum(at, 0) // 1024, size)
+    above = _clipped((np.maximum(at, -1023) + 1023) // 1024, size)
+    return below, above, ((at - below * 1024) / 1024).astype(np.float32)
 
 
 class ResizeNearest(Resize):
