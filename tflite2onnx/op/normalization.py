@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.parameters import affordable
 from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import DType, Quantization
 
 
 class LastAxis(Operator):
@@ -36,15 +37,29 @@ class Softmax(LastAxis):
     codes = ("SOFTMAX",)
     types = "float32 float16"
 
+    @property
+    def written(self) -> Quantization | None:
+        made = self.output.quantization
+        if made is None or self.output.dtype is not DType.UINT8:
+            return None
+        # QuantizeSoftmaxOutput<uint8_t> of optimized_ops.h adds no zero point.
+        return replace(made, zero_point=np.zeros_like(made.zero_point))
+
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        if is_quantized(x.tensor) and x.tensor.shape[-1] == 1:
-            # ONNX Runtime's QLinearSoftmax has a table of 2**32 / axis steps, whose sum overflows
-            # where there is but one: it makes 0 of what is 1.
-            affordable(y.tensor.elements)
-            return g.constant(np.ones(y.shape, np.float32))
         beta = self.options.beta
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
+        if self._overflows():
+            return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
+
+    def _overflows(self) -> bool:
+        """Return whether ONNX Runtime's QLinearSoftmax, fused of the nodes, makes 0 of what is 1.
+
+        Its table of exponentials ends a factor of e**5 below the largest float32 that the sum of
+        an axis leaves room for; each is multiplied by the number of output steps in 1.
+        """
+        made, size = self.output.quantization, max(self.output.shape[-1], 1)
+        return made is not None and bool(np.exp(-5) / made.scale[0] > size)
 
 
 class LogSoftmax(LastAxis):
