@@ -63,12 +63,12 @@ def shaped(elements: Array, shape: Shape) -> Array:
 
 def _unpacked(raw: Array, dtype: DType) -> Array:
     """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
-    shifts = np.arange(0, _BYTE, dtype.bits, dtype=np.uint8)
-    fields: Array = (raw[:, None] >> shifts) & np.uint8(2**dtype.bits - 1)
-    if dtype.label.startswith("int"):
-        unused = _BYTE - dtype.bits
-        fields = (fields << unused).view(np.int8) >> unused
-    return fields.reshape(-1)
+    kind, rest = np.dtype(dtype.numpy), _BYTE - dtype.bits
+    every = np.empty((raw.size, _BYTE // dtype.bits), kind)
+    for i, shift in enumerate(range(rest, -1, -dtype.bits)):
+        # To the highest bits and back, so that the sign is carried along.
+        every[:, i] = (raw << np.uint8(shift)).view(kind) >> rest
+    return every.reshape(-1)
 
 
 def packed(elements: Array, dtype: DType) -> Array:
@@ -80,10 +80,11 @@ def packed(elements: Array, dtype: DType) -> Array:
         return elements
     every = elements.reshape(-1).view(np.uint8)
     per_byte = _BYTE // dtype.bits
-    whole = np.pad(every, (0, -every.size % per_byte)).reshape(-1, per_byte)
-    shifts = np.arange(0, _BYTE, dtype.bits, dtype=np.uint8)
-    fields = (whole & np.uint8(2**dtype.bits - 1)) << shifts
-    return np.asarray(np.bitwise_or.reduce(fields, axis=1))
+    raw = np.zeros(-(-every.size // per_byte), np.uint8)
+    for i in range(per_byte):
+        fields = every[i::per_byte] & np.uint8(2**dtype.bits - 1)
+        raw[: fields.size] |= fields << np.uint8(i * dtype.bits)
+    return raw
 
 
 def _strings(raw: memoryview) -> Array:
