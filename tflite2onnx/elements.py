@@ -63,7 +63,8 @@ def shaped(elements: Array, shape: Shape) -> Array:
 
 def _unpacked(raw: Array, dtype: DType) -> Array:
     """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
-    kind, rest = np.dtype(dtype.numpy), _BYTE - dtype.bits
+    kind = np.int8 if dtype.label.startswith("int") else np.uint8
+    rest = _BYTE - dtype.bits
     every = np.empty((raw.size, _BYTE // dtype.bits), kind)
     for i, shift in enumerate(range(rest, -1, -dtype.bits)):
         # To the highest bits and back, so that the sign is carried along.
