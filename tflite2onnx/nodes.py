@@ -48,6 +48,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         for node in ("Max", "Min", "Clip", "Where")
         for dtype in (DType.INT16, DType.UINT16)
     },
+    ("MaxPool", DType.INT16): (DType.FLOAT32, _ALWAYS),
     ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
     ("Where", DType.INT8): (DType.INT32, _ALWAYS),
     ("Where", DType.UINT32): (DType.INT64, _ALWAYS),

@@ -1,0 +1,81 @@
+"""Pooling of stored integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import LIMITS
+from tests.toolkit import Build, check, random_inputs, run_onnx, run_tflite
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+
+TYPES = {"uint8": (0.03, 131), "int8": (0.03, -7), "int16": (0.0002, 0)}
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+KERNELS = {"AVERAGE_POOL_2D": "QLinearAveragePool", "MAX_POOL_2D": "MaxPool"}
+
+
+def pooling(code: str, dtype: str, activation: str = "NONE", kernel: tuple[int, int] = (2, 3),
+            padding: str = "SAME") -> bytes:  # fmt: skip
+    """Return a model that pools [2, 5, 7, 3]."""
+    scale, zero = TYPES[dtype]
+    rows, columns = (5, 7) if padding == "SAME" else (6 - kernel[0], 8 - kernel[1])
+    m = Build()
+    x = m.input([2, 5, 7, 3], dtype=dtype, scale=scale, zero_point=zero)
+    options: dict[str, Any] = {
+        "filter_height": kernel[0], "filter_width": kernel[1], "stride_h": 1, "stride_w": 1,
+        "padding": padding, "fused_activation_function": activation,
+    }  # fmt: skip
+    m.output(*m.op(code, [x], [[2, rows, columns, 3]], **options))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_maxima(dtype: str, activation: str) -> None:
+    """They are integers of the input, clamped."""
+    for padding in ("SAME", "VALID"):
+        check(pooling("MAX_POOL_2D", dtype, activation, padding=padding))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: str) -> None:
+    """Equal to the last bit: halves are rounded away from zero."""
+    check(pooling("AVERAGE_POOL_2D", "int16", activation, kernel, padding))
+    for extreme in LIMITS["int16"]:
+        inputs = [np.full([2, 5, 7, 3], extreme, np.int16)]
+        check(pooling("AVERAGE_POOL_2D", "int16", activation, kernel, padding), inputs=inputs)
+
+
+@pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_averages_of_8_bits(dtype: str, kernel: tuple[int, int]) -> None:
+    """Only halves may be rounded otherwise: there are none of an odd number of elements."""
+    data = pooling("AVERAGE_POOL_2D", dtype, kernel=kernel, padding="VALID")
+    check(data, steps=1 - kernel[0] * kernel[1] % 2)
+    (x,) = random_inputs(data, 0)
+    (want,) = run_tflite(data, [x])
+    model = convert(data, io_layout="tflite").model
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), kernel, (1, 2))
+    half = np.abs(windows.mean((-1, -2)) % 1 - 0.5) < 1e-9
+    for optimize in (True, False):
+        (have,) = run_onnx(model, {model.graph.input[0].name: x}, optimize=optimize)
+        np.testing.assert_array_equal(have[~half], want[~half])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_activations_of_averages(dtype: str, activation: str) -> None:
+    check(pooling("AVERAGE_POOL_2D", dtype, activation), steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("code", KERNELS)
+def test_integer_kernels(code: str, dtype: str) -> None:
+    left = fused_operators(convert(pooling(code, dtype)).model)
+    assert left[KERNELS[code]] == 1
+    assert left["AveragePool"] == 0
