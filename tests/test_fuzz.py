@@ -201,6 +201,13 @@ def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
         convert(huge("ADD", [2], [2], [2]))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
+def test_options_beyond_measure(beta: float) -> None:
+    """float16 does not hold them; nobody is told on standard error."""
+    assert convert(huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes
+
+
 def test_the_options_of_another_operator() -> None:
     """The fields that an operator reads are not there."""
     m, other = Build(), Build()

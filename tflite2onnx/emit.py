@@ -13,6 +13,8 @@ from inspect import signature
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from tflite2onnx.builder import REAL, Builder, Port, Unshaped, Value, View
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph
@@ -94,7 +96,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     inputs = tuple(_input(g, t, plan.orders[0][~i]) for i, t in enumerate(graph.inputs))
     for operator, orders in zip(operators, plan.orders[1:-1], strict=True):
         try:
-            with guarded():
+            with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
                 _emit_operator(g, operator, orders)
         except OperatorError as error:
             raise UnsupportedOperators([error.at(operator.op.place)]) from error
