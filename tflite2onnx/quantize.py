@@ -43,6 +43,11 @@ class Storage(NamedTuple):
     dropped: int = 0
 
     @property
+    def scale(self) -> Array:
+        """The scales, [1] or [n] along an axis; 1 if not quantized."""
+        return self.quantization.scale if self.quantization else np.ones(1, np.float32)
+
+    @property
     def zero_point(self) -> int:
         """The integer that stands for 0, for a tensor with one zero point; 0 if not quantized."""
         return int(self.quantization.zero_point[0]) if self.quantization else 0

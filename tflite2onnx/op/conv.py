@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.hybrid import CHEAP, is_hybrid, symmetric
 from tflite2onnx.op.image import ImageOperator, Window, expect_real, image_of, window_of
 from tflite2onnx.op.parameters import expect, ints
 from tflite2onnx.quantize import bias_storage
@@ -55,7 +56,21 @@ class Conv2D(Convolution):
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
-        return g.Conv(x, w, b, group=groups, **self.window().attributes(image_of(x)))
+        read = x if g.plain or not self._rounds else symmetric(g, x.value, x.shape).real(g)
+        return g.Conv(read, w, b, group=groups, **self.window().attributes(image_of(x)))
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether the data is quantized as the hybrid kernel does.
+
+        With one scale for all weights that is so coarse, 255 steps around 0 for an image, that
+        results depend on it (is_hybrid_per_channel in conv.cc). Else the data stays real.
+        """
+        x, w, y = self.input(0), self.input(1), self.output
+        scale = w.quantization.scale if w.quantization else ()
+        one = len(set(scale)) == 1 and x.shape[-1] == w.shape[-1]
+        each = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
+        return is_hybrid(x, w) and one and each >= CHEAP
 
 
 class DepthwiseConv2D(Conv2D):

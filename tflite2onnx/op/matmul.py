@@ -11,9 +11,10 @@ from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.normalise import features_from
 from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.image import expect_real
 from tflite2onnx.op.parameters import expect
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import is_quantized, stored, weight_storage
 from tflite2onnx.tensor import DType, Shape
 
 _MATRIX = 2  # axes
@@ -31,7 +32,7 @@ class FullyConnected(Operator):
 
     Integer weights of float data are stored as [features, out]: ONNX Runtime multiplies by them
     as they are if DequantizeLinear and MatMul read them, where with Gemm it makes them real in
-    each run.
+    each run. Large products are of integers, as in LiteRT's kernels.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -88,9 +89,38 @@ class FullyConnected(Operator):
             return self._gemm(g, x, w, b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
             return Unshaped(self._gemm(g, x, w, b))
-        product = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, w)))
-        made = product if b is None else g.Add(product, b)
+        if self._hybrid and not g.plain and self._rounds:
+            made = self._integers(g, x, w)
+            made = self._activated(g, made if b is None else g.Add(made, b))
+            return made if y.rank == _MATRIX else Unshaped(made)
+        made = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, w)))
+        made = made if b is None else g.Add(made, b)
         return self._activated(g, made) if self._hybrid else made
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether the data of a hybrid product is quantized: where that is faster."""
+        x, w = self.input(0), self.input(1)
+        scales = w.quantization
+        if scales is None or scales.block_size or w.dtype not in (DType.INT8, DType.UINT8):
+            return False
+        of_rows = scales.axis == 0 or not scales.per_axis
+        return of_rows and x.elements * w.shape[0] >= WORTHWHILE
+
+    def _integers(self, g: Builder, x: View, w: View) -> Value:
+        """Return [batch, out] as the hybrid kernel multiplies, the bias left out."""
+        kept = weight_storage(x.tensor, w.tensor, folds=False)
+        integers = stored(w.constant, w.tensor.dtype, kept)
+        out, features = w.tensor.shape[0], self._features
+        shape = (x.tensor.elements // features, features)
+        quantize = asymmetric if self.options.asymmetric_quantize_inputs else symmetric
+        return multiply(
+            g,
+            quantize(g, x.reshaped(shape), shape),
+            g.view(w.tensor, w.order, kept=kept).reshaped((features, out)),
+            kept.scale if kept.scale.size > 1 else kept.scale.reshape(()),
+            integers.reshape(out, features).sum(1, dtype=np.int32),
+        )
 
     def _activated(self, g: Builder, made: Value) -> Value:
         """Apply what only the hybrid kernel takes for activations (ApplyActivationToVector)."""
@@ -102,8 +132,7 @@ class FullyConnected(Operator):
 
     @property
     def _hybrid(self) -> bool:
-        x, w = self.input(0), self.input(1)
-        return not is_quantized(x) and is_quantized(w) and w.data is not None
+        return is_hybrid(self.input(0), self.input(1))
 
     @property
     def _features(self) -> int:

@@ -1,0 +1,203 @@
+"""Float data that is quantized as it comes, as LiteRT's hybrid kernels do it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.toolkit import Build, check
+from tests.toolkit.fusions import fused_operators
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit import Converted
+
+Array = np.ndarray[Any, Any]
+FEATURES, OUT = 521, 1031  # more than half a million weights
+
+
+def data(*shape: int, seed: int = 0) -> Array:
+    """Return numbers that are not centred, with rows of very different size, one of them 0."""
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal(shape) + 0.4
+    values *= 10.0 ** generator.integers(-2, 3, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    if shape[0] > 1:
+        values[1] = 0
+    return values.astype(np.float32)
+
+
+def dense(
+    x: Sequence[int], y: Sequence[int], w: Sequence[int] = (OUT, FEATURES), *, bias: bool = True,
+    dtype: str = "int8", scales: int = OUT, axis: int = 0, **options: Any,
+) -> bytes:  # fmt: skip
+    """Return a FULLY_CONNECTED of float data and integer weights."""
+    m, generator = Build(), np.random.default_rng(7)
+    low, high = (1, 255) if dtype == "uint8" else (-127, 127)
+    weights = generator.integers(low, high, tuple(w), np.dtype(dtype), endpoint=True)
+    weights[weights == (128 if dtype == "uint8" else -128)] = 0
+    scale = generator.uniform(0.01, 0.1, scales).astype(np.float32)
+    constants = [m.constant(weights, scale=scale, zero_point=0, axis=axis)]
+    if bias:
+        constants.append(m.constant(generator.standard_normal(w[0]).astype(np.float32)))
+    m.output(*m.op("FULLY_CONNECTED", [m.input(x), *constants], [y], **options))
+    return m.bytes()
+
+
+def convolution(
+    images: int = 1, *, scales: int = 1, channels: tuple[int, int, int] = (7, 7, 13),
+    dtype: str = "int8", equal: bool = False, **options: Any,
+) -> bytes:  # fmt: skip
+    """Return a CONV_2D of float data; `channels` are those of data, of a filter, and made.
+
+    So many `scales` may be `equal`.
+    """
+    m, generator = Build(), np.random.default_rng(3)
+    low, high = {"int8": (-127, 127), "uint8": (0, 127), "int4": (-7, 7)}[dtype]
+    c, each, made = channels
+    weights = generator.integers(low, high, (made, 3, 3, each), endpoint=True)
+    kind = np.uint8 if dtype == "uint8" else np.int8
+    drawn = generator.uniform(0.01, 0.1, 1 if equal else scales).astype(np.float32)
+    scale = np.broadcast_to(drawn, scales)
+    w = m.constant(weights.astype(kind), dtype=dtype, scale=scale, zero_point=0)
+    b = m.constant(generator.standard_normal(made).astype(np.float32))
+    window = {"stride_h": 1, "stride_w": 1, "padding": "SAME", **options}
+    size = -(-11 // window["stride_h"]), -(-17 // window["stride_w"])
+    operands = [m.input([images, 11, 17, c]), w, b]
+    m.output(*m.op("CONV_2D", operands, [[images, *size, made]], **window))
+    return m.bytes()
+
+
+def types(result: Converted) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+def stored(result: Converted) -> set[int]:
+    """Return the types of the weights in the file."""
+    large = [i for i in result.model.graph.initializer if len(i.dims) > 1 and i.dims[0] > 9]
+    return {i.data_type for i in large}
+
+
+# Products of matrices
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("scales", [1, OUT])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_large_products_are_those_of_the_kernel(
+    rows: int, scales: int, *, asymmetric: bool
+) -> None:
+    """To the last digits, though the data is not what it was."""
+    options: dict[str, Any] = {"scales": scales, "asymmetric_quantize_inputs": asymmetric}
+    model = dense([rows, FEATURES], [rows, OUT], **options)
+    result = check(model, inputs=[data(rows, FEATURES)])
+    assert stored(result) == {TensorProto.INT8}
+    left = fused_operators(result.model)
+    if rows > 1:
+        assert left["MatMulInteger"] == 1
+    else:
+        assert left["DynamicQuantizeMatMul" if asymmetric else "MatMulIntegerToFloat"] == 1
+        assert left["Add"] + left["Cast"] + left["Mul"] == 0
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nothing_but_zeros(rows: int, *, asymmetric: bool) -> None:
+    """What is left is the bias."""
+    model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=asymmetric)
+    check(model, inputs=[np.zeros((rows, FEATURES), np.float32)], tolerance=0)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_data_of_one_sign(sign: int) -> None:
+    """The zero point is then the least or the largest integer."""
+    model = dense([3, FEATURES], [3, OUT], asymmetric_quantize_inputs=True)
+    check(model, inputs=[sign * np.abs(data(3, FEATURES))])
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize(
+    ("x", "y", "options"),
+    [
+        ([5, 2, FEATURES], [5, 2, OUT], {"keep_num_dims": True}),
+        ([3, 521], [3, OUT], {"bias": False}),
+        ([3, 521], [3, OUT], {"dtype": "uint8", "scales": 1}),
+        ([3, 521], [3, OUT], {"fused_activation_function": "RELU6"}),
+        ([1, 521], [1, OUT], {"fused_activation_function": "TANH"}),
+        ([3, 7, 11, 13], [3, 1031], {"w": (1031, 1001)}),
+    ],
+    ids=str,
+)
+def test_forms_of_large_products(
+    x: list[int], y: list[int], options: dict[str, Any], *, asymmetric: bool
+) -> None:
+    """In random layouts too."""
+    model = dense(x, y, asymmetric_quantize_inputs=asymmetric, **options)
+    result = check(model, inputs=[data(*x)], random_layouts=range(3))
+    assert "MatMulInteger" in types(result)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+def test_opsets_of_large_products(opset: int) -> None:
+    for rows in (1, 3):
+        model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=True)
+        check(model, inputs=[data(rows, FEATURES)], opset=opset)
+
+
+def test_small_products_leave_the_data_as_it_is() -> None:
+    """To quantize it would take longer than to multiply."""
+    small = dense([1, 521], [1, 1000], w=(1000, 521), scales=1)
+    assert "MatMulInteger" not in types(check(small, tolerance=0.01))
+    many = dense([2, 521], [2, 1000], w=(1000, 521), scales=1)
+    assert "MatMulInteger" in types(check(many))
+
+
+def test_real_numbers_stay_real() -> None:
+    """With no integers at all there is nothing to multiply them by."""
+    for model in (dense([3, FEATURES], [3, OUT]), convolution()):
+        result = check(model, tolerance=0.02, quantization="float")
+        assert not {"QuantizeLinear", "MatMulInteger"} & set(types(result))
+
+
+# Convolutions
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
+@pytest.mark.parametrize("images", [1, 3])
+def test_images_are_quantized_as_by_the_kernel(images: int, dtype: str) -> None:
+    """Each on its own, if all weights have one scale."""
+    result = check(convolution(images, dtype=dtype), inputs=[data(images, 11, 17, 7)])
+    assert types(result).count("QuantizeLinear") == 1
+
+
+def test_equal_scales_are_one() -> None:
+    """LiteRT looks at them, not at how many there are."""
+    model = convolution(scales=13, equal=True)
+    assert "QuantizeLinear" in types(check(model, inputs=[data(1, 11, 17, 7)]))
+
+
+def test_images_of_zeros() -> None:
+    check(convolution(3), inputs=[np.zeros((3, 11, 17, 7), np.float32)], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        convolution(scales=13),
+        convolution(channels=(14, 7, 26), scales=26, equal=True),
+        convolution(channels=(7, 7, 11)),
+        convolution(stride_h=2, stride_w=2),
+    ],
+    ids=["a scale for each channel", "groups", "few filters", "few places"],
+)
+def test_images_that_stay_as_they_are(model: bytes) -> None:
+    """The kernel quantizes them less coarsely, or it would take too long."""
+    assert "QuantizeLinear" not in types(check(model, tolerance=0.02))
+
+
+def test_opsets_of_convolutions() -> None:
+    for opset in (13, 18, 21):
+        check(convolution(3), inputs=[data(3, 11, 17, 7)], opset=opset)
