@@ -117,7 +117,7 @@ class Subgraph:
         dense = array.shape if shape is None else shape
         return self._tensor(dense, {**fields, "dtype": dtype}, buffer)
 
-    def op(  # noqa: PLR0913
+    def op(
         self,
         code: str,
         inputs: Sequence[Tensor | None],
