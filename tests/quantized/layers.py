@@ -82,6 +82,7 @@ class Layer:
     scheme: Scheme
     activation: str = "NONE"
     seed: int = 0
+    given: tuple[int, ...] = ()  # biases that are not random
 
     @cached_property
     def weights(self) -> Array:
@@ -95,6 +96,8 @@ class Layer:
         """The integers in the file; about as large as sums of products."""
         if self.scheme.bias is None:
             return None
+        if self.given:
+            return np.array(self.given, carrier(self.scheme.bias))
         size = int(np.abs(self._products(self.inputs[0])).max())
         low, high = -min(size, 2**31 - 1), min(size, 2**31 - 1)
         return self._random(1).integers(low, high, self.channels, carrier(self.scheme.bias))

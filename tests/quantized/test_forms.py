@@ -1,0 +1,148 @@
+"""What the options make of quantized layers: plain floats, older opsets; and biases of 64 bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.quantized.layers import LIMITS, Layer
+from tests.quantized.test_hybrid import extremes, hybrid
+from tests.quantized.test_pools import pooling
+from tests.quantized.test_products import CASES, INT8, INT16, SCHEMES, SHAPES, hold_exactly, prove
+from tests.toolkit import Build, check, run_onnx, run_tflite
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError, OptionError
+
+if TYPE_CHECKING:
+    from tests.toolkit import Converted
+
+PAIRS = {"DequantizeLinear", "QuantizeLinear"}
+
+
+def nodes(result: Converted) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+def is_plain(result: Converted) -> bool:
+    """Return whether there is nothing but real numbers: no pairs, no integers but parameters."""
+    graph = result.model.graph
+    ports = {p.type.tensor_type.elem_type for p in (*graph.input, *graph.output)}
+    held = {i.data_type for i in graph.initializer} - {TensorProto.INT64}
+    return not PAIRS & nodes(result) and ports | held == {TensorProto.FLOAT}
+
+
+@pytest.mark.parametrize(("shape", "scheme"), CASES)
+def test_plain_floats(shape: str, scheme: str) -> None:
+    """The real numbers that the integers stand for go in, and what comes out is not rounded."""
+    layer = Layer(SHAPES[shape], SCHEMES[scheme])
+    result = convert(layer.model(), quantization="float", io_layout="tflite")
+    assert is_plain(result)
+    assert result.model.opset_import[0].version == 17
+    assert distance(result, layer) < (0.02 if layer.scheme.y == "int16" else 0.001)
+
+
+def distance(result: Converted, layer: Layer) -> float:
+    """Return how far real numbers are from what they should be, in steps of the output.
+
+    They are not clamped to the range that integers have.
+    """
+    x, (scale_x, _, scale_y) = layer.inputs[0], layer.scales
+    zero_x, _, zero_y = layer.scheme.zeros
+    feeds = {result.inputs[0].name: (x.astype(np.float32) - zero_x) * np.float32(scale_x)}
+    real = layer.real(x)
+    inside = ~np.isin(real, LIMITS[layer.scheme.y])
+    off = [
+        np.abs(run_onnx(result.model, feeds, optimize=optimize)[0] / scale_y + zero_y - real)
+        for optimize in (True, False)
+    ]
+    return float(max(each[inside].max() for each in off))
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+def test_activations_of_plain_floats(activation: str) -> None:
+    layer = Layer(SHAPES["CONV_2D"], replace(INT8, y_scale=0.25), activation)
+    result = convert(layer.model(), quantization="float", io_layout="tflite")
+    assert is_plain(result)
+    x, zero = layer.inputs[0], layer.scheme.zeros[0]
+    feeds = {result.inputs[0].name: (x.astype(np.float32) - zero) * np.float32(layer.scales[0])}
+    (y,) = run_onnx(result.model, feeds)
+    (want,) = run_tflite(layer.model(), [x])
+    real = (want.astype(np.float32) - layer.scheme.zeros[2]) * np.float32(0.25)
+    inside = (want > -128) & (want < 127)
+    assert np.abs(y - real)[inside].max() < 0.25
+
+
+@pytest.mark.parametrize("code", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+def test_plain_pools(code: str, dtype: str) -> None:
+    result = convert(pooling(code, dtype), quantization="float")
+    assert is_plain(result)
+    assert nodes(result) <= {"AveragePool", "MaxPool", "Transpose"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
+@pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
+def test_plain_hybrids(shape: str, dtype: str) -> None:
+    """Weights of float data become real numbers as well."""
+    layer = SHAPES[shape]
+    data = hybrid(layer, dtype, per_channel=False)
+    result = check(data, inputs=extremes(layer), quantization="float")
+    assert is_plain(result)
+    assert result.model.opset_import[0].version == 17
+
+
+@pytest.mark.parametrize("quantization", ["qdq", "float"])
+@pytest.mark.parametrize("shape", ["CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"])
+def test_biases_beyond_32_bits(shape: str, quantization: str) -> None:
+    """They keep their size; the digits that go are beyond those of a float32."""
+    biases = np.linspace(-(2**40), 2**40, SHAPES[shape].w[0]).astype(np.int64)
+    layer = Layer(SHAPES[shape], INT16, given=tuple(biases.tolist()))
+    if quantization == "qdq":
+        prove(layer)
+        return
+    result = convert(layer.model(), quantization="float", io_layout="tflite")
+    assert distance(result, layer) < 0.02
+
+
+def test_wide_biases_of_eight_bits_are_refused() -> None:
+    """An integer kernel adds them to accumulators of 32 bits."""
+    m = Build()
+    x = m.input([3, 5], dtype="int8", scale=0.5)
+    w = m.constant(np.ones((2, 5), np.int8), scale=0.5)
+    b = m.constant(np.array([1, 2**40], np.int64), scale=0.25)
+    m.output(*m.op("FULLY_CONNECTED", [x, w, b], [[3, 2]], scale=1.0))
+    with pytest.raises(ConversionError, match="does not fit into 32 bits"):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("shape", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+@pytest.mark.parametrize("opset", [13, 17, 20, 21, 23])
+def test_opsets(opset: int, shape: str) -> None:
+    """Eight bits are as old as the oldest opset."""
+    layer = Layer(SHAPES[shape], SCHEMES["int8 per channel"])
+    assert prove(layer, opset=opset).model.opset_import[0].version == opset
+
+
+@pytest.mark.parametrize(("opset", "stored"), [(13, "INT8"), (20, "INT8"), (21, "INT4")])
+@pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
+def test_four_bits(shape: str, opset: int, stored: str) -> None:
+    """They are packed where the opset has them, and read as eight bits in any case."""
+    layer = Layer(SHAPES[shape], SCHEMES["int4 per channel"])
+    graph = prove(layer, opset=opset).model.graph
+    held = {i.data_type for i in graph.initializer if len(i.dims) > 1}
+    assert held == {getattr(TensorProto, stored)}
+    assert all(len(i.raw_data) < 400 for i in graph.initializer)
+    hold_exactly(layer)
+
+
+@pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
+def test_16_bits_need_a_newer_opset(shape: str) -> None:
+    data = Layer(SHAPES[shape], INT16).model()
+    assert convert(data).opset == 21
+    for opset in (13, 20):
+        with pytest.raises(OptionError, match=r"quantized int16, .* needs opset 21"):
+            convert(data, opset=opset)

@@ -1,0 +1,220 @@
+"""How quantized tensors are kept: arithmetic on scales, zero points and stored integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.quantize import (
+    Storage,
+    bias_storage,
+    clamp,
+    dequantized,
+    integer_range,
+    is_quantized,
+    storage,
+    stored,
+    weight_storage,
+    widened,
+)
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, Any]
+
+
+def scaled(
+    scale: float | Sequence[float], zero: int | Sequence[int] = 0, axis: int = 0
+) -> Quantization:
+    scales = np.atleast_1d(np.asarray(scale, np.float32))
+    return Quantization(scales, np.broadcast_to(np.asarray(zero, np.int64), scales.shape), axis)
+
+
+def tensor(
+    dtype: DType, quantization: Quantization | None = None, data: Array | None = None
+) -> Tensor:
+    shape = (2, 3) if data is None else data.shape
+    return Tensor("t", shape, dtype, data, quantization)
+
+
+def test_storage_is_of_real_numbers_or_not() -> None:
+    """Storage without a scale has 0 for its zero point."""
+    assert Storage(DType.INT32).zero_point == 0
+    assert Storage(DType.INT8, scaled(0.5, -7)).zero_point == -7
+
+
+@pytest.mark.parametrize(
+    ("dtype", "constant", "quantized"),
+    [
+        ("int8", False, True), ("uint8", False, True), ("int16", False, True),
+        ("int4", True, True), ("int2", True, True), ("uint4", True, True),
+        ("int32", True, True), ("int64", True, True),
+        ("int32", False, False), ("int64", False, False), ("float32", False, False),
+    ],
+)  # fmt: skip
+def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
+    """Wide integers with a scale are numbers of it only if they are constant."""
+    kind = DType[dtype.upper()]
+    data = np.zeros((2, 3), kind.numpy) if constant else None
+    assert is_quantized(tensor(kind, scaled(0.5), data)) == quantized
+    assert not is_quantized(tensor(kind, None, data))
+
+
+def test_storage() -> None:
+    """int8 moves to uint8 if wanted, and nothing else does."""
+    kept = storage(tensor(DType.INT8, scaled(0.5, -3)), unsigned=True)
+    assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
+    kept = storage(tensor(DType.INT8, scaled(0.5, -3)), unsigned=False)
+    assert (kept.dtype, kept.zero_point) == (DType.INT8, -3)
+    for dtype in (DType.UINT8, DType.INT16):
+        assert storage(tensor(dtype, scaled(0.5)), unsigned=True).dtype is dtype
+    assert storage(tensor(DType.INT8), unsigned=True) == Storage(DType.INT8, None)
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "kept"),
+    [
+        ("int8", "int8", "INT8"), ("int8", "int4", "INT8"), ("int8", "int2", "INT8"),
+        ("uint8", "uint8", "UINT8"), ("int16", "int16", "INT16"), ("int16", "int4", "INT8"),
+        ("float32", "int8", "INT8"), ("float32", "uint8", "INT8"),
+        ("float32", "int4", "INT4"), ("float32", "int2", "INT8"),
+    ],
+)  # fmt: skip
+def test_weights(x: str, weights: str, kept: str) -> None:
+    """Of float data they have no zero point, and may be made real at once."""
+    data = tensor(DType[x.upper()], None if x == "float32" else scaled(0.5, 1))
+    made = weight_storage(data, tensor(DType[weights.upper()], scaled(0.25, 1)), folds=True)
+    assert made.dtype is DType[kept]
+    assert (made.zero_point, made.folds) == ((0, True) if x == "float32" else (1, False))
+
+
+def test_weights_that_are_real() -> None:
+    data = tensor(DType.FLOAT32)
+    assert weight_storage(data, data, folds=True) == Storage(DType.FLOAT32, None)
+
+
+def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
+    kind = DType.INT64 if dtype is np.int64 else DType.INT32
+    return tensor(kind, None, np.array(sums, dtype))
+
+
+@pytest.mark.parametrize(
+    ("sums", "dropped"),
+    [
+        ((0,), 0), ((), 0), ((2**31 - 1, -(2**31)), 0), ((2**31,), 1), ((-(2**31) - 1,), 1),
+        ((2**40, 3), 10), ((2**63 - 1, -(2**63)), 32),
+    ],
+)  # fmt: skip
+def test_biases(sums: tuple[int, ...], dropped: int) -> None:
+    """Of what is too wide the low bits go, and the scale allows for it."""
+    x, w = tensor(DType.INT16, scaled(0.5)), tensor(DType.INT8, scaled([0.25, 0.125]))
+    bias = biases(*sums)
+    kept = bias_storage(x, w, bias)
+    assert kept is not None
+    assert kept.quantization is not None
+    assert (kept.dtype, kept.dropped) == (DType.INT32, dropped)
+    np.testing.assert_array_equal(kept.quantization.scale, [0.125 * 2**dropped, 2**dropped / 16])
+    assert bias.data is not None
+    integers = stored(bias.data, bias.dtype, kept)
+    assert integers.dtype == np.int32
+    exact = bias.data.astype(object) - integers.astype(object) * 2**dropped
+    assert all(0 <= rest < 2**dropped for rest in exact)
+
+
+def test_biases_that_stay_as_they_are() -> None:
+    """Real ones, computed ones, and those of real data or weights."""
+    x, w = tensor(DType.INT8, scaled(0.5)), tensor(DType.INT8, scaled(0.25))
+    real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
+    for operands in ((x, w, real), (x, w, computed)):
+        assert bias_storage(*operands) is None
+    ones = biases(1, dtype=np.int32)
+    assert bias_storage(tensor(DType.FLOAT32), w, ones) is None
+    assert bias_storage(x, tensor(DType.FLOAT32), ones) is None
+
+
+def test_wide_biases_of_eight_bits() -> None:
+    x, w = tensor(DType.INT8, scaled(0.5)), tensor(DType.INT8, scaled(0.25))
+    with pytest.raises(OperatorError, match="t does not fit into 32 bits"):
+        bias_storage(x, w, biases(2**31))
+
+
+def test_stored() -> None:
+    """Moved by 128, as the same bits, or as they are."""
+    every = np.arange(-128, 128).astype(np.int8)
+    np.testing.assert_array_equal(
+        stored(every, DType.INT8, Storage(DType.UINT8)), np.arange(256).astype(np.uint8)
+    )
+    same = stored(every.view(np.uint8), DType.UINT8, Storage(DType.INT8))
+    np.testing.assert_array_equal(same, every)
+    assert stored(every, DType.INT4, Storage(DType.INT8)) is every
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_dequantized(axis: int) -> None:
+    """One scale, or one along an axis."""
+    data = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    one = dequantized(data, scaled(0.5, 1))
+    np.testing.assert_array_equal(one, (data - 1) * np.float32(0.5))
+    count = data.shape[axis]
+    scales, zeros = [2.0**-i for i in range(count)], list(range(count))
+    each = dequantized(data, scaled(scales, zeros, axis))
+    shape = (-1, 1) if axis == 0 else (1, -1)
+    want = (data - np.reshape(zeros, shape)) * np.reshape(scales, shape)
+    np.testing.assert_array_equal(each, want)
+    assert one.dtype == each.dtype == np.float32
+
+
+def test_dequantized_blocks() -> None:
+    """A scale for each pair of the last axis."""
+    data = np.arange(8, dtype=np.int8).reshape(2, 4)
+    blocks = np.array([[1, 2], [4, 8]], np.float32)
+    real = dequantized(data, Quantization(blocks, np.ones((2, 2), np.int64), 1, 2))
+    np.testing.assert_array_equal(real, [[-1, 0, 2, 4], [12, 16, 40, 48]])
+
+
+def test_dequantized_wide_integers() -> None:
+    """The product is rounded, not the integer."""
+    data = np.array([2**31 - 1, 2**24 + 1], np.int32)
+    scale = np.float32(0.1)
+    want = (data.astype(np.float64) * np.float64(scale)).astype(np.float32)
+    np.testing.assert_array_equal(dequantized(data, scaled(0.1)), want)
+
+
+def test_integer_types() -> None:
+    assert integer_range(DType.UINT8) == (0, 255)
+    assert integer_range(DType.INT16) == (-32768, 32767)
+    assert integer_range(DType.INT2) == (-2, 1)
+    assert [widened(d) for d in (DType.INT2, DType.INT4, DType.UINT4, DType.INT16)] == [
+        DType.INT8, DType.INT8, DType.UINT8, DType.INT16,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("activation", "dtype", "scale", "zero", "bounds"),
+    [
+        ("NONE", "int8", 0.5, 3, None),
+        ("TANH", "int8", 0.5, 3, None),
+        ("RELU", "int8", 0.5, 3, (3, 127)),
+        ("RELU", "int8", 0.5, -128, None),
+        ("RELU", "uint8", 0.5, 0, None),
+        ("RELU6", "uint8", 0.5, 0, (0, 12)),
+        ("RELU6", "uint8", 6 / 255, 0, None),
+        ("RELU6", "int8", 4.0, 0, (0, 2)),  # 6 / 4 is rounded away from zero
+        ("RELU_N1_TO_1", "int8", 2.0, 0, (-1, 1)),  # and so is -1 / 2
+        ("RELU_N1_TO_1", "int16", 0.001, 0, (-1000, 1000)),
+        ("RELU_0_TO_1", "int8", 0.25, -8, (-8, -4)),
+    ],
+)
+def test_clamp(
+    activation: str, dtype: str, scale: float, zero: int, bounds: tuple[int, int] | None
+) -> None:
+    assert clamp(activation, Storage(DType[dtype.upper()], scaled(scale, zero))) == bounds
+
+
+def test_clamp_of_what_has_no_scale() -> None:
+    assert clamp("RELU", Storage(DType.INT8)) is None
