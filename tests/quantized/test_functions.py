@@ -1,0 +1,253 @@
+"""Functions of one input on stored integers: every step of the input, against LiteRT.
+
+One step apart at most; see test_values.py. Where they are further apart the test says why.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import LIMITS
+from tests.quantized.values import Scale, binary, every, prove, scales, unary
+from tests.toolkit import check, run_onnx
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.toolkit import Converted
+
+Array = np.ndarray[Any, Any]
+
+TYPES = ("int8", "uint8", "int16")
+
+
+def node_types(result: Converted) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("code", ["RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"])
+def test_clamps(code: str, dtype: str) -> None:
+    """Where the scale stays it is integers that are clamped."""
+    if dtype == "int16" and code not in ("RELU", "RELU6"):  # which have no kernel
+        return
+    given, wanted = scales(dtype, 0.05, 0.05)
+    x = every(dtype).reshape(2, -1)
+    result = prove(unary(code, x, given, given), [x])
+    assert node_types(result) <= {"Clip", "Max", "Cast"}
+    for step in (0.03, 0.08):
+        prove(unary(code, x, given, (wanted[0] * step / 0.05, wanted[1])), [x], steps=1)
+
+
+def test_an_activation_that_the_range_implies_is_nothing() -> None:
+    x = every("uint8").reshape(2, -1)
+    result = prove(unary("RELU6", x, (6 / 255, 0), (6 / 255, 0)), [x])
+    assert node_types(result) == {"Identity"}
+
+
+# Code, types, scales of eight bits of input and output, and options: every step of the input.
+FUNCTIONS: list[tuple[str, str, float, float, dict[str, Any]]] = [
+    ("ABS", "int8 int16", 0.05, 0.05, {}),
+    ("ABS", "int8 int16", 0.05, 0.08, {}),
+    ("ELU", "int8", 0.05, 0.03, {}),
+    ("EXP", "int8", 0.02, 0.1, {}),
+    ("EXP", "int8", 0.05, 2.0, {}),
+    ("GELU", "int8 uint8", 0.05, 0.02, {"approximate": False}),
+    ("GELU", "int8 uint8", 0.05, 0.05, {"approximate": True}),
+    ("HARD_SWISH", "int8 uint8", 0.05, 0.05, {}),
+    ("HARD_SWISH", "int8 uint8", 0.02, 0.01, {}),
+    ("HARD_SWISH", "int8 uint8", 0.1, 0.08, {}),
+    ("LEAKY_RELU", "int8 uint8 int16", 0.05, 0.05, {"alpha": 0.2}),
+    ("LEAKY_RELU", "int8 uint8 int16", 0.05, 0.03, {"alpha": 1.5}),
+    ("LEAKY_RELU", "int8 uint8 int16", 0.05, 0.08, {"alpha": -0.3}),
+    ("LOG", "int8", 0.05, 0.05, {}),
+    ("LOG", "int8", 0.02, 0.03, {}),
+    ("TANH", "int8 uint8", 0.05, 1 / 128, {}),
+    ("TANH", "int8 uint8", 0.2, 1 / 100, {}),
+]
+
+
+@pytest.mark.parametrize(("code", "types", "step", "made", "options"), FUNCTIONS)
+def test_functions(
+    code: str, types: str, step: float, made: float, options: dict[str, Any]
+) -> None:
+    """LEAKY_RELU's product with alpha is rounded twice: one step in ten elements is no ONNX node's.
+
+    A real alpha in fixed point needs shifts of the product, of which the first rounding is at the
+    steps of the output: to follow it takes six nodes where one, fused, is as near to the truth.
+    """
+    for dtype in types.split():
+        given, wanted = scales(dtype, step, made)
+        x = every(dtype).reshape(2, -1)
+        prove(unary(code, x, given, wanted, **options), [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("step", [0.05, 0.2])
+def test_logistic(dtype: str, step: float) -> None:
+    """The kernels insist on the scale, and those of int16 on the zero point."""
+    (given,) = scales(dtype, step)
+    wanted = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
+    x = every(dtype).reshape(2, -1)
+    result = prove(unary("LOGISTIC", x, given, wanted), [x], steps=1)
+    if dtype != "int16":
+        assert fused_operators(result.model)["QLinearSigmoid"] == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_roots(dtype: str) -> None:
+    """SQRT's kernel cuts off what lies behind the point, where ONNX rounds."""
+    low, high = LIMITS[dtype]
+    zero = low if dtype == "int8" else 0
+    x = np.arange(zero, high + 1).astype(dtype).reshape(2, -1)
+    fine = scales(dtype, 0.02)[0][0]
+    for made in (1.0, 0.5):
+        prove(unary("SQRT", x, (fine, zero), (fine * made, scales(dtype, 1)[0][1])), [x], steps=1)
+    if dtype == "int8":
+        prove(unary("RSQRT", x, (fine, zero), (0.1, -5)), [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("step", [0.05, 0.09, 0.02])
+@pytest.mark.parametrize("constant", [None, 1])
+def test_prelu(dtype: str, step: float, constant: int | None) -> None:
+    """Its slopes are int8 where the rest is int16."""
+    x = every(dtype)[:: 61 if dtype == "int16" else 1]
+    x = x[: x.size // 32 * 32].reshape(4, -1, 8)
+    kind = "int8" if dtype == "int16" else dtype
+    slopes = np.random.default_rng(0).choice(every(kind), (1, 1, 8))
+    *given, wanted = scales(dtype, 0.05, 0.05, step)
+    given[1] = (0.004, 0 if dtype == "int16" else given[1][1])
+    data = binary("PRELU", (x, slopes), given, wanted, constant)
+    prove(data, [x] if constant else [x, slopes], steps=1)
+
+
+def test_prelu_of_int16_slopes() -> None:
+    """The kernel would take them for int8."""
+    pair = np.zeros(3, np.int16), np.zeros(3, np.int16)
+    with pytest.raises(ConversionError, match="alpha is int16 where int8 is expected"):
+        convert(binary("PRELU", pair, [(0.1, 0), (0.1, 0)], (0.1, 0)))
+
+
+def gelu(x: Array) -> Array:
+    """Return x times the normal distribution function of x."""
+    distribution: Array = 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return x * distribution
+
+
+# Code, steps of input and output, the function, and how many steps the kernel is off it.
+TABLES: list[tuple[str, float, float, Callable[[Array], Array], int]] = [
+    ("EXP", 0.02 / 256, 0.1 / 256, np.exp, 18),
+    ("GELU", 0.05 / 256, 0.05 / 256, gelu, 2),
+    ("GELU", 0.05 / 256, 0.02 / 256, gelu, 25),
+    ("LOG", 0.02 / 256, 0.02 / 256, np.log, 322),
+    ("LOGISTIC", 2.0**-12, 2.0**-15, lambda x: 1 / (1 + np.exp(-x)), 6),
+    ("LOGISTIC", 2.0**-10, 2.0**-15, lambda x: 1 / (1 + np.exp(-x)), 1),
+    ("RSQRT", 0.02 / 256, 0.1 / 256, lambda x: 1 / np.sqrt(x), 4628),
+    ("TANH", 2.0**-12, 2.0**-15, np.tanh, 12),
+    ("TANH", 2.0**-11, 2.0**-15, np.tanh, 12),
+    ("TANH", 0.05 / 256, 2.0**-15, np.tanh, 3),
+]
+
+
+@pytest.mark.parametrize(("code", "step", "made", "function", "off"), TABLES)
+def test_functions_of_int16(
+    code: str, step: float, made: float, function: Callable[[Array], Array], off: int
+) -> None:
+    """The kernels look up a few hundred values and interpolate, or expand in fixed point.
+
+    Where a function is steep (LOG and RSQRT near 0) that is far off. What the conversion makes is
+    nearer to the function: one step at most.
+    """
+    x = every("int16").reshape(2, -1)
+    if code in ("LOG", "RSQRT"):
+        x = x[x > 0].reshape(1, -1)
+    data = unary(code, x, (step, 0), (made, 0))
+    check(data, inputs=[x], steps=off)
+    model = convert(data).model
+    low, high = LIMITS["int16"]
+    real = function(x * np.float64(np.float32(step)))
+    truth = np.clip(np.round(real / np.float32(made)), low, high)
+    for optimize in (True, False):
+        (have,) = run_onnx(model, {model.graph.input[0].name: x}, optimize=optimize)
+        assert np.abs(have - truth).max() <= 1
+
+
+SOFTMAX = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("size", [1, 2, 3, 128, 1001, 20011])
+@pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
+def test_softmax(dtype: str, size: int, step: float) -> None:
+    x = np.random.default_rng(size).choice(every(dtype), (5, size))
+    (given,) = scales(dtype, step)
+    prove(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=1.0), [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("beta", [0.5, 3.0])
+def test_softmax_of_another_temperature(dtype: str, beta: float) -> None:
+    x = np.random.default_rng(0).choice(every(dtype), (5, 37))
+    (given,) = scales(dtype, 0.05)
+    prove(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=beta), [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_softmax_to_int16(dtype: str) -> None:
+    x = np.random.default_rng(0).choice(every(dtype), (5, 37))
+    (given,) = scales(dtype, 0.05)
+    prove(unary("SOFTMAX", x, given, SOFTMAX["int16"], "int16", beta=1.0), [x], steps=1)
+
+
+@pytest.mark.parametrize("wanted", [(1 / 256, 20), (1 / 300, 0), (0.01, 131), (1 / 1000, 3)])
+@pytest.mark.parametrize("size", [1, 2, 37])
+def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
+    """The kernel of uint8 takes any, adds no zero point, and saturates.
+
+    So does the conversion: what ONNX Runtime would fuse overflows where steps are fine and many.
+    """
+    x = np.random.default_rng(0).choice(every("uint8"), (5, size))
+    data = unary("SOFTMAX", x, (0.05, 131), wanted, beta=1.0)
+    check(data, inputs=[x], steps=1)
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_softmax_of_int16(beta: float) -> None:
+    """The kernel is up to 30 steps off, the conversion one: see `test_functions_of_int16`."""
+    x = np.random.default_rng(0).integers(-9000, 9000, (50, 12)).astype(np.int16)
+    step = 0.0018
+    data = unary("SOFTMAX", x, (step, 0), SOFTMAX["int16"], beta=beta)
+    check(data, inputs=[x], steps=30)
+    model = convert(data).model
+    grown = np.exp((x - x.max(-1, keepdims=True)) * np.float64(np.float32(step)) * beta)
+    truth = np.minimum(np.round(grown / grown.sum(-1, keepdims=True) * 32768), 32767)
+    (have,) = run_onnx(model, {model.graph.input[0].name: x})
+    assert np.abs(have - truth).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("size", [1, 2, 37, 1001])
+@pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
+def test_log_softmax(dtype: str, size: int, step: float) -> None:
+    x = np.random.default_rng(size).choice(every(dtype), (5, size))
+    (given,) = scales(dtype, step)
+    wanted = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}[dtype]
+    prove(unary("LOG_SOFTMAX", x, given, wanted), [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("size", [1, 2, 37, 256])
+def test_l2_normalization(dtype: str, size: int) -> None:
+    x = np.random.default_rng(size).choice(every(dtype), (50, size))
+    (given,) = scales(dtype, 0.05)
+    wanted = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}[dtype]
+    x[0] = given[1]
+    prove(unary("L2_NORMALIZATION", x, given, wanted), [x], steps=1)

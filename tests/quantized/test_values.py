@@ -1,0 +1,198 @@
+"""Operators of two inputs on stored integers: every one of them, against LiteRT.
+
+Where integers only move, or are compared, all are equal. Elsewhere they are one step apart at
+most: the kernels multiply by fixed-point numbers, round each product twice and halves away from
+zero; ONNX rounds once, and halves to even. Where they are further apart the test says why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.values import binary, every, feed, grid, made, prove, scales, unary
+from tests.toolkit import Build, check, run_onnx, run_tflite
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.toolkit import Converted
+
+TYPES = ("int8", "uint8", "int16")
+# Scales of two inputs and an output: a fine, a wide and an equal one.
+TRIPLES = {
+    "apart": (0.05, 0.03, 0.08), "equal": (0.05, 0.05, 0.05), "fine": (0.01, 0.03, 0.004),
+    "wide": (0.11, 0.02, 0.3),
+}  # fmt: skip
+# What int16 has instead of powers of two, which are the default of two operators.
+GENERAL: dict[str, dict[str, Any]] = {"ADD": {"pot_scale_int16": False}}
+GENERAL["SUB"] = GENERAL["ADD"]
+
+
+def node_types(result: Converted) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("triple", TRIPLES)
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
+def test_arithmetic(code: str, triple: str, dtype: str) -> None:
+    *given, wanted = scales(dtype, *TRIPLES[triple])
+    pair = grid(dtype)
+    prove(binary(code, pair, given, wanted, **GENERAL.get(code, {})), pair, steps=1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
+def test_arithmetic_within_bounds(code: str, activation: str, dtype: str) -> None:
+    """The bounds are integers: 1 is 12.5 steps of 0.08, which the kernels round to 13."""
+    *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
+    pair, options = grid(dtype), {**GENERAL.get(code, {}), "fused_activation_function": activation}
+    data = binary(code, pair, given, wanted, **options)
+    prove(data, pair, steps=1)
+    if activation == "RELU_N1_TO_1":
+        (y,) = run_tflite(data, pair)
+        model = convert(data).model
+        feeds = {port.name: x for port, x in zip(model.graph.input, pair, strict=True)}
+        (have,) = run_onnx(model, feeds)
+        assert (have.min(), have.max()) == (y.min(), y.max())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("constant", [0, 1])
+@pytest.mark.parametrize("code", ["ADD", "MUL"])
+def test_constants_are_fused(code: str, constant: int, dtype: str) -> None:
+    *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
+    pair = grid(dtype)
+    result = prove(binary(code, pair, given, wanted, constant), [pair[1 - constant]], steps=1)
+    assert fused_operators(result.model)[f"QLinear{code.title()}"] == 1
+
+
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "DIV"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((2, 3, 5), (5,)), ((2, 1, 3, 1, 5), (2, 7, 3, 1, 1)), ((2, 3, 1, 5, 1, 2), (7, 1))],
+)
+def test_shapes_that_broadcast(code: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(0)
+    pair = (
+        generator.integers(-128, 128, a).astype(np.int8),
+        generator.integers(20, 128, b).astype(np.int8),
+    )
+    *given, wanted = scales("int8", 0.05, 0.03, 0.02)
+    prove(binary(code, pair, given, wanted), pair, steps=1)
+
+
+@pytest.mark.parametrize("code", ["ADD", "SUB"])
+@pytest.mark.parametrize("steps", [(12, 12, 12), (12, 14, 12), (13, 12, 12)])
+def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
+    """int16 by shifts alone, which take operands of one shape."""
+    pair = tuple(np.broadcast_arrays(*grid("int16")))
+    *given, wanted = ((2.0**-step, 0) for step in steps)
+    a, b = (np.ascontiguousarray(each) for each in pair)
+    prove(binary(code, (a, b), given, wanted, pot_scale_int16=True), (a, b), steps=1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("step", [0.5, 0.05, 0.01])
+def test_division(dtype: str, step: float) -> None:
+    """Quotients under half a step are 0, of which the kernel makes the largest integers.
+
+    It shifts them by more than 31 bits, whose result C leaves open.
+    """
+    a, b = grid(dtype)
+    *given, wanted = scales(dtype, 0.05, 0.03, step)
+    wanted = (step, wanted[1])
+    b = b[:, b[0] != given[1][1]]
+    data = binary("DIV", (a, b), given, wanted)
+    (scale_a, zero_a), (scale_b, zero_b) = given
+    quotients = (a.astype(float) - zero_a) / (b.astype(float) - zero_b) * (scale_a / scale_b)
+    defined = np.abs(quotients) >= 0.51 * step
+    result = convert(data, io_layout="tflite")
+    feeds = {port.name: x for port, x in zip(result.model.graph.input, (a, b), strict=True)}
+    for optimize in (True, False):
+        (have,) = run_onnx(result.model, feeds, optimize=optimize)
+        apart = np.abs(run_tflite(data, (a, b))[0].astype(int) - have)
+        assert apart[defined].max() <= 1
+        assert np.abs(have.astype(int) - wanted[1])[~defined].max() <= 1
+
+
+@pytest.mark.parametrize("steps", [(0.05, 0.03), (0.05, 0.05), (0.001, 0.001), (0.7, 0.0001)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    "code", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]
+)
+def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
+    """They compare steps of 1 / 256: numbers of a fine scale that are close are equal."""
+    given = scales(dtype, *steps)
+    given = [given[0], (given[1][0], given[0][1] if steps[0] == steps[1] else given[1][1])]
+    pair = grid(dtype)
+    result = check(binary(code, pair, given, None), inputs=pair)
+    assert "DequantizeLinear" not in node_types(result)
+    check(binary(code, pair, given, None, 1), inputs=pair[:1], optimize=[True])
+
+
+def test_comparisons_of_real_numbers() -> None:
+    """Where all is real, numbers of one scale are compared as they are."""
+    pair, given = grid("int8"), [(0.05, 3), (0.05, 3)]
+    prove(binary("LESS", pair, given, None), pair)
+
+
+@pytest.mark.parametrize("steps", [(0.05, 0.05, 0.05), (0.05, 0.03, 0.08)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_extremes(code: str, dtype: str, steps: tuple[float, ...]) -> None:
+    """The kernels compare integers, and copy one of them, whatever they stand for."""
+    *given, wanted = scales(dtype, *steps)
+    if steps[0] == steps[1]:
+        given = [wanted, wanted]
+    pair = grid(dtype)
+    result = prove(binary(code, pair, given, wanted), pair)
+    assert "DequantizeLinear" not in node_types(result)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("code", ["BITWISE_XOR", "FLOOR_DIV", "FLOOR_MOD"])
+def test_integers_as_they_are(code: str, dtype: str) -> None:
+    a, b = grid(dtype)
+    b = b[:, b[0] != 0]
+    *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
+    prove(binary(code, (a, b), given, wanted), (a, b))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_negation(dtype: str) -> None:
+    """The smallest integer stays: the kernel lets it wrap around."""
+    given, wanted = scales(dtype, 0.05, 0.03)
+    x = every(dtype).reshape(2, -1)
+    prove(unary("NEG", x, given, wanted), [x])
+
+
+@pytest.mark.parametrize("steps", [(0.05, 0.03, 0.8), (0.05, 0.05, 0.05)])
+def test_squared_difference(steps: tuple[float, ...]) -> None:
+    *given, wanted = scales("int8", *steps)
+    pair = grid("int8")
+    prove(binary("SQUARED_DIFFERENCE", pair, given, wanted), pair, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "types"),
+    [
+        ("ADD", ("int8", "uint8", "int8")),
+        ("ADD", ("int8", "int8", "int16")),
+        ("MUL", ("int16", "int16", "int8")),
+        ("MAXIMUM", ("int8", "int16", "int8")),
+        ("LESS", ("int8", "uint8", "bool")),
+        ("FLOOR_DIV", ("uint8", "uint8", "uint8")),
+    ],
+)
+def test_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
+    m = Build()
+    a, b = (feed(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
+    m.output(*m.op(code, [a, b], [made(m, [3], types[2], (0.05, 0))]))
+    with pytest.raises(ConversionError, match=r"it (takes|makes)"):
+        convert(m.bytes())

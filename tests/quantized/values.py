@@ -1,0 +1,141 @@
+"""Operators on stored integers: all of these as inputs, and every way in which they can be kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.quantized.layers import LIMITS
+from tests.toolkit import Build, check, difference, run_onnx, run_tflite
+from tflite2onnx.convert import convert
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit import Converted, Tensor
+    from tests.toolkit.tensor import TensorFields
+    from tflite2onnx.tensor import Tensor as FileTensor
+
+Array = np.ndarray[Any, Any]
+Scale = tuple[float, int]  # scale and zero point
+
+# Zero points of two inputs and an output, none of them in the middle of its type.
+ZEROS = {"int8": (3, -5, 7), "uint8": (131, 123, 120), "int16": (0, 0, 0)}
+# How much finer the steps of a type are than those of eight bits.
+FINER = {"int8": 1.0, "uint8": 1.0, "int16": 1 / 256}
+
+
+def scales(dtype: str, *steps: float) -> list[Scale]:
+    """Return scales for the inputs and output of an operator, given as those of eight bits."""
+    zeros = ZEROS[dtype][:1] if len(steps) == 1 else (*ZEROS[dtype][: len(steps) - 1],)
+    zeros = (*zeros, ZEROS[dtype][2])[: len(steps)]
+    return [(step * FINER[dtype], zero) for step, zero in zip(steps, zeros, strict=True)]
+
+
+def every(dtype: str) -> Array:
+    """Return all integers of a type, in rising order."""
+    low, high = LIMITS[dtype]
+    return np.arange(low, high + 1).astype(dtype)
+
+
+def grid(dtype: str) -> tuple[Array, Array]:
+    """Return two inputs that broadcast to all pairs of integers; of int16 to many, extremes too."""
+    if dtype != "int16":
+        return every(dtype).reshape(-1, 1), every(dtype).reshape(1, -1)
+    generator, (low, high) = np.random.default_rng(0), LIMITS[dtype]
+    edges = [low, low + 1, -1, 0, 1, high - 1, high]
+    a, b = (np.append(edges, generator.integers(low, high, size)) for size in (190, 204))
+    return a.astype(dtype).reshape(-1, 1), b.astype(dtype).reshape(1, -1)
+
+
+def _fields(dtype: str, scale: Scale | None) -> TensorFields:
+    if scale is None:
+        return {"dtype": dtype}
+    return {"dtype": dtype, "scale": scale[0], "zero_point": scale[1]}
+
+
+def feed(m: Build, array: Array, scale: Scale | None) -> Tensor:
+    """Return an input for an array of integers that are quantized so."""
+    return m.input(array.shape, **_fields(array.dtype.name, scale))
+
+
+def fixed(m: Build, array: Array, scale: Scale) -> Tensor:
+    """Return a constant array of integers that are quantized so."""
+    return m.constant(array, scale=scale[0], zero_point=scale[1])
+
+
+def made(m: Build, shape: Sequence[int], dtype: str, scale: Scale | None = None) -> Tensor:
+    """Return a tensor for what an operator makes."""
+    return m.tensor(shape, **_fields(dtype, scale))
+
+
+def unary(
+    code: str, x: Array, given: Scale, wanted: Scale, dtype: str = "", **options: Any
+) -> bytes:
+    """Return a model of one operator, which makes as many elements as it takes."""
+    m = Build()
+    y = made(m, x.shape, dtype or x.dtype.name, wanted)
+    m.output(*m.op(code, [feed(m, x, given)], [y], **options))
+    return m.bytes()
+
+
+def binary(
+    code: str, pair: tuple[Array, Array], given: Sequence[Scale], wanted: Scale | None,
+    constant: int | None = None, **options: Any,
+) -> bytes:  # fmt: skip
+    """Return a model of one operator on two inputs that broadcast, one of them perhaps constant.
+
+    What is wanted without a scale is bool.
+    """
+    m = Build()
+    xs = [(fixed if i == constant else feed)(m, *each)
+          for i, each in enumerate(zip(pair, given, strict=True))]  # fmt: skip
+    shape = np.broadcast_shapes(*(array.shape for array in pair))
+    y = made(m, shape, pair[0].dtype.name if wanted else "bool", wanted)
+    m.output(*m.op(code, xs, [y], **options))
+    return m.bytes()
+
+
+def prove(data: bytes, inputs: Sequence[Array], steps: int = 0, **options: Any) -> Converted:
+    """Hold a model to LiteRT's integers: as it is converted by default, and in every other way."""
+    result = check(data, inputs=inputs, steps=steps, **options)
+    if any(array.dtype == np.int8 for array in inputs):
+        for activations in ("int8", "uint8"):
+            check(data, inputs=inputs, steps=steps, optimize=[True], random_layouts=(),
+                  activations=activations, **options)  # fmt: skip
+    prove_real(data, inputs, steps)
+    return result
+
+
+def prove_real(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
+    """Hold a model of real numbers to LiteRT's integers: within the steps, half a step away."""
+    graph = read(data).graphs[0]
+    model = convert(data, quantization="float", io_layout="tflite").model
+    real = [as_real(a, t) for a, t in zip(inputs, graph.inputs, strict=True)]
+    feeds = {port.name: array for port, array in zip(model.graph.input, real, strict=True)}
+    for want, have, tensor in zip(
+        run_tflite(data, inputs), run_onnx(model, feeds), graph.outputs, strict=True
+    ):
+        if have.dtype == want.dtype:
+            assert difference(want, have, steps=steps) == ""
+            continue
+        low, high = LIMITS[want.dtype.name]
+        scale, zero = _of(tensor)
+        integers = np.clip(have.astype(np.float64) / scale + zero, low, high)
+        # A rounding to integers is half a step, and float32 is not exact.
+        assert np.abs(integers - want).max(initial=0) <= steps + 0.51
+
+
+def as_real(array: Array, tensor: FileTensor) -> Array:
+    """Return the real numbers that integers of a tensor stand for; others as they are."""
+    if tensor.quantization is None or tensor.dtype.label not in LIMITS:
+        return array
+    scale, zero = _of(tensor)
+    return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
+
+
+def _of(tensor: FileTensor) -> tuple[float, int]:
+    assert tensor.quantization is not None
+    return float(tensor.quantization.scale[0]), int(tensor.quantization.zero_point[0])
