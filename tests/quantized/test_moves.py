@@ -1,0 +1,307 @@
+"""Operators that move stored integers, weigh them or reduce them: against LiteRT.
+
+What only moves is equal, whatever the integers stand for before and after; what is computed is
+one step apart at most (see test_values.py). Where it is further apart the test says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import LIMITS
+from tests.quantized.values import (
+    Scale,
+    every,
+    feed,
+    fixed,
+    made,
+    prove,
+    prove_real,
+    scales,
+    unary,
+)
+from tests.toolkit import Build, check, run_onnx
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.toolkit import Converted
+
+Array = np.ndarray[Any, Any]
+
+TYPES = ("int8", "uint8", "int16")
+
+
+def node_types(result: Converted) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+def random(dtype: str, shape: Sequence[int]) -> Array:
+    """Return integers of the whole range, both ends among them."""
+    low, high = LIMITS[dtype]
+    array = np.random.default_rng(0).integers(low, high, shape, endpoint=True).astype(dtype)
+    array.reshape(-1)[:2] = low, high
+    return array
+
+
+def numbers(*integers: int, shape: Sequence[int] = (-1,)) -> Array:
+    return np.array(integers, np.int32).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Move:
+    """An operator on data of a shape, and its parameters, which come behind the data or first."""
+
+    code: str
+    shape: Sequence[int]
+    parameters: Sequence[Array] = ()
+    makes: Sequence[Sequence[int]] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    first: bool = False
+    count: int = 1
+    types: Sequence[str] = TYPES
+
+    def model(self, arrays: Sequence[Array], given: Sequence[Scale], wanted: Scale) -> bytes:
+        """Return a model of it; each input has its scale, all outputs have one."""
+        m = Build()
+        xs = [feed(m, array, scale) for array, scale in zip(arrays, given, strict=True)]
+        extra = [m.constant(array) for array in self.parameters]
+        ys = [made(m, shape, arrays[0].dtype.name, wanted) for shape in self.makes]
+        m.output(*m.op(self.code, [*extra, *xs] if self.first else xs + extra, ys, **self.options))
+        return m.bytes()
+
+
+IMAGE = (2, 5, 7, 3)
+BOX = [numbers(0, 1, 2, 0), numbers(2, 3, 4, 3)]
+PADS = numbers(1, 2, 3, 0, shape=(2, 2))
+BYTES = ("int8", "uint8")
+# Kernels that copy integers from tensor to tensor and look at no scale.
+COPIES = [
+    Move("RESHAPE", IMAGE, [numbers(10, 21)], [[10, 21]], {"new_shape": [10, 21]}),
+    Move("SQUEEZE", (1, 5, 7), [], [[5, 7]], {"squeeze_dims": [0]}),
+    Move("TRANSPOSE", IMAGE, [numbers(0, 3, 1, 2)], [[2, 3, 5, 7]]),
+    Move("SLICE", IMAGE, BOX, [[2, 3, 4, 3]]),
+    Move("STRIDED_SLICE", IMAGE,
+         [BOX[0], numbers(2, 4, 6, 3), numbers(1, 1, 1, 1)], [[2, 3, 4, 3]]),
+    Move("GATHER", (5, 7), [numbers(1, 3, 2)], [[3, 7]], {"axis": 0}),
+    Move("GATHER_ND", (5, 7), [numbers(1, 3, 2, shape=(3, 1))], [[3, 7]]),
+    Move("TILE", (5, 7), [numbers(2, 3)], [[10, 21]]),
+    Move("SPLIT", (6, 7), [numbers(0, shape=())], [[3, 7], [3, 7]], {"num_splits": 2}, first=True),
+    Move("SPLIT_V", (6, 7), [numbers(2, 4), numbers(0, shape=())], [[2, 7], [4, 7]],
+         {"num_splits": 2}),
+    Move("SPACE_TO_DEPTH", (2, 6, 10, 3), [], [[2, 3, 5, 12]], {"block_size": 2}, types=BYTES),
+    Move("DEPTH_TO_SPACE", (2, 3, 5, 12), [], [[2, 6, 10, 3]], {"block_size": 2}, types=BYTES),
+    Move("RESIZE_NEAREST_NEIGHBOR", IMAGE, [numbers(11, 9)], [[2, 11, 9, 3]]),
+    Move("PAD", (5, 7), [PADS], [[8, 10]]),
+]  # fmt: skip
+# Kernels that refuse to where the scales differ.
+CAREFUL = [
+    Move("EXPAND_DIMS", (5, 7), [numbers(0, shape=())], [[1, 5, 7]]),
+    Move("MIRROR_PAD", (5, 7), [PADS], [[8, 10]], {"mode": "REFLECT"}),
+    Move("PACK", (5, 7), [], [[2, 5, 7]], {"values_count": 2, "axis": 0}, count=2),
+    Move("UNPACK", (2, 7), [], [[7], [7]], {"num": 2, "axis": 0}),
+    Move("REDUCE_MAX", IMAGE, [numbers(1, 2)], [[2, 3]]),
+    Move("REDUCE_MIN", IMAGE, [numbers(3)], [[2, 5, 7]]),
+    Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2),
+]
+
+
+def cases(moves: Sequence[Move]) -> list[Any]:
+    """Return each operator with each of its types."""
+    return [pytest.param(m, dtype, id=f"{m.code} {dtype}") for m in moves for dtype in m.types]
+
+
+@pytest.mark.parametrize(("move", "dtype"), cases(COPIES + CAREFUL))
+def test_integers_are_moved(move: Move, dtype: str) -> None:
+    (scale,) = scales(dtype, 0.05)
+    arrays = [random(dtype, move.shape)] * move.count
+    result = prove(move.model(arrays, [scale] * move.count, scale), arrays)
+    assert not node_types(result) & {"DequantizeLinear", "QuantizeLinear"}
+
+
+@pytest.mark.parametrize(("move", "dtype"), cases(COPIES))
+def test_integers_are_moved_to_another_scale(move: Move, dtype: str) -> None:
+    """They stay, and stand for something else. What is added by PAD stands for 0 in the output."""
+    given, wanted = scales(dtype, 0.05, 0.08)
+    x = random(dtype, move.shape)
+    prove(move.model([x], [given], wanted), [x])
+
+
+@pytest.mark.parametrize("move", CAREFUL[1:], ids=lambda move: move.code)
+def test_numbers_are_moved_where_the_kernel_refuses(move: Move) -> None:
+    """There is no kernel to follow; real numbers that stay what they are is what is meant."""
+    given, wanted = (0.05, 3), (0.1, -5)
+    arrays = [random("int8", move.shape)] * move.count
+    with pytest.raises(RuntimeError):
+        check(move.model(arrays, [given] * move.count, wanted), inputs=arrays)
+    same = convert(move.model(arrays, [given] * move.count, given), io_layout="tflite").model
+    other = convert(move.model(arrays, [given] * move.count, wanted), io_layout="tflite").model
+    feeds = dict(zip([port.name for port in same.graph.input], arrays, strict=True))
+    for before, after in zip(run_onnx(same, feeds), run_onnx(other, feeds), strict=True):
+        real = (before.astype(float) - given[1]) * given[0]
+        steps = np.clip(real / wanted[0] + wanted[1], -128, 127)
+        assert np.abs(steps - after).max() <= 0.51
+
+
+def test_concatenation_of_any_scales() -> None:
+    """Of uint8 the kernel rescales what has another scale than the output; one node does so."""
+    m, arrays = Build(), [random("uint8", (5, 7)), random("uint8", (5, 2))]
+    xs = [feed(m, x, scale) for x, scale in zip(arrays, [(0.05, 131), (0.03, 7)], strict=True)]
+    m.output(*m.op("CONCATENATION", xs, [made(m, [5, 9], "uint8", (0.08, 120))], axis=1))
+    result = prove(m.bytes(), arrays, steps=1)
+    assert fused_operators(result.model)["QLinearConcat"] == 1
+
+
+def test_concatenation_of_int16() -> None:
+    """Its kernel looks at no scale."""
+    move = Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2)
+    arrays = [random("int16", (5, 7)), random("int16", (5, 7))[::-1].copy()]
+    prove(move.model(arrays, [(0.01, 0), (0.03, 0)], (0.02, 0)), arrays)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_padding_with_a_value(dtype: str) -> None:
+    """The kernel insists on the output's scale, and adds the integer."""
+    m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7))
+    value = fixed(m, np.array(9, dtype), scale)
+    inputs = [feed(m, x, scale), m.constant(PADS), value]
+    m.output(*m.op("PADV2", inputs, [made(m, [8, 10], dtype, scale)]))
+    prove(m.bytes(), [x])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
+@pytest.mark.parametrize("same", [True, False])
+def test_selection(code: str, dtype: str, *, same: bool) -> None:
+    """The kernels copy bits."""
+    m, scale = Build(), scales(dtype, 0.05, 0.05 if same else 0.03, 0.05 if same else 0.08)
+    kinds = [scale[0]] * 3 if same else scale
+    arrays = [random(dtype, (5, 7)), random(dtype, (5, 7))[::-1].copy()]
+    condition = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(bool)
+    operands = zip([condition, *arrays], [None, *kinds[:2]], strict=True)
+    inputs = [feed(m, array, kind) for array, kind in operands]
+    m.output(*m.op(code, inputs, [made(m, [5, 7], dtype, kinds[2])]))
+    prove(m.bytes(), [condition, *arrays])
+
+
+@pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN", "TOPK_V2"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_ranking(code: str, dtype: str) -> None:
+    """Integers rank as the numbers that they stand for; of ARG_MAX int16 has no kernel."""
+    m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7, 37))
+    if code == "TOPK_V2":
+        ys = [made(m, [5, 7, 3], dtype, scale), m.tensor([5, 7, 3], dtype="int32")]
+        m.output(*m.op(code, [feed(m, x, scale), m.constant(np.int32(3))], ys))
+    elif dtype == "int16":
+        return
+    else:
+        y = m.tensor([5, 37], dtype="int32")
+        m.output(*m.op(code, [feed(m, x, scale), m.constant(np.int32(1))], [y],
+                       output_type="int32"))  # fmt: skip
+    prove(m.bytes(), [x])
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {}, "corners": {"align_corners": True}, "centers": {"half_pixel_centers": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [(11, 9), (3, 4), (10, 14), (97, 61), (1, 7)])
+def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
+    """Steps of 1 / 1024 of an element, which int8 and int16 count in, add up over 97 rows.
+
+    The kernels weigh integers and look at no scale.
+    """
+    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(*size)], [[2, *size, 3]], WAYS[way])
+    x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
+    prove(move.model([x], [given], given), [x], steps=1)
+    prove(move.model([x], [given], wanted), [x], steps=1)
+
+
+def test_bilinear_in_exact_steps() -> None:
+    """Twice as large is a whole number of steps, and one node."""
+    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(10, 14)], [[2, 10, 14, 3]], WAYS["centers"])
+    x = random("int8", IMAGE)
+    result = prove(move.model([x], [(0.05, 3)], (0.05, 3)), [x], steps=1)
+    assert "Resize" in node_types(result)
+    assert "Gather" not in node_types(result)
+
+
+AXES = {"image": (1, 2), "channels": (3,), "rows": (1,), "all": (0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("code", ["MEAN", "SUM"])
+def test_sums(code: str, axes: str, dtype: str) -> None:
+    """Without the axes or with them, to the same scale or another."""
+    x, over = random(dtype, IMAGE), AXES[axes]
+    for keep in (False, True):
+        left = [1 if i in over else n for i, n in enumerate(IMAGE) if keep or i not in over]
+        move = Move(code, IMAGE, [numbers(*over)], [left], {"keep_dims": keep})
+        for wanted in (0.05, 0.08):
+            given, target = scales(dtype, 0.05, wanted)
+            target = given if wanted == given[0] else target
+            data = move.model([x], [given], target)
+            prove(data, [x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_mean_of_an_image_is_pooled(dtype: str) -> None:
+    """Where channels come first anyway, as they do behind an operator on images."""
+    m, x, (given, wanted) = Build(), random(dtype, IMAGE), scales(dtype, 0.05, 0.02)
+    window: dict[str, Any] = dict.fromkeys(
+        ("filter_height", "filter_width", "stride_h", "stride_w"), 1
+    )
+    image = made(m, IMAGE, dtype, given)
+    m.op("MAX_POOL_2D", [feed(m, x, given)], [image], padding="VALID", **window)
+    m.output(*m.op("MEAN", [image, m.constant(numbers(1, 2))], [made(m, [2, 3], dtype, wanted)]))
+    result = prove(m.bytes(), [x], steps=1)
+    assert fused_operators(result.model)["QLinearGlobalAveragePool"] == 1
+
+
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
+@pytest.mark.parametrize("axes", [(1,), ()])
+def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
+    """Of axes of size 1, or none, MEAN and SUM rescale; REDUCE_PROD copies integers."""
+    shape = (2, 1, 7)
+    move = Move(code, shape, [numbers(*axes)], [[2, 7] if axes else shape])
+    x = random("int8", shape)
+    prove(move.model([x], [(0.05, 3)], (0.08, -5)), [x], steps=0 if code == "REDUCE_PROD" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("factors", [2, 3])
+def test_products(dtype: str, factors: int) -> None:
+    """The kernel rounds after each factor, which what follows makes more of: three steps of three.
+
+    Factors are small, as it lets a product beyond 32 bits wrap around where ONNX saturates.
+    """
+    (low, high), shape = LIMITS[dtype], (50, factors)
+    x = (random(dtype, shape).astype(int) // 4).clip(low, high).astype(dtype)
+    (given, wanted) = scales(dtype, 0.05, 0.06)
+    move = Move("REDUCE_PROD", shape, [numbers(1)], [[50]])
+    data = move.model([x], [given], (wanted[0] * (256 if dtype == "int16" else 1), wanted[1]))
+    check(data, inputs=[x], steps=factors * (factors - 1) // 2)
+
+
+def test_a_scale_of_its_own_in_real_numbers() -> None:
+    """Real numbers are what the copied integers stand for then, not what they stood for."""
+    m, x = Build(), random("int8", (5, 7))
+    (y,) = m.op("RESHAPE", [feed(m, x, (0.05, 3)), m.constant(numbers(35))],
+                [made(m, [35], "int8", (0.5, -7))], new_shape=[35])  # fmt: skip
+    m.output(*m.op("DEQUANTIZE", [y], [m.tensor([35])]))
+    data = m.bytes()
+    (port,) = convert(data, quantization="float").model.graph.input
+    assert port.type.tensor_type.elem_type == 1
+    check(data, inputs=[x])
+    half = unary("ABS", every("int8").reshape(2, -1), (0.05, 3), (0.05, 3))
+    prove_real(half, [every("int8").reshape(2, -1)])
