@@ -1,0 +1,242 @@
+"""QUANTIZE, DEQUANTIZE, CAST and FAKE_QUANT, and graphs that are integers in part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import LIMITS
+from tests.quantized.values import every, feed, made, prove, scales, unary
+from tests.toolkit import Build, check
+from tests.toolkit.fusions import fused_operators
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.toolkit import Converted
+
+Array = np.ndarray[Any, Any]
+
+TYPES = ("int8", "uint8", "int16")
+RATIOS = (1.0, 0.7, 3.3)
+
+
+def node_types(result: Converted) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+def reals() -> Array:
+    """Return numbers beyond all ranges, and such as lie halfway between two steps of 0.05."""
+    halves = (np.arange(-140, 140) + 0.5) * np.float32(0.05)
+    wide = np.linspace(-40, 40, 999, dtype=np.float32)
+    return np.append(halves, wide).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_quantize(dtype: str, ratio: float) -> None:
+    """Of halves LiteRT takes the number farther from zero, ONNX the even one."""
+    m, ((step, zero),), x = Build(), scales(dtype, 0.05), reals()
+    y = made(m, x.shape, dtype, (step * ratio, zero))
+    m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
+    check(m.bytes(), inputs=[x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_quantize_along_an_axis(dtype: str) -> None:
+    m, x = Build(), np.random.default_rng(0).uniform(-5, 5, (3, 5, 7)).astype(np.float32)
+    steps = np.array([0.01, 0.02, 0.03, 0.05, 0.1], np.float32)
+    zeros = np.arange(1, 6) * (dtype != "int16")
+    y = m.tensor(x.shape, dtype=dtype, scale=steps, zero_point=zeros, axis=1)
+    m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
+    check(m.bytes(), inputs=[x], steps=1)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_quantize_to_four_bits(dtype: str) -> None:
+    """There and back: neither runtime hands out such tensors."""
+    m, x = Build(), reals()
+    (y,) = m.op("QUANTIZE", [m.input(x.shape)], [made(m, x.shape, dtype, (0.7, 1))])
+    m.output(*m.op("DEQUANTIZE", [y], [m.tensor(x.shape)]))
+    check(m.bytes(), inputs=[x])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("int8", "int8"), ("int8", "uint8"), ("int8", "int16"), ("uint8", "int8"),
+        ("uint8", "uint8"), ("uint8", "int16"), ("int16", "int8"), ("int16", "int16"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_requantize(source: str, target: str, ratio: float) -> None:
+    (given,), ((step, zero),) = scales(source, 0.05), scales(target, 0.05)
+    x = every(source).reshape(2, -1)
+    prove(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
+
+
+@pytest.mark.parametrize("scale", [(0.01, 0.001), (0.01, 0.03), (4.94e-4, 1.49e-7)])
+def test_quantize_to_int32(scale: tuple[float, float]) -> None:
+    """ONNX quantizes to nothing so wide. Results have up to 28 bits, more than a float32."""
+    x = every("int16").reshape(2, -1)
+    check(unary("QUANTIZE", x, (scale[0], 0), (scale[1], 0), "int32"), inputs=[x], steps=1)
+
+
+@pytest.mark.parametrize("target", ["int8", "int16"])
+@pytest.mark.parametrize("step", [1e-9, 1e-6, 0.01])
+def test_quantize_of_int32(target: str, step: float) -> None:
+    """What would be beyond 32 bits, the kernel lets wrap around where ONNX saturates."""
+    generator, (wanted,) = np.random.default_rng(0), scales(target, 0.05)
+    bits = 31 - max(int(np.ceil(np.log2(step / wanted[0]))), 0)
+    x = generator.integers(-(2**bits), 2**bits, (10, 100)) >> generator.integers(0, bits, (10, 100))
+    x = np.append(x, [[-(2**bits), 2**bits - 1, *[0] * 98]], axis=0).astype(np.int32)
+    check(unary("QUANTIZE", x, (step, 0), wanted, target), inputs=[x], steps=1)
+
+
+def test_int32_between_two_scales() -> None:
+    """As an activation: int16 to int32 and back."""
+    m, x = Build(), every("int16").reshape(2, -1)
+    (wide,) = m.op("QUANTIZE", [feed(m, x, (0.01, 0))], [made(m, x.shape, "int32", (1e-5, 0))])
+    m.output(*m.op("QUANTIZE", [wide], [made(m, x.shape, "int8", (3.0, -7))]))
+    prove(m.bytes(), [x], steps=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        (("float32", None), ("int32", (1.0, 0)), "float32 cannot become int32"),
+        (("int32", (1.0, 5)), ("int8", (1.0, 0)), "is int32 with a zero point"),
+        (("int32", None), ("int8", (1.0, 0)), "int32 cannot become int8, or has no scale"),
+        (("int8", (1.0, 0)), ("int8", None), "int8 cannot become int8, or has no scale"),
+    ],
+)
+def test_what_cannot_be_quantized(source: Any, target: Any, reason: str) -> None:
+    m = Build()
+    x, y = made(m, [3], *source), made(m, [3], *target)
+    m.model().subgraphs[0].inputs.append(x.index)
+    m.output(*m.op("QUANTIZE", [x], [y]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_dequantize(dtype: str) -> None:
+    m, (scale,), x = Build(), scales(dtype, 0.05), every(dtype).reshape(2, -1)
+    m.output(*m.op("DEQUANTIZE", [feed(m, x, scale)], [m.tensor(x.shape)]))
+    prove_all_ways(m, x)
+
+
+def prove_all_ways(m: Build, x: Array) -> None:
+    """Hold a model of integers that makes floats to LiteRT, however int8 is kept."""
+    for activations in ("auto", "int8", "uint8"):
+        check(m.bytes(), inputs=[x], activations=activations)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "int8", "uint8"])
+@pytest.mark.parametrize("along", [None, 0, 1])
+def test_dequantize_of_constants(dtype: str, along: int | None) -> None:
+    m, (low, high) = Build(), LIMITS.get(dtype, (0, 15))
+    data = np.random.default_rng(0).integers(low, high, (4, 6), endpoint=True)
+    count = 1 if along is None else data.shape[along]
+    c = m.constant(data.astype(np.uint8 if dtype.startswith("u") else np.int8), dtype=dtype,
+                   scale=np.linspace(0.1, 0.3, count), zero_point=0, axis=along or 0)  # fmt: skip
+    (real,) = m.op("DEQUANTIZE", [c], [m.tensor([4, 6])])
+    m.output(*m.op("ADD", [real, m.input([4, 6])], [m.tensor([4, 6])]))
+    check(m.bytes(), seeds=[0])
+
+
+@pytest.mark.parametrize("source", TYPES)
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "int32", "float32"])
+def test_cast_takes_integers_as_they_are(source: str, target: str) -> None:
+    """Whatever they stand for, and even if they are kept otherwise inside."""
+    m, (scale,), x = Build(), scales(source, 0.05), every(source).reshape(2, -1)
+    m.output(*m.op("CAST", [feed(m, x, scale)], [m.tensor(x.shape, dtype=target)]))
+    prove_all_ways(m, x)
+
+
+RANGES = [
+    (-1, 1, 8), (0, 6, 8), (-0.3, 2.7, 8), (-1, 1, 4), (0, 1, 2), (-5, 5, 16), (-2, 0, 8),
+    (-8, 7.9375, 8), (-0.1, 6, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high", "bits"), RANGES)
+def test_fake_quant(low: float, high: float, bits: int) -> None:
+    """Not one number differs, halves included."""
+    m, fine = Build(), np.linspace(low, high, 2 ** min(bits, 10) * 2 + 1)
+    beyond = np.random.default_rng(0).uniform(low - 1, high + 1, 1000)
+    x = np.concatenate([fine, beyond, [0, low, high]]).astype(np.float32)
+    options: dict[str, Any] = {"min": low, "max": high, "num_bits": bits}
+    m.output(*m.op("FAKE_QUANT", [m.input(x.shape)], [x.shape], **options))
+    check(m.bytes(), inputs=[x], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"min": 0, "max": 1, "num_bits": 8, "narrow_range": True}, "no narrow range"),
+        ({"min": 0, "max": 0, "num_bits": 8}, "8 bits cannot be from 0.0 to 0.0"),
+        ({"min": 1, "max": 2, "num_bits": 8}, "8 bits cannot be from 1.0 to 2.0"),
+        ({"min": 0, "max": 1, "num_bits": 1}, "1 bits cannot be"),
+        ({"min": 0, "max": 1, "num_bits": 17}, "17 bits cannot be"),
+    ],
+)
+def test_what_cannot_be_fake(options: dict[str, Any], reason: str) -> None:
+    m = Build()
+    m.output(*m.op("FAKE_QUANT", [m.input([3])], [[3]], **options))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_a_graph_that_is_integers_in_the_middle() -> None:
+    """Floats in and out; between QUANTIZE and DEQUANTIZE all fuses into integer kernels."""
+    m, shape = Build(), [3, 37]
+    (q,) = m.op("QUANTIZE", [m.input(shape)], [made(m, shape, "int8", (0.0625, 3))])
+    (s,) = m.op("ADD", [q, q], [made(m, shape, "int8", (0.125, -5))])
+    (s,) = m.op("LOGISTIC", [s], [made(m, shape, "int8", (1 / 256, -128))])
+    m.output(*m.op("DEQUANTIZE", [s], [m.tensor(shape)]))
+    ways: list[dict[str, Any]] = [{}, {"activations": "int8"}, {"quantization": "float"}]
+    for options in ways:
+        x = np.random.default_rng(0).integers(-120, 120, shape).astype(np.float32) / 16
+        # One step of the output at most, which is a part in 256 of its range.
+        check(m.bytes(), inputs=[x], tolerance=1.01 / 200, **options)
+    fused = fused_operators(convert(m.bytes()).model)
+    assert (fused["QLinearAdd"], fused["QLinearSigmoid"]) == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
+def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> None:
+    """However int8 is kept inside, and where an output is an input or is read on."""
+    given, *_, wanted = scales(dtype, 0.05, 0.03, 0.05)
+    m, x = Build(), every(dtype).reshape(2, -1)
+    a = feed(m, x, given)
+    (b,) = m.op("TANH", [a], [made(m, x.shape, dtype, (2.0**-15, 0))]) if dtype == "int16" else (
+        m.op("HARD_SWISH", [a], [made(m, x.shape, dtype, wanted)])
+    )
+    (c,) = m.op("RESHAPE", [b, m.constant(np.array([x.size], np.int32))],
+                [[x.size]], new_shape=[x.size])  # fmt: skip
+    m.output(a, b, c)
+    # See test_functions_of_int16 for its steps.
+    result = check(m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1,
+                   activations=activations)  # fmt: skip
+    assert {port.dtype for port in (*result.inputs, *result.outputs)} == {dtype}
+
+
+def test_a_residual_block() -> None:
+    """An int8 tensor with two readers: what is kept as uint8 fuses whole."""
+    m, generator = Build(), np.random.default_rng(0)
+    weights = generator.integers(-127, 128, (3, 3, 3, 3)).astype(np.int8)
+    x = m.input([1, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3)
+    w = m.constant(weights, scale=0.01)
+    b = m.constant(generator.integers(-900, 900, 3).astype(np.int32), scale=0.0005)
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    y = made(m, [1, 5, 7, 3], "int8", (0.2, -5))
+    m.op("CONV_2D", [x, w, b], [y], fused_activation_function="RELU", **options)
+    m.output(*m.op("ADD", [x, y], [made(m, [1, 5, 7, 3], "int8", (0.2, 7))]))
+    array = generator.integers(-128, 128, (1, 5, 7, 3)).astype(np.int8)
+    result = prove(m.bytes(), [array], steps=2)  # one step of the convolution, one of the sum
+    fused = fused_operators(result.model)
+    assert (fused["QLinearConv"], fused["QLinearAdd"]) == (1, 1)
