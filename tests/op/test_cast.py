@@ -181,3 +181,11 @@ def test_what_cannot_be_cast() -> None:
     )
     half = m.input([3], dtype="float16")
     assert "[3] cannot become [2]" in refused(m, *m.op("DEQUANTIZE", [half], [m.tensor([2])]))
+
+
+def test_densify_of_what_is_not_sparse() -> None:
+    """Only sparse constants can be made dense, and those are before any operator is emitted."""
+    m = Build()
+    m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
+    with pytest.raises(ConversionError, match="tensor_0 is no sparse constant"):
+        convert(m.bytes())

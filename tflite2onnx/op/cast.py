@@ -1,4 +1,4 @@
-"""CAST and DEQUANTIZE: the same elements in another type."""
+"""CAST, DEQUANTIZE and DENSIFY: the same elements in another form."""
 
 from __future__ import annotations
 
@@ -111,3 +111,16 @@ class Dequantize(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return x.value if x.dtype is y.dtype else g.cast(x, y.dtype)
+
+
+class Densify(Operator):
+    """DENSIFY: the elements of a sparse constant, which `normalise` has made dense already."""
+
+    codes = ("DENSIFY",)
+    category = Category.TRANSPARENT
+
+    def check(self) -> None:
+        """Raise OperatorError: what is left of them has no constant to read."""
+        check_count(self.op, 1)
+        message = f"{self.input(0).name} is no sparse constant"
+        raise OperatorError(message)
