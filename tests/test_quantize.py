@@ -15,6 +15,7 @@ from tflite2onnx.quantize import (
     dequantized,
     integer_range,
     is_quantized,
+    limits,
     storage,
     stored,
     weight_storage,
@@ -214,6 +215,14 @@ def test_clamp(
     activation: str, dtype: str, scale: float, zero: int, bounds: tuple[int, int] | None
 ) -> None:
     assert clamp(activation, Storage(DType[dtype.upper()], scaled(scale, zero))) == bounds
+
+
+def test_limits() -> None:
+    """The range of the type, or what an activation leaves of it."""
+    kept = Storage(DType.INT8, scaled(0.5, -28))
+    assert limits("NONE", kept) == (-50, 77.5)
+    assert limits("RELU6", kept) == (0, 6)
+    assert limits("NONE", Storage(DType.UINT8, scaled(0.25, 0))) == (0, 63.75)
 
 
 def test_clamp_of_what_has_no_scale() -> None:

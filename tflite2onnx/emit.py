@@ -22,7 +22,14 @@ from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
-from tflite2onnx.quantize import Storage, bias_storage, clamp, is_quantized, weight_storage
+from tflite2onnx.quantize import (
+    Storage,
+    bias_storage,
+    clamp,
+    is_quantized,
+    limits,
+    weight_storage,
+)
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 
@@ -213,12 +220,43 @@ def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool)
 def _finished(
     g: Builder, operator: Operator, view: View, made: Value | Unshaped, activation: str
 ) -> Value:
-    """Apply the fused activation, quantize what was computed as real numbers, give it its shape.
+    """Apply the fused activation, quantize what was computed as real numbers, give it its shape."""
+    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.shape)
+    if g.plain and view.kept is REAL and is_quantized(view.tensor):
+        value = _limited(g, operator, view.tensor, value, activation)
+    else:
+        value = _stored(g, operator, view, value, activation)
+    return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
+
+
+def _limited(
+    g: Builder, operator: Operator, tensor: Tensor, value: Value, activation: str
+) -> Value:
+    """Return real numbers as far as they are within the range that integers would have.
+
+    Files leave out activations that the range implies: without it a RELU may be missing.
+    """
+    written = _written(operator, tensor)
+    kept, given = (g.integers(t, as_filed=True) for t in (written, tensor))
+    if len(kept.scale) > 1 or (operator.moves and activation == "NONE"):
+        return fused(g, activation, value, DType.FLOAT32)
+    value = g.Clip(value, *(g.scalar(n, DType.FLOAT32) for n in limits(activation, kept)))
+    if written is tensor:
+        return value
+    # The integers stay, and stand for other numbers.
+    value = g.Mul(value, g.scalar(given.scale[0] / kept.scale[0], DType.FLOAT32))
+    moved = (kept.zero_point - given.zero_point) * given.scale[0]
+    return g.Add(value, g.scalar(moved, DType.FLOAT32))
+
+
+def _stored(
+    g: Builder, operator: Operator, view: View, value: Value, activation: str
+) -> Value:
+    """Return what an operator makes as it is stored.
 
     An activation that the integers' range already implies is left out, and another clamps the
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
-    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.shape)
     kept, home = view.kept, g.storage(view.tensor)
     written = _written(operator, view.tensor)
     if kept is REAL and (home is not REAL or written is not view.tensor):
@@ -228,8 +266,7 @@ def _finished(
         value = fused(g, activation, value, kept.dtype)
     else:
         value = _clamped(g, value, activation, kept)
-    value = g.convert(value, kept, home, view.order)
-    return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
+    return g.convert(value, kept, home, view.order)
 
 
 def _written(operator: Operator, tensor: Tensor) -> Tensor:

@@ -183,6 +183,13 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     return None if bounds == (low, high) else bounds
 
 
+def limits(activation: str, kept: Storage) -> tuple[float, float]:
+    """Return the smallest and the largest real number that an activation leaves of a range."""
+    low, high = clamp(activation, kept) or integer_range(kept.dtype)
+    scale = float(kept.scale[0])
+    return (low - kept.zero_point) * scale, (high - kept.zero_point) * scale
+
+
 def _round(number: float) -> int:
     """Round half away from zero, as TfLiteRound does."""
     return int(np.copysign(np.floor(abs(number) + 0.5), number))
