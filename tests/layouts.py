@@ -17,6 +17,7 @@ _TRIES = 200
 
 def random_label(generator: random.Random, frame: Frame) -> Axes:
     """Return a random legal label of a free frame, its TFLite order if chance finds no other."""
+    assert frame.allows(frame.names), f"{frame} must allow its TFLite order"
     for _ in range(_TRIES):
         label = tuple(generator.sample(frame.names, len(frame.names)))
         if frame.allows(label):

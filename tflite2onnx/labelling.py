@@ -33,8 +33,8 @@ Proposal = Mapping[int, int]
 
 _MOST_ROUNDS = 16  # of expansion; more than three are rare
 _MOST_NODES = 24  # in a window
-_MOST_STATES = 64  # that a search keeps
-_MOST_STEPS = 20_000  # of all searches, and a few more for each node
+_MOST_STATES = 32  # that a search keeps
+_MOST_STEPS = 200_000  # of all searches, and a few more for each node
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def cheapest(
         idle = 0 if _expand(proposal, uses, labels) else idle + 1
         if idle == len(proposals):
             break
-    steps = _MOST_STEPS + 4 * len(choices)
+    steps = _MOST_STEPS + 20 * len(choices)
     for window, near in _windows(choices, things, proposals, uses, labels):
         search = _Search(choices, uses, labels, window, near)
         for node, label in search.run().items():
@@ -280,13 +280,13 @@ class _Search:
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
                         best[key] = (spent + cost, after, (*taken, label))
-            self.steps += len(states) * self._choices[node]
             states = self._worth_keeping(best.values())
         spent, _, taken = states[0]
         return dict(zip(self._turn, taken, strict=True)) if spent < self._before else {}
 
     def _step(self, node: int, label: int, there: _There) -> tuple[int, _There]:
         """Return what a label costs, and the forms that there are then."""
+        self.steps += len(there)
         spent, there = 0, dict(there)
         for thing, forms in self._uses[node]:
             form = frozenset([forms[label]])
@@ -311,4 +311,10 @@ class _Search:
         return kept
 
     def _way(self, start: _There, end: _There) -> int:
-        return sum(thing.price(start[thing], end[thing] - start[thing]) for thing in end)
+        """Return what it costs to have all forms of the end, given those of the start."""
+        self.steps += len(end)
+        return sum(
+            thing.price(start[thing], forms - start[thing])
+            for thing, forms in end.items()
+            if not forms <= start[thing]
+        )

@@ -61,8 +61,8 @@ class Frame:
 
     `slots` maps operands to the names of their axes in TFLite order; inputs count from 0,
     outputs from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a
-    `label` is pinned; `legal` restricts the labels of a free one. `meaning` says that the pinned
-    order is an operator's demand on what the axes are, as a convolution's is.
+    `label` is pinned; `legal` restricts the labels of a free one, but allows `names`. `meaning`
+    says that the pinned order is an operator's demand on what the axes are, as a convolution's is.
     """
 
     slots: Mapping[int, Axes]
@@ -344,12 +344,8 @@ class _Flood:
         orders: dict[_Edges, Order] = {}
         for edges, axes in self._uses[frame]:
             order = order_of(axes, label)
-            if orders.setdefault(edges, order) != order:
+            if orders.setdefault(edges, colour.orders.get(edges, order)) != order:
                 return None
-            if colour.orders.get(edges, order) != order:
-                return None
-        if frame in colour.labels:
-            return None
         colour.orders |= orders
         if self._frames[frame].label is None:
             self._known[frame].add(label)
