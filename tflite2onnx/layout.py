@@ -24,8 +24,8 @@ What is guaranteed: among the labels that the flood found the plan is the optimu
 than two colours meet (TFLite's order and one other: nearly every network), and wherever more meet
 among few frames; `labelling` says more. No other legal label could do better as long as all
 operands of each free frame carry all its names, `legal` forbids none of them, and no axis is of
-size 1 in some of these operands only. With axes that reductions drop, that RESHAPE merges, or of
-size 1, a better label than any found exists in one of thousands of random graphs.
+size 1 in some of these operands only. Otherwise there may be a better label that nobody learns
+of; in random graphs made of such frames that is so in up to five of a thousand.
 
 Nothing here knows an operator, and nothing here knows ONNX.
 """
