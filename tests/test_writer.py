@@ -14,7 +14,10 @@ import pytest
 from tests.small import chain, convolve, flattening, network
 from tests.toolkit import Build, check, random_inputs
 from tflite2onnx import convert, writer
+from tflite2onnx.builder import Builder, Port
+from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
+from tflite2onnx.tensor import DType, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +171,23 @@ def test_names_are_unique() -> None:
     assert [e.name for e in result.inputs] == [i.name for i in graph.input] == ["_1"]
     assert [e.name for e in result.outputs] == [o.name for o in graph.output]
     assert {"y/Relu", "constant"} == {o.name for o in graph.output}
+
+
+def test_domains() -> None:
+    """A node of another domain has it imported; ONNX's own opset decides the version of the IR."""
+    g = Builder(17)
+    names = g.node("LabelEncoder", np.array([2, 3]), domain="ai.onnx.ml",
+                   keys_int64s=[3], values_strings=["three"], default_string="?")  # fmt: skip
+    made = g.node("Mine", names, domain="my.domain", times=2)
+    tensor = Tensor("y", (2,), DType.FLOAT32)
+    port = Port("y", made, tensor, (0,), DType.FLOAT32)
+    emitted = Emitted(tuple(g.nodes), g.opset, (), (port,), (), {})
+    model = writer.assemble("graph", emitted, {}, "1").proto
+    imports = [(i.domain, i.version) for i in model.opset_import]
+    assert imports == [("", 17), ("ai.onnx.ml", 3), ("my.domain", 1)]
+    assert [n.domain for n in model.graph.node] == ["ai.onnx.ml", "my.domain"]
+    assert model.ir_version == 8
+    onnx.checker.check_model(model)
 
 
 # Outputs that need a node of their own

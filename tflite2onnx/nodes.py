@@ -109,12 +109,13 @@ class Value:
 
 
 class Node(NamedTuple):
-    """An ONNX node."""
+    """An ONNX node; the `domain` of ONNX's own operators is empty."""
 
     op_type: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
     attributes: Mapping[str, Any]
+    domain: str = ""
 
 
 class Readable(Protocol):
@@ -142,20 +143,24 @@ class Nodes:
         self._pool: dict[tuple[str, Shape, bytes], Value] = {}
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
-        """Add a node and return its output; attributes that are None are left out."""
+        """Add a node and return its output; see `many`."""
         return self.many(op_type, 1, *inputs, **attributes)[0]
 
     def many(
-        self, op_type: str, outputs: int, *inputs: Operand, **attributes: Any  # noqa: ANN401
-    ) -> tuple[Value, ...]:
-        """Add a node with several outputs and return them."""
-        self.require(_SINCE.get(op_type, MIN_OPSET), op_type)
+        self, op_type: str, outputs: int, *inputs: Operand, domain: str = "",
+        **attributes: Any,  # noqa: ANN401
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Add a node with several outputs and return them; attributes that are None are left out.
+
+        Opsets are those of ONNX's own domain; the writer knows which of another one to import.
+        """
+        self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
         made = tuple(Value() for _ in range(outputs))
         given = tuple(self._value_of(i) for i in inputs)
         while given and given[-1] is None:
             given = given[:-1]
         kept = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(Node(op_type, given, made, kept))
+        self.nodes.append(Node(op_type, given, made, kept, domain))
         return made
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:

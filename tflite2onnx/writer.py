@@ -34,6 +34,8 @@ PRODUCER = "tflite2onnx"
 _SMALL = 1024
 LARGEST_FILE = 2**31 - 1  # what a protobuf can be
 _ALIGNMENT = 64  # of each weight in a file of its own
+# The version of each further domain that nodes come from; others, which are the user's, have 1.
+_DOMAINS = {"ai.onnx.ml": 3}
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -108,9 +110,11 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
             graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
     opsets = [helper.make_opsetid("", emitted.opset)]
+    domains = sorted({node.domain for node in emitted.nodes} - {""})
     model = helper.make_model(
         graph, producer_name=PRODUCER, producer_version=version,
-        opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets),
+        opset_imports=[*opsets, *(helper.make_opsetid(d, _DOMAINS.get(d, 1)) for d in domains)],
+        ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
     helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
@@ -137,7 +141,9 @@ def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
 def _node(index: int, node: Node, names: _Names) -> onnx.NodeProto:
     outputs = [names.of(v) for v in node.outputs]
     inputs = ["" if v is None else names.of(v) for v in node.inputs]
-    return helper.make_node(node.op_type, inputs, outputs, name=str(index), **node.attributes)
+    return helper.make_node(
+        node.op_type, inputs, outputs, str(index), domain=node.domain or None, **node.attributes
+    )
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:
