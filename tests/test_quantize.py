@@ -220,9 +220,11 @@ def test_clamp(
 def test_limits() -> None:
     """The range of the type, or what an activation leaves of it."""
     kept = Storage(DType.INT8, scaled(0.5, -28))
-    assert limits("NONE", kept) == (-50, 77.5)
-    assert limits("RELU6", kept) == (0, 6)
-    assert limits("NONE", Storage(DType.UINT8, scaled(0.25, 0))) == (0, 63.75)
+    assert limits("NONE", kept, kept) == (-50, 77.5)
+    assert limits("RELU6", kept, kept) == (0, 6)
+    halves, quarters = (Storage(DType.UINT8, scaled(scale, 0)) for scale in (0.5, 0.25))
+    assert limits("NONE", quarters, quarters) == (0, 63.75)
+    assert limits("RELU6", halves, quarters) == (0, 3)
 
 
 def test_clamp_of_what_has_no_scale() -> None:

@@ -186,7 +186,8 @@ def _on_real_numbers(g: Builder, operator: Operator) -> bool:
     """
     if not operator.on_integers():
         return True
-    return g.plain and operator.one_scale and not operator.as_filed
+    moved = operator.one_scale and operator.product is None
+    return g.plain and moved and not operator.as_filed
 
 
 def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
@@ -240,7 +241,7 @@ def _limited(
     kept, given = (g.integers(t, as_filed=True) for t in (written, tensor))
     if len(kept.scale) > 1 or (operator.moves and activation == "NONE"):
         return fused(g, activation, value, DType.FLOAT32)
-    value = g.Clip(value, *(g.scalar(n, DType.FLOAT32) for n in limits(activation, kept)))
+    value = g.Clip(value, *(g.scalar(n, DType.FLOAT32) for n in limits(activation, given, kept)))
     if written is tensor:
         return value
     # The integers stay, and stand for other numbers.

@@ -183,9 +183,12 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     return None if bounds == (low, high) else bounds
 
 
-def limits(activation: str, kept: Storage) -> tuple[float, float]:
-    """Return the smallest and the largest real number that an activation leaves of a range."""
-    low, high = clamp(activation, kept) or integer_range(kept.dtype)
+def limits(activation: str, given: Storage, kept: Storage) -> tuple[float, float]:
+    """Return the smallest and the largest real number that an activation leaves of a range.
+
+    It clamps integers by the scale that is given for them, whatever the kernel wrote them in.
+    """
+    low, high = clamp(activation, given) or integer_range(kept.dtype)
     scale = float(kept.scale[0])
     return (low - kept.zero_point) * scale, (high - kept.zero_point) * scale
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.test_hybrid import rows, weights
-from tests.toolkit import Build, check, run_onnx
+from tests.toolkit import Build, check, run_onnx, run_tflite
 from tests.toolkit.facts import carrier
 from tests.toolkit.fusions import fused_operators
 from tflite2onnx.convert import convert
@@ -81,3 +81,20 @@ def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
     check(m.bytes(), inputs=inputs, optimize=[False])
     result = check(m.bytes(), inputs=inputs, tolerance=0.01)
     assert fused_operators(result.model)["MatMulNBits"] == (1 if len(b) == 2 else 0)
+
+
+@pytest.mark.parametrize("quantization", ["qdq", "float"])
+def test_sums_of_integers(quantization: str) -> None:
+    """The kernel that makes int32 multiplies what is stored, even where all else is real."""
+    m = Build()
+    x, w = (m.input(shape, dtype="int8", scale=0.1, zero_point=3) for shape in ([3, 5], [5, 7]))
+    m.output(*m.op("BATCH_MATMUL", [x, w], [[3, 7]], dtype="int32"))
+    inputs = [integers("int8", shape) for shape in ((3, 5), (5, 7))]
+    if quantization == "qdq":
+        check(m.bytes(), inputs=inputs)
+        return
+    real = [(0.1 * (array.astype(np.float32) - 3)).astype(np.float32) for array in inputs]
+    model = convert(m.bytes(), quantization="float", io_layout="tflite").model
+    feeds = dict(zip((i.name for i in model.graph.input), real, strict=True))
+    (made,) = run_onnx(model, feeds)
+    np.testing.assert_array_equal(made, run_tflite(m.bytes(), inputs)[0])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
+from tests.quantized.values import prove
 from tests.toolkit import Build, check, random_inputs, run_onnx, run_tflite
 from tests.toolkit.fusions import fused_operators
 from tflite2onnx.convert import convert
@@ -65,6 +66,22 @@ def test_averages_of_8_bits(dtype: str, kernel: tuple[int, int]) -> None:
     for optimize in (True, False):
         (have,) = run_onnx(model, {model.graph.input[0].name: x}, optimize=optimize)
         np.testing.assert_array_equal(have[~half], want[~half])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("code", KERNELS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) -> None:
+    """They make integers of the input's scale, whatever the output's says, and clamp by that."""
+    (scale, zero), (low, high) = TYPES[dtype], LIMITS[dtype]
+    m = Build()
+    x = m.input([2, 5, 7, 3], dtype=dtype, scale=scale, zero_point=zero)
+    y = m.tensor([2, 5, 7, 3], dtype=dtype, scale=1.7 * scale, zero_point=zero // 2)
+    m.output(*m.op(code, [x], [y], filter_height=3, filter_width=3, stride_h=1, stride_w=1,
+                   padding="SAME", fused_activation_function=activation))  # fmt: skip
+    generator = np.random.default_rng(0)
+    images = generator.integers(low, high, (2, 5, 7, 3), endpoint=True).astype(dtype)
+    prove(m.bytes(), [images], steps=int(code == "AVERAGE_POOL_2D"))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

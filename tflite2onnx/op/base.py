@@ -17,7 +17,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Array, Quantization, Shape, Tensor
 
 
 class Category(Enum):
@@ -119,12 +119,6 @@ class Operator:
         """The activation function that is applied to the first output."""
         fused = self.options.get("fused_activation_function", "NONE")
         return fused if self.fuses_activation else "NONE"
-
-    @property
-    def int8_activations(self) -> list[Tensor]:
-        """The int8 operands that are computed, not constant."""
-        operands = _operands(self.op).values()
-        return [t for t in operands if t.dtype is DType.INT8 and t.data is None]
 
     def letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty where the class gives none."""

@@ -7,6 +7,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count
+from tflite2onnx.op.parameters import expect_same_shape
 from tflite2onnx.quantize import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -38,9 +39,7 @@ class Cast(Operator):
         if not (pair <= _PLAIN or packed):
             message = f"{source.dtype.label} cannot become {target.dtype.label}"
             raise OperatorError(message)
-        if source.shape != target.shape:
-            message = f"{list(source.shape)} cannot become {list(target.shape)}"
-            raise OperatorError(message)
+        expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         source, target = x.dtype, y.dtype
@@ -105,9 +104,7 @@ class Dequantize(Operator):
         if not known or target.dtype is not DType.FLOAT32:
             message = f"{source.dtype.label} without a scale cannot become {target.dtype.label}"
             raise OperatorError(message)
-        if source.shape != target.shape:
-            message = f"{list(source.shape)} cannot become {list(target.shape)}"
-            raise OperatorError(message)
+        expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return x.value if x.dtype is y.dtype else g.cast(x, y.dtype)

@@ -7,8 +7,8 @@ from typing import ClassVar
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.hybrid import CHEAP, is_hybrid, symmetric
-from tflite2onnx.op.image import ImageOperator, Window, expect_real, image_of, window_of
-from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.op.image import ImageOperator, Window, image_of, window_of
+from tflite2onnx.op.parameters import expect, expect_real, ints
 from tflite2onnx.quantize import bias_storage
 
 

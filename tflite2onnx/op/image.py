@@ -8,8 +8,7 @@ from typing import NamedTuple
 from tflite2onnx.builder import View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import Shape
 
 
 class ImageOperator(Operator):
@@ -30,14 +29,6 @@ class ImageOperator(Operator):
             message = f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
             raise OperatorError(message)
         return dict(zip(letters, tensor.shape, strict=True))
-
-
-def expect_real(*tensors: Tensor) -> None:
-    """Raise OperatorError unless all tensors are float32 or quantized."""
-    for tensor in tensors:
-        if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
-            message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
-            raise OperatorError(message)
 
 
 def image_of(view: View) -> Shape:

@@ -12,8 +12,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.normalise import features_from
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
-from tflite2onnx.op.image import expect_real
-from tflite2onnx.op.parameters import expect
+from tflite2onnx.op.parameters import expect, expect_real
 from tflite2onnx.quantize import is_quantized, stored, weight_storage
 from tflite2onnx.tensor import DType, Shape
 

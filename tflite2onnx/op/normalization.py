@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.parameters import expect_same_shape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Quantization
 
@@ -22,9 +23,10 @@ class LastAxis(Operator):
 
     def check(self) -> None:
         x, y = self.input(0), self.output
-        if x.rank == 0 or x.shape != y.shape:
-            message = f"{list(x.shape)} cannot become {list(y.shape)}"
+        if x.rank == 0:
+            message = f"{x.name} has no axis"
             raise OperatorError(message)
+        expect_same_shape(x, y)
         for tensor in (x, y):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
                 message = f"{tensor.name} is {tensor.dtype.label}, which has no kernel"

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import Operator
+from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
 T = TypeVar("T")
@@ -65,6 +66,21 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     if tensor.dtype not in types:
         listed = ", ".join(dtype.label for dtype in types)
         message = f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
+        raise OperatorError(message)
+
+
+def expect_real(*tensors: Tensor) -> None:
+    """Raise OperatorError unless all tensors are float32 or quantized."""
+    for tensor in tensors:
+        if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
+            message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
+            raise OperatorError(message)
+
+
+def expect_same_shape(one: Tensor, other: Tensor) -> None:
+    """Raise OperatorError unless the file declares two tensors of one shape."""
+    if one.shape != other.shape:
+        message = f"{list(one.shape)} cannot become {list(other.shape)}"
         raise OperatorError(message)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.op.image import ImageOperator, Window, expect_real, image_of, window_of
-from tflite2onnx.op.parameters import expect
-from tflite2onnx.tensor import DType
+from tflite2onnx.op.image import ImageOperator, Window, image_of, window_of
+from tflite2onnx.op.parameters import expect, expect_real
+from tflite2onnx.tensor import DType, Quantization
 
 
 class Pool2D(ImageOperator):
@@ -34,6 +34,11 @@ class AveragePool2D(Pool2D):
 
     def on_integers(self) -> bool:
         return self.input(0).dtype is DType.INT16
+
+    @property
+    def written(self) -> Quantization | None:
+        # The kernels look at no scale: the average of integers is one of their integers.
+        return self.input(0).quantization
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         window = self.window().attributes(image_of(x))

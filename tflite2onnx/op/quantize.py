@@ -7,6 +7,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count
+from tflite2onnx.op.parameters import expect_same_shape
 from tflite2onnx.quantize import Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
@@ -39,9 +40,7 @@ class Quantize(Operator):
             if tensor.quantization is not None and tensor.quantization.zero_point.any():
                 message = f"{tensor.name} is int32 with a zero point"
                 raise OperatorError(message)
-        if source.shape != target.shape:
-            message = f"{list(source.shape)} cannot become {list(target.shape)}"
-            raise OperatorError(message)
+        expect_same_shape(source, target)
 
     def on_integers(self) -> bool:
         return _wide(self.output) is not None

@@ -6,8 +6,8 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.image import ImageOperator, expect_real
-from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.op.image import ImageOperator
+from tflite2onnx.op.parameters import expect, expect_real, ints
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization
 
