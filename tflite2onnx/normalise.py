@@ -152,7 +152,7 @@ def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
         return None
     data = tensor.data
-    if data is None and 0 in tensor.shape and -1 not in tensor.shape_signature:
+    if data is None and 0 in tensor.shape and not tensor.dynamic_axes:
         data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file holds no data of no elements
     if data is None or moves:
         return data

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,8 +117,12 @@ class Tensor:
 
     `data` holds a constant's elements, shaped like the tensor (a sparse constant's are flat);
     strings are `bytes` in an array of objects. Its numpy type may be narrower than `dtype`:
-    float16 weights that are read as float32 stay float16 in the ONNX file too. `shape_signature`
-    has -1 where the size is not fixed.
+    float16 weights that are read as float32 stay float16 in the ONNX file too.
+
+    `shape` is what the file declares. `shape_signature` is its word on which of these sizes are
+    fixed: -1 where one is not, as `dynamic_axes` says. Files leave it out, or leave it stale, for
+    all but the inputs. `symbols` is what has been found out: the names of the sizes that the ONNX
+    model keeps open, by axis; equal names are equal sizes. A size without a name is fixed.
     """
 
     name: str
@@ -128,6 +133,26 @@ class Tensor:
     shape_signature: Shape = ()
     is_variable: bool = False
     sparsity: Sparsity | None = None
+    symbols: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def dynamic_axes(self) -> frozenset[int]:
+        """The axes whose size the file does not fix; none if its signature is of another rank."""
+        if len(self.shape_signature) != self.rank:
+            return frozenset()
+        return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
+
+    @property
+    def sizes(self) -> tuple[int | str, ...]:
+        """The shape with the names of sizes that stay open."""
+        return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
+
+    @property
+    def extents(self) -> Shape:
+        """The shape with no size of 1 that might be another: there, order is of consequence."""
+        return tuple(
+            max(size, 2) if axis in self.symbols else size for axis, size in enumerate(self.shape)
+        )
 
     @property
     def rank(self) -> int:
@@ -147,4 +172,4 @@ class Tensor:
     def reshaped(self, shape: Shape) -> Tensor:
         """Return the constant with the same elements in another shape."""
         data = None if self.data is None else self.data.reshape(shape)
-        return replace(self, shape=shape, data=data, shape_signature=())
+        return replace(self, shape=shape, data=data, shape_signature=(), symbols={})
