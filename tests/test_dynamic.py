@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.toolkit import Build
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import DType, Shape, Tensor
-
-from tests.toolkit import Build
 
 
 @pytest.mark.parametrize(
