@@ -275,6 +275,53 @@ def test_broadcasting_of_differing_ranks() -> None:
     check(m.bytes())
 
 
+# keep_axes
+
+
+def image(m: Build, y: toolkit.Tensor, **fields: Any) -> toolkit.Tensor:
+    """Return RESHAPE to an image."""
+    return m.op("RESHAPE", [y], [[2, 5, 7, 11]], new_shape=[2, 5, 7, 11], **fields)[0]
+
+
+def dense(m: Build, **fields: Any) -> toolkit.Tensor:
+    """Return FULLY_CONNECTED of each place of an image."""
+    weights = m.constant(np.ones((11, 3), np.float32))
+    return m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[70, 11]], **fields)[0]
+
+
+def test_axes_of_an_image_are_kept() -> None:
+    m = Build()
+    m.output(image(m, dense(m)))
+    (op,) = normal(m).ops
+    assert op.outputs[0].shape == (2, 5, 7, 11)
+    assert op.options.keep_num_dims
+    check(m.bytes(), seeds=[0])
+
+
+def test_axes_that_somebody_wants_gone() -> None:
+    m = Build()
+    y = dense(m)
+    m.output(image(m, y))
+    m.output(*m.op("ABS", [y], [[70, 11]]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
+    m = Build()
+    y = dense(m)
+    m.output(image(m, y))
+    m.output(y)
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+
+
+def test_axes_other_than_before() -> None:
+    m = Build()
+    m.output(*m.op("RESHAPE", [dense(m)], [[2, 7, 5, 11]], new_shape=[2, 7, 5, 11]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    m = Build()
+    weights = m.constant(np.ones((11, 1), np.float32))
+    y = m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[210, 11]])[0]
+    m.output(*m.op("RESHAPE", [y], [[2, 5, 7, 33]], new_shape=[2, 5, 7, 33]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+
+
 # absorb_flatten
 
 

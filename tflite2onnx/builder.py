@@ -30,7 +30,7 @@ class View(NamedTuple):
     order: Order
     kept: Storage
     letters: str = ""
-    source: Callable[[Shape | None], Value] | None = None
+    source: Callable[[Order, Shape | None], Value] | None = None
 
     @property
     def value(self) -> Value:
@@ -44,11 +44,15 @@ class View(NamedTuple):
         """
         return self._made(None if tuple(shape) == self.shape else tuple(shape))
 
+    def ordered(self, order: Order) -> View:
+        """Return the tensor in another order, which costs nothing of a constant."""
+        return self._replace(order=order)
+
     def _made(self, shape: Shape | None) -> Value:
         if self.source is None:
             message = f"{self.tensor.name} is not computed yet"
             raise OperatorError(message)
-        return self.source(shape)
+        return self.source(self.order, shape)
 
     @property
     def shape(self) -> Shape:
@@ -172,7 +176,7 @@ class Builder(Pairs):
         if tensor.data is not None and not (pair and self.plain):
             kept = self.offered(kept)
 
-        def make(shape: Shape | None) -> Value:
+        def make(order: Order, shape: Shape | None) -> Value:
             if pair and self.plain:
                 return self._numbers(tensor, order, kept, shape)
             value = self._fetch(tensor, order, kept, shape)

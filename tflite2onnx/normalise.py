@@ -6,9 +6,11 @@ The passes, in order; each takes a graph and returns one:
 2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
    and whatever else can be computed from constants or shapes alone is.
 3. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-4. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
+4. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
+   have given back to the result.
+5. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
    weights are shaped like the input and can be permuted in its stead.
-5. `drop_dead`: operators that nothing reads go.
+6. `drop_dead`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
 """
@@ -33,6 +35,7 @@ _BYTES = 1 << 24
 _TIMES = 4
 
 _MATRIX = 2  # axes
+_IMAGE = 4
 
 
 class Rules(Protocol):
@@ -61,7 +64,7 @@ def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
     graph = densify(graph)
     graph = fold(graph, rules_of)
     graph = align(graph, rules_of)
-    return drop_dead(absorb_flatten(graph))
+    return drop_dead(absorb_flatten(keep_axes(graph)))
 
 
 def densify(graph: Graph) -> Graph:
@@ -208,6 +211,45 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
 
 def _reshape(near: Op, source: Tensor, target: Tensor) -> Op:
     return Op("RESHAPE", near.index, (source,), (target,), Options({"new_shape": target.shape}))
+
+
+def keep_axes(graph: Graph) -> Graph:
+    """Let FULLY_CONNECTED keep the axes of an image, as far as all its readers want them back.
+
+    Keras flattens the places of an image before a dense layer, in whose result the kernel gives
+    up the axes anyway, and reshapes it to an image. Flattened, no convolution reads or makes it
+    but behind a Transpose.
+    """
+    made = {t: op.inputs[0] for op in graph.ops if _is(op, "RESHAPE") for t in op.outputs[:1]}
+    readers: dict[Tensor | None, list[Op]] = {}
+    for op in graph.ops:
+        for tensor in dict.fromkeys(op.inputs):
+            readers.setdefault(tensor, []).append(op)
+    kept: dict[Op, Op] = {}
+    for op in graph.ops:
+        after = readers.get(op.outputs[0], []) if op.outputs else []
+        if len(after) == 1 and op.outputs[0] not in graph.outputs:
+            kept |= _kept(op, made, after[0])
+    gone = {readers[op.outputs[0]][0] for op in kept}
+    ops = [kept.get(op, op) for op in graph.ops if op not in gone]
+    return replace(graph, ops=tuple(ops))
+
+
+def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
+    """Return the operator with the axes of an image, if the one after it restores them."""
+    if not (_is(op, "FULLY_CONNECTED") and _is(after, "RESHAPE") and op.inputs[1:]):
+        return {}
+    x, weights, image = op.inputs[0], op.inputs[1], after.outputs[0]
+    source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
+    if x is None or weights is None or source is None or weights.rank != _MATRIX:
+        return {}
+    if image.shape != (*source.shape[:-1], weights.shape[0]) or not _same(source, x):
+        return {}
+    if source.shape[-1] != weights.shape[1] or not _same(op.outputs[0], image):
+        return {}
+    options = Options({**op.options, "keep_num_dims": True})
+    inputs = (source, *op.inputs[1:])
+    return {op: replace(op, inputs=inputs, outputs=(image,), options=options)}
 
 
 def absorb_flatten(graph: Graph) -> Graph:

@@ -143,6 +143,35 @@ def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
     assert nodes(result) == ["Conv", "Reshape", "Gemm"]
 
 
+@pytest.mark.parametrize("flattens", [True, False])
+def test_a_dense_layer_over_an_image_is_a_convolution(*, flattens: bool) -> None:
+    """Keras flattens the places before a dense layer, or lets the kernel, and restores them."""
+    m = Build()
+    x = convolve(m, m.input([2, 5, 7, 3]))
+    if flattens:
+        (x,) = m.op("RESHAPE", [x, m.constant([70, 3])], [[70, 3]])
+    y = connect(m, x, 3, (70, OUT), fused_activation_function="RELU")
+    (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]])
+    result = prove(m, convolve(m, y))
+    assert nodes(result) == ["Conv", "Conv", "Relu", "Conv"]
+
+
+def test_a_dense_layer_over_a_quantized_image_is_a_convolution() -> None:
+    m = Build()
+    scales = np.linspace(0.01, 0.03, OUT, dtype=np.float32)
+    filters = np.random.default_rng(0).integers(-127, 128, (OUT, 3), np.int8)
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3)
+    fields: Any = {"dtype": "int8", "scale": 0.2, "zero_point": -5}
+    bias = m.constant(np.arange(OUT, dtype=np.int32), scale=scales * np.float32(0.05))
+    w = m.constant(filters, scale=scales)
+    (y,) = m.op("FULLY_CONNECTED", [x, w, bias], [[70, OUT]], **fields)
+    (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]], **fields)
+    window: Any = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1}
+    result = prove(m, *m.op("MAX_POOL_2D", [y], [[2, 5, 7, OUT]], **window, **fields), steps=1)
+    assert "Conv" in nodes(result)
+    assert "Gemm" not in nodes(result)
+
+
 def test_shared_weights_are_stored_once() -> None:
     """Two branches of one network: Siamese."""
     m = Build()

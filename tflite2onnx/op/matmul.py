@@ -17,6 +17,7 @@ from tflite2onnx.quantize import is_quantized, stored, weight_storage
 from tflite2onnx.tensor import DType, Shape
 
 _MATRIX = 2  # axes
+_IMAGE = 4
 _BIAS = 2  # the input
 
 
@@ -27,7 +28,8 @@ class FullyConnected(Operator):
     takes. Where they are more than one and the weights are constant, `normalise` has given the
     weights the same axes: then these may come in any order, which the weights follow.
 
-    The output is [batch, out], or has the axes of x but the last (`keep_num_dims`).
+    The output is [batch, out], or has the axes of x but the last (`keep_num_dims`). Of an image
+    that is a convolution with a window of one place, which is what it becomes channels first.
 
     Integer weights of float data are stored as [features, out]: ONNX Runtime multiplies by them
     as they are if DequantizeLinear and MatMul read them, where with Gemm it makes them real in
@@ -67,9 +69,15 @@ class FullyConnected(Operator):
         inner = axis_names(w.rank - 1)
         if y.rank != _MATRIX:
             batch = tuple(f"N{i}" for i in range(y.rank - 1))
-            slots = {0: (*batch, *inner), 1: ("O", *inner), ~0: (*batch, "O")}
+            slots = {0: (*batch, *inner), ~0: (*batch, "O")}
             last = (*inner, "O")
-            return [Frame(slots, (*batch, *last), legal=lambda label: label[-2:] == last)]
+            if w.data is None:
+                slots[1] = ("O", *inner)
+            first = last if y.rank == _IMAGE and w.data is not None and not self._hybrid else None
+            return [Frame(
+                slots, (*batch, *last),
+                legal=lambda label: label[-2:] == last or label[1:3] == first,
+            )]  # fmt: skip
         if w.rank == _MATRIX:
             inner *= x.rank - features_from(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
@@ -86,13 +94,16 @@ class FullyConnected(Operator):
     ) -> Value | Unshaped:
         if y.rank == _MATRIX and not self._hybrid:
             return self._gemm(g, x, w, b)
+        if y.rank == _IMAGE and y.order[1] == y.rank - 1:
+            return g.Conv(x, w.reshaped((*w.shape, 1, 1)), b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
             return Unshaped(self._gemm(g, x, w, b))
         if self._hybrid and not g.plain and self._rounds:
             made = self._integers(g, x, w)
             made = self._activated(g, made if b is None else g.Add(made, b))
             return made if y.rank == _MATRIX else Unshaped(made)
-        made = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, w)))
+        columns = w.ordered((1, 0))
+        made = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, columns)))
         made = made if b is None else g.Add(made, b)
         return self._activated(g, made) if self._hybrid else made
 
