@@ -21,7 +21,7 @@ ROWS = (
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse"},
     {"pairs"},
-    {"builder", "inline", "interface", "normalise", "reader"},
+    {"builder", "inline", "interface", "normalise", "reader", "shapes"},
     {"op.base"},
     {"op.*"},
     {"op"},

@@ -23,8 +23,9 @@ from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
-from tflite2onnx.op import operator_for, rules_for
+from tflite2onnx.op import operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
+from tflite2onnx.shapes import shaped
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
 
@@ -146,7 +147,7 @@ def convert_model(
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    graph = inlined(model)
+    graph = shaped(inlined(model), shapes_for)
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Op
 from tflite2onnx.op import (
@@ -15,6 +17,7 @@ from tflite2onnx.op import (
     composite,
     concat,
     conv,
+    detection,
     dilate,
     elementwise,
     embedding,
@@ -40,12 +43,13 @@ from tflite2onnx.op import (
     volume,
 )
 from tflite2onnx.op.base import Operator
+from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, blocks, broadcast, bucketize, cast, comparison, composite, concat, conv,
-    dilate, elementwise, embedding, gather, local_response, matmul, normalization, one_hot, pad,
-    pool, quantize, reduce, resize, reverse, scatter, select, sequence, shape, slice, stablehlo,
-    topk, update, volume,
+    detection, dilate, elementwise, embedding, gather, local_response, matmul, normalization,
+    one_hot, pad, pool, quantize, reduce, resize, reverse, scatter, select, sequence, shape,
+    slice, stablehlo, topk, update, volume,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
@@ -71,6 +75,15 @@ def operator_for(op: Op) -> Operator:
     """Return the converter of an operator."""
     known = OPERATORS.get(op.code, Unsupported)
     return (known if known.custom == op.custom else Unsupported)(op)
+
+
+def shapes_for(op: Op) -> Sequence[Shape] | None:
+    """Return the shapes of the outputs if the operator knows them better than the file."""
+    try:
+        with guarded():
+            return operator_for(op).shapes()
+    except OperatorError:  # said later, with all else that is wrong
+        return None
 
 
 def rules_for(op: Op) -> Operator | None:

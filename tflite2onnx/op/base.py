@@ -73,6 +73,13 @@ class Operator:
     def check(self) -> None:
         """Raise OperatorError for what the class cannot convert. Called before any planning."""
 
+    def shapes(self) -> Sequence[Shape] | None:
+        """Return the outputs' shapes if the file need not have them, None if it is to be believed.
+
+        Of a custom operator converters often know nothing; its kernel finds the shapes.
+        """
+        return None
+
     def frames(self) -> Sequence[Frame]:
         """Return the frames that the operands live in; operands in none keep the TFLite order."""
         if self.onnx:
