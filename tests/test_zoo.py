@@ -16,10 +16,12 @@ import pytest
 from tests.golden.hold import (
     hold_budget,
     hold_difference,
+    hold_integers,
     hold_loaded,
     hold_numbers,
     hold_text,
 )
+from tests.golden.kernels import integer
 from tests.golden.records import DIFFER, EQUAL, UNKNOWN, ZOO, Case, Records, zoo
 
 __test__ = ZOO in os.environ
@@ -37,6 +39,8 @@ def checks(case: Case) -> Iterator[tuple[str, Check]]:
         yield "numbers", hold_numbers
         return
     yield "budget", partial(hold_budget, records=RECORDS)
+    if integer(record.kernels):
+        yield "integers", partial(hold_integers, records=RECORDS)
     if not record.error:
         yield "numbers", NUMBERS[record.numbers]
         if case.golden.exists():

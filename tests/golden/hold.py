@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from hashlib import sha256
 
 from tests.golden.closeness import Converted, judge, load
 from tests.golden.dump import dump
 from tests.golden.isolated import isolated
+from tests.golden.kernels import real
 from tests.golden.records import Case, Records, measured
 from tflite2onnx import convert
+from tflite2onnx.reader import read
+from tflite2onnx.tensor import DType
 
 UPDATE = "python -m tests.golden"
+
+_WIDER = {DType.FLOAT32, DType.FLOAT16, DType.INT16}
 
 
 def hold_text(case: Case) -> None:
@@ -40,6 +46,22 @@ def hold_budget(case: Case, records: Records) -> None:
     if better:
         message = f"{case.name} got better, so lower its budget ({UPDATE}): {'; '.join(better)}"
         raise AssertionError(message)
+
+
+def hold_integers(case: Case, records: Records) -> None:
+    """Have ONNX Runtime compute a model that is 8-bit integers throughout with integers alone.
+
+    Only where it has no such kernel at all it need not (docs/quantization.md lists these): its
+    HardSwish of opset 17 is a HardSigmoid and a Mul.
+    """
+    record = records.of(case, sha256(case.path.read_bytes()).hexdigest())
+    graph = read(case.path).graphs[0]
+    inner = [op for op in graph.ops if op.code not in ("QUANTIZE", "DEQUANTIZE")]
+    if record is None or any(t.dtype in _WIDER for op in inner for t in op.outputs):
+        return
+    swishes = sum(op.code == "HARD_SWISH" for op in inner)
+    left = real(record.kernels) - min(swishes, record.kernels.get("Mul", 0))
+    assert not left, f"{left} kernels of {case.name} compute real numbers: {record.kernels}"
 
 
 def hold_numbers(case: Case) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import platform
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import onnx
 import onnxruntime
+
+from tests.toolkit.fusions import fused_operators
 
 # QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
@@ -44,15 +42,8 @@ def kernels(model: bytes) -> dict[str, int]:
     Raises:
         AssertionError: it does not take the model.
     """
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        options = onnxruntime.SessionOptions()
-        options.optimized_model_filepath = str(path)
-        options.log_severity_level = 3
-        with accepted("ONNX Runtime does not take it"):
-            onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
-        nodes = onnx.load_model(path, load_external_data=False).graph.node
-    return dict(sorted(Counter(node.op_type for node in nodes).items()))
+    with accepted("ONNX Runtime does not take it"):
+        return dict(sorted(fused_operators(model).items()))
 
 
 def integer(counts: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 
 
-def fused_operators(model: onnx.ModelProto) -> Counter[str]:
+def fused_operators(model: onnx.ModelProto | bytes) -> Counter[str]:
     """How many nodes of each type are left when ONNX Runtime has optimized the graph.
 
     Its own operators (QGemm, MatMulNBits, ...) stand beside those of ONNX. Which it has is a
@@ -23,6 +23,7 @@ def fused_operators(model: onnx.ModelProto) -> Counter[str]:
         # It warns that the file it writes fits this processor only.
         options.log_severity_level = 3
         providers = ["CPUExecutionProvider"]
-        onnxruntime.InferenceSession(model.SerializeToString(), options, providers)
+        data = model if isinstance(model, bytes) else model.SerializeToString()
+        onnxruntime.InferenceSession(data, options, providers)
         nodes = onnx.load_model(path, load_external_data=False).graph.node
     return Counter(node.op_type for node in nodes)
