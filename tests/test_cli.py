@@ -17,8 +17,9 @@ import pytest
 
 from tests.small import chain, flattening, network
 from tests.toolkit import Build
-from tflite2onnx import __version__, cli, convert, supported_operators
+from tflite2onnx import __version__, convert, supported_operators
 from tflite2onnx.cli import main
+from tflite2onnx.commands import convert as command
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.verify import Difference, Report
 
@@ -264,7 +265,7 @@ def test_ops_is_no_file(model: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["ops", "out.onnx"])
     assert caught.value.code == 1
-    assert "./ops" in capsys.readouterr().err
+    assert "see tflite2onnx ops --help" in capsys.readouterr().err
     assert main(["./ops", "out.onnx"]) == 0
     assert files() == {"ops", "out.onnx"}
 
@@ -414,7 +415,7 @@ def test_an_error_of_verifying_leaves_no_file(
 ) -> None:
     """What cannot be compared is not known to be right."""
     result = convert(chain("ABS"))
-    monkeypatch.setattr(cli, "convert", lambda *_, **__: result)
+    monkeypatch.setattr(command, "convert", lambda *_, **__: result)
     assert "was not made from this TFLite model" in wrong(capsys, ["--verify", model])
 
 
@@ -427,7 +428,7 @@ def test_a_bug_is_one_line(
         message = "two\nlines"
         raise KeyError(message)
 
-    monkeypatch.setattr(cli, "convert", fail)
+    monkeypatch.setattr(command, "convert", fail)
     message = wrong(capsys, [model])
     assert message == (
         "model.tflite: please report this bug, with what -v prints (KeyError: 'two\\nlines')"
@@ -445,7 +446,7 @@ def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPat
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "convert", interrupt)
+    monkeypatch.setattr(command, "convert", interrupt)
     assert wrong(capsys, [model], status=130) == "model.tflite: interrupted"
 
 

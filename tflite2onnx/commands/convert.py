@@ -1,0 +1,155 @@
+"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tflite2onnx.convert import ACTIVATIONS, QUANTIZATIONS, Result, convert, keep_apart
+from tflite2onnx.errors import LayoutError
+from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.text import columns, complain, count, show
+
+if TYPE_CHECKING:
+    from tflite2onnx.verify import Report
+
+SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
+EPILOG = """\
+exit status:
+  0    the model is converted, and found right if --verify was given
+  1    it is not converted and nothing is written; stderr says why, wrong usage included
+  2    it is converted, but --verify found a difference that is too large
+  130  interrupted
+"""
+_OK, _DIFFERENT = 0, 2
+_SUFFIXES = (".tflite", ".lite", ".tfl")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    add = parser.add_argument
+    add("model", metavar="MODEL.tflite", help="the model to convert")
+    add("output", metavar="OUT.onnx", nargs="?", help="the file to write (default: beside MODEL)")
+    add(
+        "--io-layout", choices=IO_LAYOUTS, default="auto",
+        help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
+        " TFLite file (tflite), channels first wherever an operator like a convolution gives"
+        " meaning to their layout (onnx)",
+    )  # fmt: skip
+    add(
+        "--layout", metavar="MAPPING.json",
+        help='layouts of tensors by name, inner ones too: {"input": ["NHWC", "NCHW"]}',
+    )  # fmt: skip
+    add(
+        "--opset", type=int, metavar="N",
+        help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
+        f" {DEFAULT_OPSET})",
+    )  # fmt: skip
+    add(
+        "--quantization", choices=QUANTIZATIONS, default="qdq",
+        help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
+        " computes (qdq), or real numbers throughout (float)",
+    )  # fmt: skip
+    add(
+        "--activations", choices=ACTIVATIONS, default="auto",
+        help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
+        " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
+    )  # fmt: skip
+    add(
+        "--verify", action="store_true",
+        help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
+        " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1; takes the"
+        " packages of: pip install tflite2onnx[verify]",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert, print what became of the inputs and outputs, and return the exit status."""
+    output = options.output if options.output is not None else _beside(options.model)
+    keep_apart(options.model, output)
+    result = convert(
+        options.model, layouts=_layouts(options.layout), io_layout=options.io_layout,
+        opset=options.opset, quantization=options.quantization, activations=options.activations,
+    )  # fmt: skip
+    report = _verified(options.model, result) if options.verify else None
+    size = result.save(output)
+    if not options.quiet:
+        show(sys.stdout, _summary(result))
+        show(sys.stdout, _compared(report) if report else [])
+        show(sys.stdout, [f"wrote {output}, {size:,} bytes"])
+    wrong = [difference for difference in report.outputs if not difference.ok] if report else []
+    for d in wrong:
+        complain(options.model, f"output {d.name} is wrong: {d.complaint}")
+    return _DIFFERENT if wrong else _OK
+
+
+def _verified(model: str, result: Result) -> Report:
+    from tflite2onnx.verify import verify  # noqa: PLC0415 - a tenth of what a conversion takes
+
+    return verify(model, result)
+
+
+def _beside(model: str) -> str:
+    stem, suffix = os.path.splitext(model)  # noqa: PTH122 - the path stays as it was typed
+    return (stem if suffix.lower() in _SUFFIXES else model) + ".onnx"
+
+
+def _layouts(path: str | None) -> dict[str, Any] | None:
+    """Read a layout mapping; what is in it is checked against the model by `convert`."""
+    if path is None:
+        return None
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        mapping = json.loads(text, object_pairs_hook=_once)
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise LayoutError(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"{path} is not JSON: {error}"
+        raise LayoutError(message) from error
+    if not isinstance(mapping, dict):
+        message = f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}'
+        raise LayoutError(message)
+    return mapping
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the layout of {twice} is given twice"
+        raise LayoutError(message)
+    return mapping
+
+
+def _summary(result: Result) -> list[str]:
+    ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
+    rows = [(kind, e.name, e.dtype, *_shapes(e)) for kind, e in ends]
+    nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
+    moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
+    return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}"]
+
+
+def _shapes(end: Endpoint) -> tuple[str, str]:
+    tflite, onnx = end.layout
+    return (
+        f"TFLite {list(end.tflite_shape)} {tflite}".rstrip(),
+        f"ONNX {list(end.onnx_shape)} {onnx}".rstrip(),
+    )
+
+
+def _compared(report: Report) -> list[str]:
+    rows = [
+        (d.name, d.reason or f"largest difference {d.largest:.3g}, {d.relative:.2g} of the range",
+         "right" if d.ok else "WRONG")
+        for d in report.outputs
+    ]  # fmt: skip
+    head = f"LiteRT and ONNX Runtime on {count(report.samples, 'random sample')}:"
+    return [head, *columns(rows)]
