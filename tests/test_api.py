@@ -231,7 +231,7 @@ def test_converting_imports_little(model: Path) -> None:
     code = """
 import sys, json
 before = set(sys.modules)
-import tflite2onnx, tflite2onnx.cli, tflite2onnx.verify
+import tflite2onnx, tflite2onnx.cli, tflite2onnx.verification
 tflite2onnx.cli.main(["-q", sys.argv[1]])
 print(json.dumps(sorted({m.split(".")[0] for m in set(sys.modules) - before})))
 """

@@ -21,7 +21,7 @@ from tflite2onnx import __version__, convert, supported_operators
 from tflite2onnx.cli import main
 from tflite2onnx.commands import convert as command
 from tflite2onnx.op import OPERATORS
-from tflite2onnx.verify import Difference, Report
+from tflite2onnx.verification import Difference, Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,7 +214,8 @@ def test_a_difference(
         Difference("flat", "float32", 0, 10, 0.001),
         Difference("other", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere"),
     )
-    monkeypatch.setattr("tflite2onnx.verify.verify", lambda *_: Report(differences, 1, 0))
+    report = Report(differences, 1, 0)
+    monkeypatch.setattr("tflite2onnx.verification.verify", lambda *_, **__: report)
     assert main(["--verify", model, *["-q"] * quiet]) == 2
     out, err = capsys.readouterr()
     assert files() == {model, "model.onnx"}

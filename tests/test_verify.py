@@ -1,4 +1,4 @@
-"""tflite2onnx/verify.py: what it runs, what it calls a difference, and what it cannot do."""
+"""tflite2onnx/verification: what it runs, what it calls a difference, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.small import chain, convolve, flattening, network
 from tests.toolkit import Build
 from tflite2onnx import convert, verify, writer
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.verify import Difference, compare, interpreter_of, random_inputs, run_litert
+from tflite2onnx.verification import Difference, converted, run
+from tflite2onnx.verification.difference import compare
+from tflite2onnx.verification.runtimes import interpreter_of, run_litert
+from tflite2onnx.verification.samples import random_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +47,7 @@ def damaged(result: Result) -> onnx.ModelProto:
 def test_a_right_conversion(data: bytes, io_layout: str) -> None:
     """Whatever the layouts of inputs and outputs are."""
     result = convert(data, io_layout=io_layout)
-    report = verify.verify(data, result)
+    report = verify(data, result)
     assert report.ok
     assert [d.name for d in report.outputs] == [e.name for e in result.outputs]
     assert all(d.spread > 1 and d.relative < 1e-5 for d in report.outputs)
@@ -56,10 +59,10 @@ def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
     source.write_bytes(network())
     result = convert(source, target)
-    want = verify.verify(source, result)
+    want = verify(source, result)
     for model in (source, str(source), source.read_bytes()):
-        for converted in (result, result.model, target, str(target), target.read_bytes()):
-            assert verify.verify(model, converted) == want
+        for other in (result, result.model, target, str(target), target.read_bytes()):
+            assert verify(model, other) == want
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.tflite"]
 
 
@@ -67,30 +70,30 @@ def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None
     """It has to be written, to a place of its own."""
     result = convert(network())
     monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
-    monkeypatch.setattr(verify, "LARGEST_FILE", 1000)
-    assert verify.verify(network(), result).ok
+    monkeypatch.setattr(converted, "LARGEST_FILE", 1000)
+    assert verify(network(), result).ok
 
 
 def test_a_wrong_conversion() -> None:
     """The output and the difference are named."""
     result = convert(network())
-    report = verify.verify(network(), damaged(result))
+    report = verify(network(), damaged(result))
     assert not report.ok
     (difference,) = report.outputs
     assert (difference.name, difference.dtype) == ("y", "float32")
     assert difference.largest == pytest.approx(1, abs=1e-3)
     assert difference.relative == pytest.approx(1 / difference.spread, rel=1e-3)
     assert difference.allowed == pytest.approx(1e-4 * difference.spread)
-    assert verify.verify(network(), damaged(result), tolerance=1).ok
+    assert verify(network(), damaged(result), tolerance=1).ok
 
 
 def test_samples_differ_and_repeat() -> None:
     """The seed decides; the worst of all samples is reported."""
     result = convert(network())
-    one, two = (verify.verify(network(), result, seed=s, samples=1) for s in (5, 6))
+    one, two = (verify(network(), result, seed=s, samples=1) for s in (5, 6))
     assert one != two
-    assert one == verify.verify(network(), result, seed=5, samples=1)
-    both = verify.verify(network(), result, seed=5)
+    assert one == verify(network(), result, seed=5, samples=1)
+    both = verify(network(), result, seed=5)
     assert both.outputs[0].largest == max(r.outputs[0].largest for r in (one, two))
 
 
@@ -140,7 +143,7 @@ def test_a_scalar() -> None:
     m = Build()
     x = m.input([])
     m.output(*m.op("ABS", [x], [[]]))
-    assert verify.verify(m.bytes(), convert(m.bytes())).ok
+    assert verify(m.bytes(), convert(m.bytes())).ok
 
 
 def test_strings_are_not_made_up() -> None:
@@ -245,7 +248,7 @@ def test_noise_in_a_quantized_network() -> None:
     """Several steps may be right; noise that can be heard is not."""
     result = convert(quantized())
     right, noisy, wrong = (
-        verify.verify(quantized(), shifted(result, steps)).outputs[0] for steps in (0, 40, 2000)
+        verify(quantized(), shifted(result, steps)).outputs[0] for steps in (0, 40, 2000)
     )
     assert right.largest <= 1
     assert right.ok
@@ -259,7 +262,7 @@ def test_noise_in_a_quantized_network() -> None:
 
 def test_noise_in_a_float_network() -> None:
     """There it is a difference like any other."""
-    difference = verify.verify(network(), damaged(convert(network()))).outputs[0]
+    difference = verify(network(), damaged(convert(network()))).outputs[0]
     assert not difference.ok
     assert difference.complaint == (
         f"it differs by {difference.largest:.3g} where {difference.allowed:.3g} is allowed"
@@ -271,20 +274,20 @@ def test_as_close_as_other_kernels(
     monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
 ) -> None:
     """What kernels of LiteRT differ in is no mistake; one set of them is enough to show it."""
-    plain, run_plain = interpreter_of(network()), verify.run_litert
+    plain, run_plain = interpreter_of(network()), run_litert
 
-    def interpreter(_: bytes, kernels: str = "") -> Any:
+    def other(_: bytes, kernels: str, **__: bool) -> Any:
         if kernels == "AUTO":
             message = "an operator is missing"
             raise VerifyError(message)
-        return kernels or plain
+        return kernels
 
-    def run(kernels: Any, inputs: Any) -> list[Any]:
+    def run_any(kernels: Any, inputs: Any) -> list[Any]:
         return [made + apart * (kernels == "BUILTIN_REF") for made in run_plain(plain, inputs)]
 
-    monkeypatch.setattr(verify, "interpreter_of", interpreter)
-    monkeypatch.setattr(verify, "run_litert", run)
-    report = verify.verify(network(), damaged(convert(network())))
+    monkeypatch.setattr(run, "interpreter_of", other)
+    monkeypatch.setattr(run, "run_litert", run_any)
+    report = verify(network(), damaged(convert(network())), tensors=False)
     assert report.ok == ok
     assert report.outputs[0].allowed == pytest.approx(2 * apart, rel=1e-3)
 
@@ -325,25 +328,25 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, package: str) -> Non
     """The message says how to get it."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[verify\]"):
-        verify.verify(network(), convert(network()))
+        verify(network(), convert(network()))
 
 
 def test_litert_cannot_run_it(tmp_path: Path) -> None:
     """The reason is LiteRT's."""
     result = convert(network())
     with pytest.raises(VerifyError, match=r"LiteRT cannot run the model: .*none\.tflite"):
-        verify.verify(tmp_path / "none.tflite", result)
+        verify(tmp_path / "none.tflite", result)
     m = Build()
     m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
     with pytest.raises(VerifyError, match=r"LiteRT cannot run the model: .*Mystery"):
-        verify.verify(m.bytes(), result)
+        verify(m.bytes(), result)
 
 
 def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
     """The reason is ONNX Runtime's."""
-    for converted in (tmp_path / "none.onnx", b"nothing", onnx.ModelProto()):
+    for other in (tmp_path / "none.onnx", b"nothing", onnx.ModelProto()):
         with pytest.raises(VerifyError, match="ONNX Runtime cannot run the model: "):
-            verify.verify(network(), converted)
+            verify(network(), other)
 
 
 def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +357,7 @@ def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(onnx.ModelProto, "SerializeToString", fail, raising=False)
     with pytest.raises(VerifyError, match="ONNX Runtime cannot run the model: MemoryError"):
-        verify.verify(network(), onnx.ModelProto())
+        verify(network(), onnx.ModelProto())
 
 
 @pytest.mark.parametrize("value", [None, "", "{", "5", "[5]", "{}x", '[{"name": "x"}]'])
@@ -368,7 +371,7 @@ def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
             else:
                 entry.value = value
     with pytest.raises(VerifyError, match="does not say in its metadata"):
-        verify.verify(network(), model)
+        verify(network(), model)
 
 
 def test_models_of_different_networks() -> None:
@@ -377,7 +380,7 @@ def test_models_of_different_networks() -> None:
     m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
     for other in (chain("ABS"), m.bytes()):
         with pytest.raises(VerifyError, match="was not made from this TFLite model"):
-            verify.verify(flattening(), convert(other))
+            verify(flattening(), convert(other))
 
 
 def test_an_output_of_another_rank() -> None:
@@ -391,6 +394,6 @@ def test_an_output_of_another_rank() -> None:
     model.graph.node.extend(nodes)
     model.graph.value_info.clear()
     y.CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 15]))
-    (difference,) = verify.verify(chain("ABS"), model).outputs
+    (difference,) = verify(chain("ABS"), model).outputs
     assert not difference.ok
     assert difference.reason == "float32[2, 3, 5] in LiteRT, float32[2, 15] in ONNX Runtime"

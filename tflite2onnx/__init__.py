@@ -1,5 +1,8 @@
 """Convert TensorFlow Lite (LiteRT) models to ONNX."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
 from tflite2onnx.convert import Result, convert
 from tflite2onnx.errors import ConversionError
@@ -7,15 +10,28 @@ from tflite2onnx.interface import Endpoint
 from tflite2onnx.op import supported_operators
 from tflite2onnx.version import VERSION
 
+if TYPE_CHECKING:
+    from tflite2onnx.verification import Report, verify
+
 __version__ = VERSION
 
 __all__ = [
     "ConversionError",
     "Endpoint",
+    "Report",
     "Result",
     "__version__",
     "convert",
     "enableDebugLog",
     "getSupportedOperators",
     "supported_operators",
+    "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has
+    """Import what verifies when it is asked for: converting goes without, in less time."""
+    if name in ("Report", "verify"):
+        return getattr(import_module("tflite2onnx.verification"), name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

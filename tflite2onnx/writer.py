@@ -41,10 +41,14 @@ _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 @dataclass(frozen=True, eq=False)
 class Skeleton:
-    """A model with all but its large weights, and these as (header, elements)."""
+    """A model with all but its large weights, and these as (header, elements).
+
+    `tensors` are those of the TFLite model that nodes compute, by the names of their values.
+    """
 
     proto: onnx.ModelProto
     weights: tuple[tuple[TensorProto, Array], ...]
+    tensors: tuple[Port, ...] = ()
 
     @cached_property
     def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
@@ -118,7 +122,9 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     )  # fmt: skip
     helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
-    return Skeleton(model, weights)
+    made = {value for node in emitted.nodes for value in node.outputs}
+    tensors = tuple(p._replace(name=names.of(p.value)) for p in emitted.tensors if p.value in made)
+    return Skeleton(model, weights, tensors)
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:

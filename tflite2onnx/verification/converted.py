@@ -1,0 +1,123 @@
+"""The ONNX model: its inputs and outputs, a session that runs it, and the tensors inside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import onnx
+
+from tflite2onnx.convert import ACTIVATIONS, Result, convert
+from tflite2onnx.errors import ConversionError, VerifyError
+from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
+from tflite2onnx.writer import LARGEST_FILE, Skeleton
+
+ConvertedModel = Result | onnx.ModelProto | ModelFile
+
+
+class Opened(NamedTuple):
+    """A converted model: `inputs` and `outputs` say how they lie, `session` runs it."""
+
+    inputs: Sequence[Endpoint]
+    outputs: Sequence[Endpoint]
+    session: Any
+
+
+def opened(converted: ConvertedModel) -> Opened:
+    """Return the inputs and the outputs of an ONNX model, and a session that runs it.
+
+    Raises:
+        VerifyError: ONNX Runtime cannot run it, or it does not say how it is laid out.
+    """
+    if isinstance(converted, Result):
+        return Opened(converted.inputs, converted.outputs, _session_of_result(converted))
+    if isinstance(converted, onnx.ModelProto):
+        with blaming("ONNX Runtime"):
+            converted = bytes(converted.SerializeToString())
+    session = session_of(converted if isinstance(converted, bytes) else os.fspath(converted))
+    properties = session.get_modelmeta().custom_metadata_map
+    inputs = _described(properties.get("tflite2onnx.inputs"))
+    return Opened(inputs, _described(properties.get("tflite2onnx.outputs")), session)
+
+
+def _session_of_result(result: Result) -> Any:  # noqa: ANN401
+    if result.size <= LARGEST_FILE:
+        return session_of(result.skeleton.serialized())
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        path = f"{directory}/model.onnx"
+        result.save(path)
+        return session_of(path)
+
+
+def _described(text: str | None) -> list[Endpoint]:
+    """Read the inputs or the outputs from what `convert` wrote into the metadata."""
+    try:
+        ends = json.loads(text or "")
+        return [
+            Endpoint(
+                end["name"], end["dtype"], tuple(end["tflite_shape"]), tuple(end["onnx_shape"]),
+                tuple(end["order"]),
+            )
+            for end in ends
+        ]  # fmt: skip
+    except (ValueError, TypeError, KeyError) as error:
+        message = "the ONNX model does not say in its metadata how tflite2onnx laid it out"
+        raise VerifyError(message) from error
+
+
+# The tensors inside
+
+
+def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton | None:
+    """Return the ONNX model with the tensors of the TFLite model in it, None if they are unknown.
+
+    A file does not say which of its values is which tensor in which order. Converting once more
+    does, where the same nodes compute the same values; what they hold, axes or weights, may
+    differ, and that is what is looked for.
+    """
+    if isinstance(converted, Result):
+        return converted.skeleton
+    with blaming("ONNX Runtime"):
+        proto = _loaded(converted)
+    for result in _conversions(model, proto, ends):
+        if _nodes(result.skeleton.proto) == _nodes(proto):
+            return Skeleton(proto, (), result.skeleton.tensors)
+    return None
+
+
+def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
+    if isinstance(converted, onnx.ModelProto):
+        return converted
+    if isinstance(converted, bytes):
+        return onnx.load_from_string(converted)
+    return onnx.load(os.fspath(converted))
+
+
+def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iterator[Result]:
+    """Yield what conversions the file may come from, the likeliest first."""
+    orders = [end.order for end in (*ends.inputs, *ends.outputs)]
+    types = [end.dtype for end in (*ends.inputs, *ends.outputs)]
+    (opset,) = [each.version for each in proto.opset_import if not each.domain] or [None]
+    pinned = {end.name: end.layout for end in ends.inputs}
+    pinned |= {end.name: end.layout for end in ends.outputs}
+    ways = [(io_layout, None) for io_layout in IO_LAYOUTS] + [("auto", pinned)]
+    for quantization, activations in [("qdq", a) for a in ACTIVATIONS] + [("float", "auto")]:
+        for io_layout, layouts in ways:
+            try:
+                result = convert(
+                    model, layouts=layouts, io_layout=io_layout, opset=opset,
+                    quantization=quantization, activations=activations,
+                )  # fmt: skip
+            except ConversionError:
+                continue
+            made = (*result.inputs, *result.outputs)
+            if [end.order for end in made] == orders and [end.dtype for end in made] == types:
+                yield result
+
+
+def _nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:
+    return [(node.op_type, tuple(node.output)) for node in proto.graph.node]

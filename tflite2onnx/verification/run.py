@@ -1,0 +1,127 @@
+"""Both models run on the same samples, and what comes out compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.converted import Opened
+from tflite2onnx.verification.difference import DECIBELS, Difference, compare
+from tflite2onnx.verification.runtimes import (
+    ModelFile,
+    inner_tensor,
+    interpreter_of,
+    is_quantized,
+    run_litert,
+    run_onnx,
+)
+from tflite2onnx.verification.samples import Detail, real, restored, step_of, stored
+from tflite2onnx.verification.tensors import Compared, Inside, Place, as_stored, compared
+
+Progress = Callable[[int, int], None]
+Found = TypeVar("Found", Difference, Compared)
+
+_OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
+# Kernels that show their tensors between operators: XNNPACK keeps its own to itself.
+_OPEN_KERNELS = "BUILTIN_REF"
+
+
+class Run:
+    """Both models, and how their tensors are compared."""
+
+    def __init__(
+        self, model: ModelFile, interpreter: Any, ends: Opened, walks: Sequence[Inside],  # noqa: ANN401
+        tolerance: float,
+    ) -> None:  # fmt: skip
+        self._model, self._interpreter, self._ends, self._walks = model, interpreter, ends, walks
+        self._tolerance = tolerance
+        self._enough = DECIBELS if is_quantized(interpreter) else None
+
+    def compared(
+        self, samples: Sequence[Sequence[Array]], progress: Progress
+    ) -> tuple[tuple[Difference, ...], list[tuple[Compared, ...]]]:
+        """Return the worst of each output, and of each tensor in each walk inside."""
+        outputs: dict[str, Difference] = {}
+        inner: list[dict[str, Compared]] = [{} for _ in self._walks]
+        total = len(samples) * sum(len(walk.places) for walk in self._walks)
+        done = 0
+        for arrays in samples:
+            want = run_litert(self._interpreter, arrays)
+            feeds = stored(self._ends.inputs, arrays, self._interpreter.get_input_details())
+            have = restored(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            _keep_worst(outputs, self._outputs(want, have))
+            for walk, found in zip(self._walks, inner, strict=True):
+                for each in walk.compared(self._interpreter, feeds, self._tolerance, self._enough):
+                    _keep_worst(found, [each])
+                    done += 1
+                    progress(done, total)
+        for kernels in _OTHER_KERNELS:
+            self._forgive(kernels, samples, outputs, inner)
+        return tuple(outputs.values()), [tuple(found.values()) for found in inner]
+
+    def _outputs(self, want: Sequence[Array], have: Sequence[Array]) -> Iterator[Difference]:
+        """Compare the outputs of LiteRT with others in the same layout."""
+        details: Sequence[Detail] = self._interpreter.get_output_details()
+        for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
+            own, other = (real(end, each, detail) for each in (a, b))
+            how = self._tolerance, self._enough, *step_of(end, detail)
+            yield compare(end.name, own, other, *how)
+
+    def _forgive(
+        self, kernels: str, samples: Sequence[Sequence[Array]],
+        outputs: dict[str, Difference], inner: Sequence[dict[str, Compared]],
+    ) -> None:  # fmt: skip
+        """Allow what is too far off to be about as far as other kernels of LiteRT are.
+
+        Operators that run alone are not forgiven: the kernels' differences have added up.
+        """
+        wrong = [
+            (found, place)
+            for walk, found in zip(self._walks, inner, strict=True)
+            for place in walk.places
+            if not walk.alone and kernels == _OPEN_KERNELS and _is_wrong(found, place)
+        ]
+        if all(each.ok for each in outputs.values()) and not wrong:
+            return
+        try:
+            own, own_inner = self._own(kernels, samples, [place for _, place in wrong])
+        except VerifyError:  # they lack an operator
+            return
+        for name, each in outputs.items():
+            outputs[name] = each if each.ok else each.beside(own[name])
+        for found, place in wrong:
+            name = place.tensor.name
+            if name in own_inner:
+                allowed = found[name].difference.beside(own_inner[name].difference)
+                found[name] = replace(found[name], difference=allowed)
+
+    def _own(
+        self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
+    ) -> tuple[dict[str, Difference], dict[str, Compared]]:
+        """Return how far other kernels' outputs, and tensors inside, are from the plain ones'."""
+        other = interpreter_of(self._model, kernels, inner=bool(within))
+        outputs: dict[str, Difference] = {}
+        inner: dict[str, Compared] = {}
+        for arrays in samples:
+            want, have = run_litert(self._interpreter, arrays), run_litert(other, arrays)
+            _keep_worst(outputs, self._outputs(want, have))
+            for place in within:
+                a, b = (inner_tensor(each, place.litert) for each in (self._interpreter, other))
+                if a is not None and b is not None and a.shape == b.shape:
+                    b = as_stored(place, b)
+                    _keep_worst(inner, [compared(place, a, b, self._tolerance, self._enough)])
+        return outputs, inner
+
+
+def _is_wrong(found: Mapping[str, Compared], place: Place) -> bool:
+    name = place.tensor.name
+    return name in found and not found[name].difference.ok
+
+
+def _keep_worst(found: dict[str, Found], more: Iterable[Found]) -> None:
+    for each in more:
+        before = found.get(each.name)
+        found[each.name] = each if before is None else before.or_worse(each)

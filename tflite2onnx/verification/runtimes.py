@@ -1,0 +1,113 @@
+"""LiteRT and ONNX Runtime: opened, run, and blamed for what goes wrong in them.
+
+Both are imported when they are needed: converting goes without them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.difference import QUANTIZED
+
+PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+ModelFile = str | os.PathLike[str] | bytes
+
+
+def interpreter_of(
+    model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False
+) -> Any:  # noqa: ANN401 - LiteRT's class
+    """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
+
+    With `inner` it keeps the tensors between the operators for `inner_tensor`.
+    """
+    litert = package("ai_edge_litert.interpreter")
+    source = (
+        {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
+    )
+    resolver = litert.OpResolverType[kernels]
+    with blaming("LiteRT"):
+        interpreter = litert.Interpreter(
+            **source, experimental_op_resolver_type=resolver,
+            experimental_preserve_all_tensors=inner,
+        )  # fmt: skip
+        interpreter.allocate_tensors()
+    return interpreter
+
+
+def run_litert(
+    interpreter: Any, inputs: Sequence[Array], *, resets: bool = True  # noqa: ANN401
+) -> list[Array]:
+    """Return the outputs for these inputs, state as it is at the start unless it is carried on."""
+    with blaming("LiteRT"):
+        if resets:
+            interpreter.reset_all_variables()
+        for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], array)
+        interpreter.invoke()
+        details = interpreter.get_output_details()
+        return [np.asarray(interpreter.get_tensor(detail["index"])) for detail in details]
+
+
+def inner_tensor(interpreter: Any, index: int) -> Array | None:  # noqa: ANN401
+    """Return a tensor of the last run, None where LiteRT has kept nothing of it."""
+    try:
+        return np.asarray(interpreter.get_tensor(index))
+    except ValueError:
+        return None
+
+
+def is_quantized(interpreter: Any) -> bool:  # noqa: ANN401
+    """Return whether integers stand for real numbers somewhere in the network."""
+    return any(
+        np.dtype(detail["dtype"]).name in QUANTIZED
+        and detail["quantization_parameters"]["scales"].size
+        for detail in interpreter.get_tensor_details()
+    )
+
+
+def session_of(model: str | bytes, *, arena: bool = True) -> Any:  # noqa: ANN401
+    """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
+
+    Without an `arena` it keeps no memory between runs.
+    """
+    runtime = package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # errors: warnings are about nodes that it will optimize away
+    options.enable_cpu_mem_arena = arena
+    with blaming("ONNX Runtime"):
+        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run_onnx(
+    session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None  # noqa: ANN401
+) -> list[Array]:
+    """Return the outputs, or those with these names, for the inputs with their names."""
+    with blaming("ONNX Runtime"):
+        return [np.asarray(output) for output in session.run(names, dict(feeds))]
+
+
+def package(name: str) -> Any:  # noqa: ANN401 - a module
+    """Return one of the two runtimes."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        message = f"verifying takes two more packages: pip install tflite2onnx[verify] ({error})"
+        raise VerifyError(message) from error
+
+
+@contextmanager
+def blaming(runtime: str) -> Iterator[None]:
+    """Make a VerifyError of whatever a runtime raises; their own classes have no common base."""
+    try:
+        yield
+    except Exception as error:
+        message = f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
+        raise VerifyError(message) from error

@@ -1,0 +1,162 @@
+"""An ONNX model cut into pieces that run one after another, tensors between operators seen.
+
+A runtime holds every output until the run is over. As outputs of one model, all tensors of a
+network would be in memory at once; as outputs of a piece, only those of the piece are.
+
+A value that is an output is not fused away: the pieces are optimized as far as that leaves room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from tflite2onnx.tensor import Array
+from tflite2onnx.writer import Skeleton
+
+MOST_BYTES = 1 << 27  # of what the outputs of a piece hold together
+_MOST_WEIGHTS = 1 << 30  # bytes in one piece, which has to be a protobuf
+_COMPUTED = "/computed"
+
+
+class Segment(NamedTuple):
+    """A piece of a model: it reads `feeds` and makes `fetches`, all of them names of values.
+
+    `tensors` are the fetches that hold tensors of the TFLite model: (what it is called in this
+    piece, what it is called in the model). `live` are the fetches that later pieces read.
+    """
+
+    model: bytes
+    feeds: tuple[str, ...]
+    fetches: tuple[str, ...]
+    tensors: tuple[tuple[str, str], ...]
+    live: frozenset[str]
+
+
+def segments(
+    skeleton: Skeleton, seen: Sequence[str], *, alone: bool = False, most: int = MOST_BYTES
+) -> Iterator[Segment]:
+    """Yield a model in pieces whose outputs have the values named in `seen`.
+
+    Args:
+        skeleton: the model.
+        seen: values that nodes compute.
+        alone: what reads one of these values is fed it instead of what is computed: the
+            operators of the TFLite model run each on its own.
+        most: bytes of the values seen in one piece, unless one of them has more.
+    """
+    cutter = _Cutter(skeleton, seen, alone=alone)
+    start = 0
+    for end in cutter.ends(most):
+        segment = cutter.segment(start, end)
+        if segment.fetches:
+            yield segment
+        start = end
+
+
+class _Cutter:
+    def __init__(self, skeleton: Skeleton, seen: Sequence[str], *, alone: bool) -> None:
+        graph = skeleton.proto.graph
+        self._proto, self._alone = skeleton.proto, alone
+        self._nodes = list(graph.node)
+        self._small = {each.name: each for each in graph.initializer}
+        self._large: Mapping[str, tuple[TensorProto, Array]] = {
+            header.name: (header, data) for header, data in skeleton.weights
+        }
+        self._infos = {i.name: i for i in (*graph.value_info, *graph.output, *graph.input)}
+        made = {name for node in self._nodes for name in node.output}
+        # What is fed has to be of a known type.
+        self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
+        self._reads = [_read(node) for node in self._nodes]
+        self._last = {name: i for i, names in enumerate(self._reads) for name in names}
+
+    def ends(self, most: int) -> Iterator[int]:
+        """Yield where each piece ends: the index of the node after its last."""
+        live: set[str] = set()
+        room, weights = most, _MOST_WEIGHTS
+        for i, node in enumerate(self._nodes):
+            if i and (room < 0 or weights < 0) and live <= self._infos.keys():
+                yield i
+                room, weights = most, _MOST_WEIGHTS
+            live |= {name for name in node.output if self._last.get(name, -1) > i}
+            live -= {name for name in self._reads[i] if self._last[name] == i}
+            room -= sum(_nbytes(self._infos.get(n)) for n in node.output if n in self._seen)
+            weights -= sum(self._weight(name) for name in self._reads[i])
+        yield len(self._nodes)
+
+    def _weight(self, name: str) -> int:
+        if name in self._large:
+            return self._large[name][1].nbytes
+        return len(self._small[name].raw_data) if name in self._small else 0
+
+    def segment(self, start: int, end: int) -> Segment:
+        """Return the piece with these nodes."""
+        nodes = self._nodes[start:end]
+        made = dict.fromkeys(name for node in nodes for name in node.output if name)
+        read = dict.fromkeys(name for names in self._reads[start:end] for name in names)
+        constants = [n for n in read if n in self._small or n in self._large]
+        seen = [name for name in made if name in self._seen]
+        renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
+        fed = [n for n in read if n not in constants and (n not in made or n in renamed)]
+        live = [n for n in made if self._last.get(n, -1) >= end and n not in renamed]
+        tensors = tuple((renamed.get(name, name), name) for name in seen)
+        fetches = tuple(dict.fromkeys([*(name for name, _ in tensors), *live]))
+        graph = GraphProto(name=self._proto.graph.name)
+        graph.node.extend(_renaming(node, renamed) for node in nodes)
+        graph.initializer.extend(self._small[n] for n in constants if n in self._small)
+        graph.input.extend(self._infos[n] for n in fed)
+        back = {new: old for old, new in renamed.items()}
+        graph.output.extend(self._output(name, back.get(name, name)) for name in fetches)
+        model = ModelProto()
+        model.ir_version = self._proto.ir_version
+        model.opset_import.extend(self._proto.opset_import)
+        model.functions.extend(self._proto.functions)
+        model.graph.CopyFrom(graph)
+        weights = tuple(self._large[n] for n in constants if n in self._large)
+        data = Skeleton(model, weights).serialized()
+        return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
+
+    def _output(self, name: str, like: str) -> ValueInfoProto:
+        info = ValueInfoProto()
+        if like in self._infos:
+            info.CopyFrom(self._infos[like])
+        info.name = name
+        return info
+
+
+def _renaming(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+    """Return a node whose outputs have other names."""
+    if names.keys().isdisjoint(node.output):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    return copy
+
+
+def _read(node: NodeProto) -> set[str]:
+    """Return what a node reads, with what graphs inside it read from outside of them."""
+    names = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            names |= _free(graph)
+    return names
+
+
+def _free(graph: GraphProto) -> set[str]:
+    own = {each.name for each in (*graph.initializer, *graph.input)}
+    own |= {name for node in graph.node for name in node.output}
+    read = {name for node in graph.node for name in _read(node)}
+    return (read | {each.name for each in graph.output}) - own
+
+
+def _nbytes(info: ValueInfoProto | None) -> int:
+    if info is None:
+        return 0
+    kind = info.type.tensor_type
+    *_, elements = accumulate((d.dim_value for d in kind.shape.dim), int.__mul__, initial=1)
+    return elements * onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize
