@@ -15,6 +15,7 @@ import onnx
 
 from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import Builder, Port
+from tflite2onnx.complex import paired
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
@@ -25,6 +26,7 @@ from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
 from tflite2onnx.op import operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
+from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
@@ -147,7 +149,7 @@ def convert_model(
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    graph = shaped(inlined(model), shapes_for)
+    graph = paired(shaped(inlined(with_computations(model)), shapes_for))
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)

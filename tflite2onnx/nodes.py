@@ -76,7 +76,7 @@ _RARE = {
 }
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
-_SINCE = {"BitwiseAnd": 18, "BitwiseXor": 18, "Gelu": 20, "HardSwish": 14}
+_SINCE = {"BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "HardSwish": 14}
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {
     DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,
@@ -279,6 +279,16 @@ class Nodes:
         cubed = self.Mul(self.Pow(x, self.scalar(3, dtype)), self.scalar(0.044715, dtype))
         scaled = self.Mul(self.Add(x, cubed), self.scalar(math.sqrt(2 / math.pi), dtype))
         return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
+
+    def dft(self, x: Operand, axis: int, *, onesided: bool = False) -> Value:
+        """Return the Fourier transform along an axis of real numbers or pairs, all or one half.
+
+        The axis is an input since opset 20.
+        """
+        half = int(onesided)
+        if self.opset >= 20:  # noqa: PLR2004
+            return self.DFT(x, None, self.scalar(axis, DType.INT64), onesided=half)
+        return self.DFT(x, axis=axis, onesided=half)
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> Value:
         """Return x in a shape whose sizes are meant literally, 0 too."""

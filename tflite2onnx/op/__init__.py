@@ -21,6 +21,7 @@ from tflite2onnx.op import (
     dilate,
     elementwise,
     embedding,
+    fourier,
     gather,
     local_response,
     matmul,
@@ -32,6 +33,7 @@ from tflite2onnx.op import (
     reduce,
     resize,
     reverse,
+    sampling,
     scatter,
     select,
     sequence,
@@ -41,15 +43,16 @@ from tflite2onnx.op import (
     topk,
     update,
     volume,
+    window,
 )
 from tflite2onnx.op.base import Operator
 from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, blocks, broadcast, bucketize, cast, comparison, composite, concat, conv,
-    detection, dilate, elementwise, embedding, gather, local_response, matmul, normalization,
-    one_hot, pad, pool, quantize, reduce, resize, reverse, scatter, select, sequence, shape,
-    slice, stablehlo, topk, update, volume,
+    detection, dilate, elementwise, embedding, fourier, gather, local_response, matmul,
+    normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, sampling, scatter, select,
+    sequence, shape, slice, stablehlo, topk, update, volume, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

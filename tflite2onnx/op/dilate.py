@@ -1,7 +1,8 @@
-"""DILATE: elements apart from each other."""
+"""DILATE and STABLEHLO_PAD: elements apart from each other, and more around them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
@@ -38,19 +39,69 @@ class Dilate(Operator):
         expect(self.output, self._sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
-        if x.shape == y.shape:
-            return x.value
-        # Each element gets an axis of its own, which grows from 1 to the distance.
-        steps = x.reorder(self._steps)
-        split = [size for old in x.shape for size in (old, 1)]
-        grow = [size for step in steps for size in (0, step - 1)]
-        whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-        pads = g.ints([0] * len(grow) + grow)
-        padded = g.within(
-            "Pad", x.dtype, lambda v, fill: g.Pad(g.reshape(v, split), pads, fill),
-            x, value.reshaped(()),
-        )  # fmt: skip
-        merged = g.reshape(padded, whole)
-        last = g.ints(y.shape)
-        first, axes = g.ints([0] * y.rank), g.ints(range(y.rank))
-        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+        return apart(g, x, x.reorder(self._steps), value)
+
+
+def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+    """Return elements so many steps from each other along each stored axis, `fill` between them."""
+    if all(step == 1 or size < 2 for step, size in zip(steps, x.shape, strict=True)):  # noqa: PLR2004
+        return x.value
+    # Each element gets an axis of its own, which grows from 1 to the distance.
+    split = [size for old in x.shape for size in (old, 1)]
+    grow = [size for step in steps for size in (0, step - 1)]
+    whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
+    pads = g.ints([0] * len(grow) + grow)
+    padded = g.within(
+        "Pad", x.dtype, lambda v, fill: g.Pad(g.reshape(v, split), pads, fill),
+        x, fill.reshaped(()),
+    )  # fmt: skip
+    merged = g.reshape(padded, whole)
+    pairs = zip(x.shape, steps, strict=True)
+    last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
+    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
+    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+
+
+class StablehloPad(Operator):
+    """STABLEHLO_PAD: elements apart from each other, then more in front of them and behind.
+
+    Less than no elements in front or behind are so many cut off, of those in between too.
+    """
+
+    codes = ("STABLEHLO_PAD",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _pads(self) -> list[tuple[int, int, int]]:
+        """How many elements come in front of each axis, behind it, and between its elements."""
+        o, rank = self.options, self.input(0).rank
+        columns = o.edge_padding_low, o.edge_padding_high, o.interior_padding
+        if any(len(column or ()) != rank for column in columns) or min(columns[2], default=0) < 0:
+            message = f"paddings {columns} of {rank} axes"
+            raise OperatorError(message)
+        return list(zip(*columns, strict=True))
+
+    def check(self) -> None:
+        x, value = self.input(0), self.input(1)
+        expect(value, (1,) * value.rank, x.dtype)
+        sizes = [
+            size + max(size - 1, 0) * between + low + high
+            for size, (low, high, between) in zip(x.shape, self._pads, strict=True)
+        ]
+        if not sizes or min(sizes) < 1:
+            # The kernel makes all sizes 0 if one of them is.
+            message = f"nothing is left of {x.name} in the shape {sizes}"
+            raise OperatorError(message)
+        expect(self.output, sizes, x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
+        low, high, between = zip(*x.reorder(self._pads), strict=True)
+        spread = apart(g, x, [number + 1 for number in between], value)
+        if not any((*low, *high)):
+            return spread
+        pads = g.ints([*low, *high])
+        return g.within(
+            "Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), spread, value.reshaped(())
+        )

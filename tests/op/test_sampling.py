@@ -1,0 +1,101 @@
+"""Operators that draw by chance: what can be held to LiteRT is how often each number comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.toolkit import Build, run_onnx, run_tflite
+from tests.toolkit.runtimes import run_session, session
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+Array = np.ndarray[Any, Any]
+
+
+def both(m: Build, *inputs: Array) -> tuple[Array, Array]:
+    """Return what LiteRT makes of a model, and what ONNX Runtime does."""
+    data = m.bytes()
+    model = convert(data).model
+    names = [port.name for port in model.graph.input]
+    feeds = dict(zip(names, inputs, strict=True))
+    (want,), (have,) = run_tflite(data, inputs), run_onnx(model, feeds)
+    assert (want.shape, want.dtype) == (have.shape, have.dtype)
+    return want, have
+
+
+def drawn(code: str, shape: list[int], **seeds: Any) -> Build:
+    m = Build()
+    (y,) = m.op(code, [m.constant(np.array(shape, np.int32))], [shape], dtype="float32", **seeds)
+    m.output(y)
+    return m
+
+
+@pytest.mark.parametrize("seeds", [{}, {"seed": 7}, {"seed": -3, "seed2": 1 << 40}])
+@pytest.mark.parametrize("code", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"])
+def test_distributions(code: str, seeds: dict[str, int]) -> None:
+    """As many as these agree in every part of the distribution."""
+    want, have = both(drawn(code, [101, 997], **seeds))
+    parts = np.linspace(0.05, 0.95, 23)
+    np.testing.assert_allclose(np.quantile(have, parts), np.quantile(want, parts), atol=0.06)
+    assert abs(np.corrcoef(have[:-1].ravel(), have[1:].ravel())[0, 1]) < 0.02
+    if code == "RANDOM_UNIFORM":
+        assert have.min() >= 0
+        assert have.max() < 1
+
+
+def test_seeds() -> None:
+    """The same seeds begin with the same numbers; every run goes on from there."""
+    m = drawn("RANDOM_UNIFORM", [101], seed=5)
+    first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
+    (one,), (other,) = run_session(first, {}), run_session(first, {})
+    assert np.array_equal(one, run_session(again, {})[0])
+    assert not np.array_equal(one, other)
+
+
+def test_nothing_is_drawn() -> None:
+    for shape in ([0, 3], []):
+        both(drawn("RANDOM_UNIFORM", shape, seed=1))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_multinomial(dtype: str) -> None:
+    logits = np.array([[0, 1, 2, -np.inf, 0.5], [9, 9, -5, 9, 9]], np.float32)
+    m = Build()
+    x, count = m.input(logits.shape), m.constant(np.int32(50021))
+    (y,) = m.op("MULTINOMIAL", [x, count], [[2, 50021]], dtype=dtype, seed=3)
+    m.output(y)
+    want, have = both(m, logits)
+    for row in range(2):
+        one, other = (np.bincount(a[row], minlength=5) / 50021 for a in (want, have))
+        np.testing.assert_allclose(other, one, atol=0.01)
+
+
+def test_multinomial_of_nothing() -> None:
+    m = Build()
+    (y,) = m.op(
+        "MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64"
+    )
+    m.output(y)
+    model = convert(m.bytes()).model  # LiteRT makes the same, and does not hand it out
+    (made,) = run_onnx(model, {model.graph.input[0].name: np.zeros((3, 5), np.float32)})
+    assert made.shape == (3, 0)
+    assert made.dtype == np.int64
+
+
+def test_refuses() -> None:
+    m = Build()
+    m.output(*m.op("RANDOM_UNIFORM", [m.input([2], dtype="int32")], [[2, 3]], dtype="float32"))
+    m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, -3])], [[2, 3]], dtype="float32"))
+    m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, 3])], [[2, 3]], dtype="float64"))
+    x = m.input([3, 5, 2])
+    m.output(*m.op("MULTINOMIAL", [x, m.constant(np.int32(4))], [[3, 4]], dtype="int64"))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert "is not constant" in reasons
+    assert "there is no shape [2, -3]" in reasons
+    assert "float64[2, 3] where float32[2, 3]" in reasons
+    assert "4 classes are drawn of odds of the shape [3, 5, 2]" in reasons

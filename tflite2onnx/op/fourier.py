@@ -1,0 +1,88 @@
+"""RFFT2D, and the parts of complex numbers, which are pairs here: see `complex`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType
+
+_PAIR = 2
+
+
+class Part(Operator):
+    """REAL, IMAG and COMPLEX_ABS: a real number of each pair."""
+
+    codes = ("REAL", "IMAG", "COMPLEX_ABS")
+    category = Category.ATTRIBUTE
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
+        if x.shape[-1:] != (_PAIR,):
+            message = f"{x.name} holds no complex numbers"
+            raise OperatorError(message)
+        expect(self.output, x.shape[:-1], x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names, ~0: names[:-1]}, names)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        axis = x.axis(-1)
+        if self.op.code == "COMPLEX_ABS":
+            return g.reduce("ReduceL2", x, [axis], keepdims=False)
+        return g.Gather(x, g.scalar(int(self.op.code == "IMAG"), DType.INT64), axis=axis)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        if self.op.code == "COMPLEX_ABS":
+            return [np.hypot(inputs[0][..., 0], inputs[0][..., 1])]
+        return [inputs[0][..., int(self.op.code == "IMAG")]]
+
+
+class RealFourier(Operator):
+    """RFFT2D: the Fourier transform of the last two axes, cut or filled up to a length with 0.
+
+    Of the last axis only the frequencies up to the half are kept. LiteRT computes in double
+    precision, which the lengths, powers of two, make no great difference to.
+    """
+
+    codes = ("RFFT2D",)
+    category = Category.TERMINATE
+
+    @cached_property
+    def _lengths(self) -> tuple[int, int]:
+        lengths = ints(self, 1)
+        if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):  # noqa: PLR2004
+            message = f"lengths {lengths} are not two powers of 2"
+            raise OperatorError(message)
+        return lengths[0], lengths[1]
+
+    def check(self) -> None:
+        x, (height, width) = self.input(0), self._lengths
+        expect_type(self.input(1), (DType.INT32,))
+        if x.rank < 2:  # noqa: PLR2004 - the two axes
+            message = f"{x.name} has {x.rank} axes"
+            raise OperatorError(message)
+        expect(x, x.shape, DType.FLOAT32)
+        expect(self.output, (*x.shape[:-2], height, width // 2 + 1, _PAIR), DType.FLOAT32)
+
+    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
+        batches = x.rank == 2  # noqa: PLR2004
+        value = g.Unsqueeze(self._fitted(g, x), g.ints([0, 3] if batches else [x.rank]))
+        axis = x.rank - 1 + batches
+        value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
+        return g.Squeeze(value, g.ints([0])) if batches else value
+
+    def _fitted(self, g: Builder, x: View) -> Value:
+        missing = [want - have for want, have in zip(self._lengths, x.shape[-2:], strict=True)]
+        if not any(missing):
+            return x.value
+        pads = [0] * (2 * x.rank - 2) + missing  # less than nothing cuts off
+        return g.Pad(x, g.ints(pads), g.scalar(0, DType.FLOAT32))
