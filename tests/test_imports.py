@@ -34,8 +34,8 @@ ROWS = (
     {"verification.tensors"},
     {"verification.findings", "verification.run"},
     {"verification.api"},
-    {"verification"},
-    {"commands.convert", "commands.ops"},
+    {"inspection", "verification"},
+    {"commands.convert", "commands.inspect", "commands.ops"},
     {"commands", "cli"},
     {"__init__", "__main__"},
 )

@@ -18,7 +18,7 @@ from tflite2onnx.version import VERSION
 
 _FAILED, _INTERRUPTED = 1, 130
 # The first word; without one of these the command is to convert.
-COMMANDS = ("ops",)
+COMMANDS = ("inspect", "ops")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
     """Return a parser with what all commands take."""
     converts = name == "convert"
-    others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./{COMMANDS[0]})"
+    others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./ops)"
     parser = _Parser(
         "tflite2onnx" if converts else f"tflite2onnx {name}",
         description=summary, epilog=f"{others}\n\n{epilog}" if converts else epilog,

@@ -42,6 +42,7 @@ class OperatorError(ConversionError):
 
     def __init__(self, reason: str, place: str = "") -> None:
         self.reason = reason
+        self.place = place
         super().__init__(f"{place}: {reason}" if place else reason)
 
     def at(self, place: str) -> OperatorError:

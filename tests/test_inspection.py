@@ -1,0 +1,132 @@
+"""What `inspect` says of models, as data and on the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.golden.records import ASSETS
+from tests.toolkit import Build
+from tflite2onnx.cli import main
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.inspection import OperatorInfo, inspect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    Captured = pytest.CaptureFixture[str]
+
+SCHEMES = {
+    "keywords_float32": "float32",
+    "keywords_float16": "float32 with float16 weights",
+    "keywords_dynamic_range": "dynamic range: float32 with int8 weights",
+    "keywords_int8": "int8, weights by channel",
+    "keywords_int16x8": "int16 with int8 weights, weights by channel",
+    "keywords_uint8": "int8, weights by channel",  # its interface alone is uint8
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_schemes(name: str) -> None:
+    assert inspect(ASSETS / f"{name}.tflite").scheme == SCHEMES[name]
+
+
+def test_a_scheme_of_its_own_for_each_part() -> None:
+    m = Build()
+    x = m.input([2, 3], dtype="int8", scale=0.1, zero_point=1)
+    m.output(*m.op("ABS", m.op("DEQUANTIZE", [x], [[2, 3]], dtype="float32"), [[2, 3]]))
+    m.output(*m.op("ABS", [x], [[2, 3]], dtype="int8", scale=0.1, zero_point=1))
+    assert inspect(m.bytes()).scheme == "mixed: float32 and int8"
+    m = Build()
+    m.output(*m.op("NEG", [m.input([2, 3], dtype="int32")], [[2, 3]], dtype="int32"))
+    assert inspect(m.bytes()).scheme == "no real numbers"
+
+
+def model(*codes: str) -> bytes:
+    """Return a chain of operators over float32[2, 3], with one constant that the first reads."""
+    m = Build(description="a chain")
+    y = m.op("ADD", [m.input([2, 3], name="x"), m.constant(np.ones((2, 3), np.float32))], [[2, 3]])
+    for code in codes:
+        y = (m.custom if code.islower() else m.op)(code, y, [[2, 3]])
+    m.output(*y)
+    return m.bytes()
+
+
+def test_operators_and_their_bytes() -> None:
+    found = inspect(model("ABS", "ABS"))
+    (graph,) = found.subgraphs
+    assert graph.operators == (
+        OperatorInfo("ABS", custom=False, count=2, bytes=0, opset=17, problems=()),
+        OperatorInfo("ADD", custom=False, count=1, bytes=24, opset=17, problems=()),
+    )
+    assert [(t.name, t.dtype, t.shape) for t in graph.inputs] == [("x", "float32", (2, 3))]
+    assert (found.opset, found.problem, found.description) == (17, "", "a chain")
+
+
+def test_operators_that_cannot_be_converted() -> None:
+    found = inspect(model("mystery", "ABS"))
+    assert found.opset is None
+    assert "mystery" in found.problem
+    problems = {info.code: info.problems for info in found.subgraphs[0].operators}
+    assert not problems["ABS"]
+    assert not problems["ADD"]
+    assert len(problems["mystery"]) == 1
+
+
+def test_a_fault_that_is_no_operator() -> None:
+    m = Build()
+    m.op("ABS", [m.input([2, 3])], [[2, 3]])
+    found = inspect(m.bytes())
+    assert found.opset is None
+    assert "no output" in found.problem
+    assert found.subgraphs[0].operators[0].opset == 17
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "text.tflite"
+    path.write_text("this is not a TFLite model")
+    with pytest.raises(ModelFileError, match="not a TFLite model"):
+        inspect(path)
+
+
+def run(tmp_path: Path, data: bytes, *options: str) -> int:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(data)
+    return main(["inspect", str(path), *options])
+
+
+def test_lines(tmp_path: Path, capsys: Captured) -> None:
+    assert run(tmp_path, model("ABS")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a chain"
+    assert lines[1].endswith("bytes, float32")
+    assert any(line.split() == ["input", "x", "float32[2,", "3]"] for line in lines)
+    assert lines[-1] == "can be converted, to opset 17"
+
+
+def test_lines_of_quantized_ends_and_open_sizes(tmp_path: Path, capsys: Captured) -> None:
+    m = Build()
+    x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=-3, shape_signature=[-1, 3])
+    m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))
+    assert run(tmp_path, m.bytes()) == 0
+    said = capsys.readouterr().out
+    assert "int8[?, 3]  0.5 * (stored - -3)" in said
+
+
+def test_a_model_that_cannot_be_converted(tmp_path: Path, capsys: Captured) -> None:
+    assert run(tmp_path, model("mystery")) == 1
+    said = capsys.readouterr()
+    assert "no: " in said.out
+    assert "mystery (operator 1" in said.out
+    assert run(tmp_path, model("mystery"), "-q") == 1
+    assert not capsys.readouterr().out
+
+
+def test_json(tmp_path: Path, capsys: Captured) -> None:
+    assert run(tmp_path, model("ABS"), "--json") == 0
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert said["subgraphs"][0]["operators"][0]["code"] == "ABS"
+    assert said["opset"] == 17

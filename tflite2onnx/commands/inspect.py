@@ -1,0 +1,69 @@
+"""`tflite2onnx inspect MODEL`: what is in a model, and what of it can be converted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
+from tflite2onnx.text import columns, count, show
+
+SUMMARY = "Show what is in a model, and what of it can be converted; write nothing."
+EPILOG = """\
+exit status:
+  0    the model can be converted
+  1    it cannot, or is no model; stderr or the table says why
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into")
+    parser.add_argument("--json", action="store_true", help="print the same for programs to read")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is in the model; return whether it can be converted."""
+    found = inspect(options.model)
+    if options.json:
+        show(sys.stdout, [json.dumps(found.to_dict(), indent=2)])
+    elif not options.quiet:
+        show(sys.stdout, _lines(found))
+    return 0 if found.opset is not None else 1
+
+
+def _lines(found: Inspection) -> Iterator[str]:
+    if found.description:
+        yield found.description
+    yield f"{found.bytes:,} bytes, {found.scheme}"
+    for signature in found.signatures:
+        names = ", ".join(signature.inputs), ", ".join(signature.outputs)
+        yield f"signature {signature.key}({names[0]}) -> {names[1]}"
+    for graph in found.subgraphs:
+        yield ""
+        yield from _subgraph(graph)
+    yield ""
+    if found.metadata:
+        yield f"metadata: {', '.join(found.metadata)}"
+    yield found.problem or f"can be converted, to opset {found.opset}"
+
+
+def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
+    operators = sum(info.count for info in graph.operators)
+    size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
+    yield f"sub-graph {graph.name}: {size}"
+    ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
+    yield from columns([_end(kind, t) for kind, t in ends] or [("nothing goes in or out",)])
+    rows = [
+        (info.code, f"{info.count:,}", f"{info.bytes:,}",
+         f"no: {'; '.join(info.problems)}" if info.problems else f"opset {info.opset or '?'}")
+        for info in graph.operators
+    ]  # fmt: skip
+    yield from columns([("operator", "count", "bytes", "converts"), *rows])
+
+
+def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
+    shape = "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
+    return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization

@@ -1,0 +1,265 @@
+"""What is in a TFLite model, and what of it can be converted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tflite2onnx.convert import convert_model
+from tflite2onnx.errors import ConversionError, UnsupportedOperators
+from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.reader import read
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+# Operators that change how a tensor is kept and say nothing of how a network computes.
+_CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
+_NARROW = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output; a size that is not known before the model runs is -1.
+
+    `quantization` reads real = scale * (stored - zero point), empty if there is none.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    quantization: str
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """All operators of one code in a sub-graph.
+
+    `bytes` are those of the constants that they read, as the file stores them; each counts for
+    the operator that reads it first. `opset` is the ONNX opset that they need, None if it
+    is not known or one of them cannot be converted; then `problems` says why.
+    """
+
+    code: str
+    custom: bool
+    count: int
+    bytes: int
+    opset: int | None
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubgraphInfo:
+    """A sub-graph: its interface, and its operators by code, the most frequent first."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: tuple[OperatorInfo, ...]
+    tensors: int
+
+
+@dataclass(frozen=True)
+class SignatureInfo:
+    """A named entry point: the names it gives to the inputs and outputs of a sub-graph."""
+
+    key: str
+    subgraph: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a model.
+
+    `scheme` is how it is quantized, in words. `opset` is that of the ONNX model, None if the model
+    cannot be converted; then `problem` says why. `bytes` is the size of the file.
+    """
+
+    description: str
+    version: int
+    bytes: int
+    scheme: str
+    signatures: tuple[SignatureInfo, ...]
+    subgraphs: tuple[SubgraphInfo, ...]
+    metadata: tuple[str, ...]
+    opset: int | None
+    problem: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same as dictionaries, lists, strings and numbers."""
+        return asdict(self)
+
+
+def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
+    """Return what is in a model, and what of it can be converted; nothing is written.
+
+    Raises:
+        ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
+    """
+    size = len(model) if isinstance(model, bytes) else 0
+    said = read(model)
+    size = size or os.path.getsize(model)  # noqa: PTH202 - paths may be any os.PathLike
+    whole = _whole(said)
+    return Inspection(
+        said.description, said.version, size, scheme(said.graphs),
+        tuple(
+            SignatureInfo(
+                s.key, s.subgraph, {name: t.name for name, t in s.inputs.items()},
+                {name: t.name for name, t in s.outputs.items()},
+            )
+            for s in said.signatures
+        ),
+        tuple(_subgraph(said, graph, whole) for graph in said.graphs),
+        tuple(sorted(said.metadata)), whole.opset, whole.problem,
+    )  # fmt: skip
+
+
+def scheme(graphs: Iterable[Graph]) -> str:
+    """Return how a model is quantized, in words: what is computed, and with which weights."""
+    ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
+    computed = {_kind(t) for op in ops for t in op.outputs if _kind(t)}
+    weights = {_kind(t) for op in ops for t in op.inputs[1:2] if t is not None and _weighs(t)}
+    axes = any(t.quantization.per_axis for op in ops for t in op.inputs[1:2]
+               if t is not None and t.quantization is not None)  # fmt: skip
+    narrow = {_kind(t) for graph in graphs for t in graph.tensors if t.data is not None}
+    if not computed:
+        return "no real numbers"
+    if computed == {"float32"}:
+        integers = sorted(w for w in weights if w not in ("float32", "float16"))
+        if integers:
+            return f"dynamic range: float32 with {' and '.join(integers)} weights"
+        return "float32 with float16 weights" if "float16" in narrow else "float32"
+    name = " and ".join(sorted(computed))
+    if "float32" in computed:
+        return f"mixed: {name}"
+    by = ", weights by channel" if axes else ""
+    others = sorted(weights - computed - {"float32"})
+    return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
+
+
+def _kind(tensor: Tensor) -> str:
+    """Return the type of real numbers, or of the integers that stand for them; else nothing."""
+    real = tensor.dtype.is_float or is_quantized(tensor)
+    return tensor.dtype.label if real else ""
+
+
+def _weighs(tensor: Tensor) -> bool:
+    return tensor.data is not None and tensor.rank > 1 and bool(_kind(tensor))
+
+
+class _Whole(NamedTuple):
+    """What comes of the model as a whole: `reasons` say by place why operators are refused.
+
+    They are None if something else than operators is at fault.
+    """
+
+    opset: int | None
+    problem: str = ""
+    reasons: Mapping[str, str] | None = MappingProxyType({})
+
+
+def _whole(model: Model) -> _Whole:
+    try:
+        return _Whole(convert_model(model).opset)
+    except UnsupportedOperators as error:
+        return _Whole(None, str(error), {each.place: each.reason for each in error.problems})
+    except ConversionError as error:
+        return _Whole(None, str(error), None)
+
+
+def _subgraph(model: Model, graph: Graph, whole: _Whole) -> SubgraphInfo:
+    kinds: dict[tuple[str, bool], list[Op]] = {}
+    for op in graph.ops:
+        kinds.setdefault((op.code, op.custom), []).append(op)
+    read_bytes = _first_readers(graph.ops)
+    infos = [
+        OperatorInfo(
+            code, custom, len(ops), sum(read_bytes[op] for op in ops), *_converts(model, ops, whole)
+        )
+        for (code, custom), ops in kinds.items()
+    ]
+    return SubgraphInfo(
+        graph.name, tuple(map(_tensor, graph.inputs)), tuple(map(_tensor, graph.outputs)),
+        tuple(sorted(infos, key=lambda info: (-info.count, info.code))), len(graph.tensors),
+    )  # fmt: skip
+
+
+def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
+    """Return the bytes of the constants that each operator is the first to read."""
+    seen: set[Any] = set()
+    found: dict[Op, int] = {}
+    for op in ops:
+        found[op] = 0
+        for tensor in op.inputs:
+            if tensor is not None and tensor.data is not None and _where(tensor.data) not in seen:
+                seen.add(_where(tensor.data))
+                found[op] += -(-tensor.data.size * tensor.dtype.bits // 8)
+    return found
+
+
+def _where(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
+    return data.__array_interface__["data"][0] if data.size else id(data)
+
+
+def _converts(
+    model: Model, ops: Sequence[Op], whole: _Whole
+) -> tuple[int | None, tuple[str, ...]]:
+    """Return the opset that operators need, each on its own, and why some cannot be converted.
+
+    State and control flow make sense in a whole model alone: what is said of that goes first.
+    """
+    alone = [_alone(model, op) for op in _distinct(ops)]
+    opsets = [opset or whole.opset for opset, _ in alone]
+    if whole.reasons is None:
+        problems = dict.fromkeys(reason for _, reasons in alone for reason in reasons)
+    else:
+        problems = dict.fromkeys(whole.reasons[o.place] for o in ops if o.place in whole.reasons)
+    known = [opset for opset in opsets if opset is not None]
+    return (None if problems else max(known, default=None)), tuple(problems)
+
+
+def _alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
+    reads = dict.fromkeys(t for t in op.inputs if t is not None and t.data is None)
+    graph = Graph("", tuple(reads), op.outputs, (op,), (*reads, *op.outputs))
+    try:
+        return convert_model(model._replace(graphs=(graph, *model.graphs[1:]))).opset, []
+    except UnsupportedOperators as error:
+        return None, [problem.reason for problem in error.problems]
+    except ConversionError as error:
+        return None, [str(error)]
+
+
+def _distinct(ops: Sequence[Op]) -> Iterator[Op]:
+    """Yield operators that differ in more than the elements of their tensors."""
+    seen = set()
+    for op in ops:
+        operands = tuple(_form(t) for t in (*op.inputs, *op.outputs))
+        form = (operands, repr(dict(op.options)), op.custom_options)
+        if form not in seen:
+            seen.add(form)
+            yield op
+
+
+def _form(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
+    if tensor is None:
+        return None
+    axis = tensor.quantization.axis if tensor.quantization is not None else None
+    return tensor.shape, tensor.dtype, axis, tensor.data is None
+
+
+def _tensor(tensor: Tensor) -> TensorInfo:
+    shape = tensor.shape_signature if len(tensor.shape_signature) == tensor.rank else tensor.shape
+    return TensorInfo(tensor.name, tensor.dtype.label, tuple(shape), _quantization(tensor))
+
+
+def _quantization(tensor: Tensor) -> str:
+    scales = tensor.quantization
+    if scales is None or not is_quantized(tensor):
+        return ""
+    if scales.per_axis:
+        return f"{scales.scale.size} scales along axis {scales.axis}"
+    return f"{scales.scale[0]:.9g} * (stored - {int(scales.zero_point[0])})"
