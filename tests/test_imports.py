@@ -19,10 +19,10 @@ PACKAGE = ROOT / "tflite2onnx"
 ROWS = (
     {"errors", "flexbuffer", "mincut", "schema", "text", "version"},
     {"labelling", "tensor"},
-    {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse"},
+    {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "pairs", "regions"},
     {"builder", "inline", "interface", "normalise", "reader", "shapes"},
-    {"op.base"},
+    {"op.base", "state"},
     {"op.*"},
     {"op"},
     {"ancestor", "emit"},

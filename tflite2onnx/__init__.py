@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
 from tflite2onnx.convert import Result, convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.interface import Endpoint
+from tflite2onnx.interface import Endpoint, State
 from tflite2onnx.op import supported_operators
+from tflite2onnx.stateful import Stateful
 from tflite2onnx.version import VERSION
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ __all__ = [
     "Endpoint",
     "Report",
     "Result",
+    "State",
+    "Stateful",
     "__version__",
     "convert",
     "enableDebugLog",

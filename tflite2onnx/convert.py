@@ -20,7 +20,15 @@ from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.inline import inlined
-from tflite2onnx.interface import IO_LAYOUTS, Endpoint, endpoint, interface, pin, read_layouts
+from tflite2onnx.interface import (
+    IO_LAYOUTS,
+    Endpoint,
+    State,
+    endpoint,
+    interface,
+    pin,
+    read_layouts,
+)
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
@@ -28,6 +36,8 @@ from tflite2onnx.op import operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
+from tflite2onnx.state import explicit
+from tflite2onnx.stateful import STATES
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
 
@@ -42,8 +52,9 @@ _logger = logging.getLogger(__name__)
 class Result:
     """What came out: the model, its interface, and what the plan cost.
 
-    `transposes` counts the Transpose nodes and `bytes_moved` what they write in one run; `size`
-    is the bytes of the model, weights included.
+    `states` are the further inputs and outputs of a model that remembers something from one run to
+    the next. `transposes` counts the Transpose nodes and `bytes_moved` what they write in one run;
+    `size` is the bytes of the model, weights included.
     """
 
     inputs: tuple[Endpoint, ...]
@@ -54,6 +65,7 @@ class Result:
     bytes_moved: int
     size: int
     skeleton: Skeleton
+    states: tuple[State, ...] = ()
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -149,7 +161,9 @@ def convert_model(
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    graph = paired(shaped(inlined(with_computations(model)), shapes_for))
+    model = with_computations(model)
+    graph = shaped(inlined(model), shapes_for)
+    graph = paired(explicit(model, graph, rules_for))
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
@@ -162,8 +176,7 @@ def convert_model(
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [operator_for(op) for op in graph.ops]
-    first, last = interface(graph, wanted, io_layout)
-    chosen = planner([first, *sites(operators), last])
+    chosen = planner([interface(graph, wanted, io_layout), *sites(operators)])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     builder = partial(
         Builder, fixed=opset is not None, plain=quantization == "float",
@@ -218,25 +231,36 @@ def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:
 
 
 def _result(model: Model, name: str, emitted: Emitted) -> Result:
-    ends = _ends(emitted.inputs), _ends(emitted.outputs)
-    skeleton = assemble(name, emitted, _properties(model, emitted, *ends), VERSION)
+    inputs, taken = _ends(emitted.inputs, len(emitted.initial))
+    outputs, given = _ends(emitted.outputs, len(emitted.initial))
+    states = tuple(map(State, taken, given, emitted.initial))
+    properties = _properties(model, emitted, inputs, outputs, states)
+    skeleton = assemble(name, emitted, properties, VERSION)
     count, moved = skeleton.transposes
-    nodes = len(emitted.nodes)
-    return Result(*ends, emitted.opset, nodes, count, moved, skeleton.size, skeleton)
+    return Result(
+        inputs, outputs, emitted.opset, len(emitted.nodes), count, moved, skeleton.size, skeleton,
+        states,
+    )  # fmt: skip
 
 
-def _ends(ports: Sequence[Port]) -> tuple[Endpoint, ...]:
-    return tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
+def _ends(ports: Sequence[Port], states: int) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """Return the model's own inputs or outputs, and those that are states."""
+    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
+    return ends[: len(ends) - states], ends[len(ends) - states :]
 
 
 def _properties(
-    model: Model, emitted: Emitted, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
-) -> dict[str, str]:
-    """Return the metadata of the ONNX model: layouts, and the signatures' own names."""
+    model: Model, emitted: Emitted, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint],
+    states: Sequence[State],
+) -> dict[str, str]:  # fmt: skip
+    """Return the metadata of the ONNX model: layouts, states, and the signatures' own names."""
     props = {
         "tflite2onnx.inputs": json.dumps([_described(e) for e in inputs]),
         "tflite2onnx.outputs": json.dumps([_described(e) for e in outputs]),
     }
+    if states:
+        described = [_described(s.input) | {"output": s.output.name} for s in states]
+        props[STATES] = json.dumps(described)
     named = {p.tensor.name: p.name for p in reversed(emitted.outputs)}
     signatures = {
         s.key: {

@@ -26,11 +26,12 @@ from tflite2onnx.quantize import (
     Storage,
     bias_storage,
     clamp,
+    dequantized,
     is_quantized,
     limits,
     weight_storage,
 )
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -88,6 +89,8 @@ class Emitted(NamedTuple):
     """A graph in ONNX: nodes over values, which values are which tensors, types and shapes.
 
     `types` has the values whose type and shape follow from the tensors, which may be all.
+    `initial` has the initial values of state as they are stored, in the sequence of the inputs and
+    outputs that it is: the last of all.
     """
 
     nodes: tuple[Node, ...]
@@ -96,12 +99,14 @@ class Emitted(NamedTuple):
     outputs: tuple[Port, ...]
     tensors: tuple[Port, ...]
     types: Mapping[Value, tuple[DType, Shape]]
+    initial: tuple[Array, ...] = ()
 
 
 def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
-    """Emit a whole graph; `plan` has the graph's inputs as its first site, its outputs as last."""
-    inputs = tuple(_input(g, t, plan.orders[0][~i]) for i, t in enumerate(graph.inputs))
-    for operator, orders in zip(operators, plan.orders[1:-1], strict=True):
+    """Emit a whole graph; the first site of `plan` is its interface, the others its operators."""
+    ends, *orders_inside = plan.orders
+    inputs = tuple(_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
+    for operator, orders in zip(operators, orders_inside, strict=True):
         try:
             with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
                 _emit_operator(g, operator, orders)
@@ -109,10 +114,12 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
             raise UnsupportedOperators([error.at(operator.op.place)]) from error
         except NeedsOpset as need:
             raise NeedsOpset(need.version, f"{need.node}, for {operator.op.place},") from None
-    outputs = _outputs(g, graph, [plan.orders[-1][i] for i in range(len(graph.outputs))])
+    outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
     tensors = tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
     nodes = _alive(g.nodes, [port.value for port in outputs])
-    return Emitted(nodes, g.opset, inputs, outputs, tensors, g.types)
+    states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
+    initial = tuple(_initial(g, port, data) for port, data in states)
+    return Emitted(nodes, g.opset, inputs, outputs, tensors, g.types, initial)
 
 
 def _alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
@@ -136,6 +143,13 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     value = g.typed(Value(dtype=given.dtype), given.dtype, shape)
     g.put(tensor, g.convert(value, given, kept, order), order)
     return Port(tensor.name, value, tensor, order, given.dtype)
+
+
+def _initial(g: Builder, port: Port, data: Array) -> Array:
+    """Return the initial value of an input as the ONNX model stores it."""
+    if g.storage(port.tensor, weight=True) is REAL and port.tensor.quantization is not None:
+        data = dequantized(data, port.tensor.quantization)
+    return data.transpose(port.order)
 
 
 def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Array, Tensor
 
 
 class Options(Mapping[str, Any]):
@@ -72,20 +72,40 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """One subgraph; `ops` are in order of execution."""
+    """One subgraph; `ops` are in order of execution.
+
+    `initial` are the initial values of what lasts from one run to the next: its values are the
+    last inputs, and its next values the last outputs, in the same sequence (see `state`).
+    """
 
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...] = ()
+    initial: tuple[Array, ...] = ()
+
+    @property
+    def own_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs but for state."""
+        return self.inputs[: len(self.inputs) - len(self.initial)]
+
+    @property
+    def own_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs but for state."""
+        return self.outputs[: len(self.outputs) - len(self.initial)]
+
+
+def copying(near: Op, source: Tensor, target: Tensor) -> Op:
+    """Return an operator that copies the elements as they are stored, into any shape."""
+    return Op("RESHAPE", near.index, (source,), (target,), Options({"new_shape": target.shape}))
 
 
 def fault(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 
     Each tensor is computed once, and before it is read. A variable tensor is state, which is
-    there from the start.
+    there from the start and may be written to by several operators (see `state`).
     """
     computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
     known = dict.fromkeys(graph.inputs, "an input of the model")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Model, Op, Options
+from tflite2onnx.graph import Graph, Model, Op, copying
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Tensor
 
@@ -22,19 +22,19 @@ _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64
 
 
-def inlined(model: Model) -> Graph:
-    """Return the main graph of a model with all that it calls inside.
+def inlined(model: Model, index: int = 0) -> Graph:
+    """Return a graph of a model, the main one by default, with all that it calls inside.
 
     Raises:
         UnsupportedOperators: a sub-graph is not there, calls itself, does not have the inputs and
             outputs of the call, or there is too much to call.
     """
-    main = model.graphs[0]
-    if not any(_calls(op) for op in main.ops):
-        return main
-    inliner = _Inliner(model)
-    ops = tuple(inliner.expanded(main, (0,), {}))
-    return replace(main, ops=ops, tensors=tuple(inliner.tensors))
+    graph = model.graphs[index]
+    if not any(_calls(op) for op in graph.ops):
+        return graph
+    inliner = _Inliner(model, graph)
+    ops = tuple(inliner.expanded(graph, (index,), {}))
+    return replace(graph, ops=ops, tensors=tuple(inliner.tensors))
 
 
 def _calls(op: Op) -> bool:
@@ -42,12 +42,12 @@ def _calls(op: Op) -> bool:
 
 
 class _Inliner:
-    """Copies operators into the main graph; knows all its tensors, whose names differ."""
+    """Copies operators into one graph; knows all its tensors, whose names differ."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, graph: Graph) -> None:
         self._graphs = model.graphs
         self._left = _MOST_OPERATORS
-        self.tensors = list(model.graphs[0].tensors)
+        self.tensors = list(graph.tensors)
         self._names = {t.name for t in self.tensors}
         self._copies: Counter[str] = Counter()
 
@@ -104,7 +104,7 @@ class _Inliner:
                 known[inner] = outer
             elif outer is not None:
                 known[inner] = self._copy(inner)
-                yield _relabelled(op, outer, known[inner])
+                yield copying(op, outer, known[inner])
         made = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, op.outputs, strict=True))
         for tensor in callee.tensors:
@@ -116,7 +116,7 @@ class _Inliner:
         for inner, outer in zip(callee.outputs, op.outputs, strict=True):
             source = known.get(inner, inner)
             if source is not outer:
-                yield _relabelled(op, source, outer)
+                yield copying(op, source, outer)
 
     def _copy(self, tensor: Tensor) -> Tensor:
         name = tensor.name
@@ -149,7 +149,3 @@ def _same(outer: Tensor, inner: Tensor) -> bool:
         return True
     return outer.quantization is not None and outer.quantization.same_as(inner.quantization)
 
-
-def _relabelled(op: Op, source: Tensor, target: Tensor) -> Op:
-    """Return an operator that copies the elements as they are stored."""
-    return Op("RESHAPE", op.index, (source,), (target,), Options({"new_shape": target.shape}))

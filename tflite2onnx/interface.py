@@ -19,7 +19,7 @@ from tflite2onnx.layout import (
     order_of,
     pinned,
 )
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
@@ -45,6 +45,19 @@ class Endpoint:
         rank = len(self.order)
         letters = _LETTERS.get(rank, "".join(axis_names(rank)))
         return letters, "".join(letters[i] for i in self.order)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What lasts from one run to the next: the input that takes it, the output that gives it.
+
+    `initial` is what the input takes at the start, and by itself where it is not fed; like both
+    it is in ONNX's order.
+    """
+
+    input: Endpoint
+    output: Endpoint
+    initial: Array
 
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:
@@ -89,11 +102,12 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
     raise LayoutError(message)
 
 
-def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> tuple[Site, Site]:
-    """Return the graph's inputs and its outputs as sites.
+def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
+    """Return what is around the operators as one site: it makes the inputs and reads the outputs.
 
     Under "auto" a tensor whose shape reads the same channels first stays as it is: nobody could
-    tell from the model that its data has to be moved.
+    tell from the model that its data has to be moved. State may be in any order, as nobody needs
+    to look into it; its input and its output are in the same, so that one can be fed to the other.
     """
 
     def frame(operand: int, tensor: Tensor) -> Frame:
@@ -110,9 +124,21 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> t
             lambda label: order_of(names, label) in (first, identity(len(names))), choice,
         )  # fmt: skip
 
-    inputs = tuple(frame(~i, t) for i, t in enumerate(graph.inputs))
-    outputs = tuple(frame(i, t) for i, t in enumerate(graph.outputs))
-    return Site((), graph.inputs, inputs), Site(graph.outputs, (), outputs)
+    def state(first: int, second: int) -> Frame:
+        ends = graph.inputs[~first], graph.outputs[second]
+        names = axis_names(ends[0].rank)
+        orders = [wanted[t] for t in ends if t in wanted]
+        order = orders[0] if orders else identity(len(names)) if io_layout == "tflite" else None
+        label = None if order is None else tuple(names[i] for i in order)
+        return Frame({first: names, second: names}, names, label, meaning=bool(orders))
+
+    inputs, outputs = len(graph.own_inputs), len(graph.own_outputs)
+    frames = [
+        *(frame(~i, t) for i, t in enumerate(graph.own_inputs)),
+        *(frame(i, t) for i, t in enumerate(graph.own_outputs)),
+        *(state(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
+    ]
+    return Site(graph.outputs, graph.inputs, tuple(frames))
 
 
 def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:

@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op, Options, copying
 from tflite2onnx.sparse import bytes_behind, densify_all
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -185,7 +185,7 @@ def align(graph: Graph, rules_of: RulesOf) -> Graph:
             if key not in made:
                 made[key] = _with_shape(tensor, shape)
                 if tensor.data is None:
-                    ops.append(_reshape(op, tensor, made[key]))
+                    ops.append(copying(op, tensor, made[key]))
             inputs[i] = made[key]
         ops.append(replace(op, inputs=tuple(inputs)))
     return replace(graph, ops=tuple(ops))
@@ -207,10 +207,6 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
         axis = quantization.axis + len(shape) - tensor.rank
         quantization = replace(quantization, axis=axis)
     return replace(tensor.reshaped(shape), name=name, quantization=quantization)
-
-
-def _reshape(near: Op, source: Tensor, target: Tensor) -> Op:
-    return Op("RESHAPE", near.index, (source,), (target,), Options({"new_shape": target.shape}))
 
 
 def keep_axes(graph: Graph) -> Graph:

@@ -93,7 +93,11 @@ class Skeleton:
 
 
 def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version: str) -> Skeleton:
-    """Build the model: its tensors keep their names, its constants are told from its weights."""
+    """Build the model: its tensors keep their names, its constants are told from its weights.
+
+    The initial value of state is an initializer with the name of an input: ONNX Runtime takes it
+    where it is given no other.
+    """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
     graph.node.extend(_node(i, node, names) for i, node in enumerate(emitted.nodes))
@@ -104,6 +108,11 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
         _initializer(names.of(v), v.dtype, v.data)
         for v in constants
         if v.data is not None and v.dtype is not None
+    ]
+    states = emitted.inputs[len(emitted.inputs) - len(emitted.initial) :]
+    headers += [
+        _initializer(port.name, port.dtype, data)
+        for port, data in zip(states, emitted.initial, strict=True)
     ]
     graph.input.extend(_info(p) for p in emitted.inputs)
     graph.output.extend(_info(p) for p in emitted.outputs)

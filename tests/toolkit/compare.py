@@ -9,14 +9,15 @@ import numpy as np
 import onnx
 
 from tests.toolkit.inputs import random_inputs
-from tests.toolkit.runtimes import reference, run_session, session
+from tests.toolkit.runtimes import reference, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tests.toolkit.runtimes import Array
 
-    Case = tuple[str, Sequence[Array], list[Array], list[str]]
+    Runs = Sequence[Sequence[Array]]
+    Case = tuple[str, Runs, list[list[Array]], list[str]]
 
 
 class Converted(Protocol):
@@ -131,7 +132,7 @@ def _misdeclared(info: onnx.ValueInfoProto, have: Array) -> str:
 def _faults(
     result: Converted, want: Sequence[Array], have: Sequence[Array], allowed: Mapping[str, Any]
 ) -> Iterable[str]:
-    infos = result.model.graph.output
+    infos = result.model.graph.output[: len(result.outputs)]  # states come after them
     if not len(want) == len(have) == len(result.outputs):
         yield f"{len(want)} outputs in TFLite; in ONNX {len(have)}, of {len(result.outputs)}"
         return
@@ -147,12 +148,14 @@ def _cases(
     seeds: Iterable[int],
     inputs: Sequence[Array] | None,
     ranges: Mapping[str, tuple[float, float]] | None,
-) -> Iterable[tuple[str, Sequence[Array]]]:
+    runs: int,
+) -> Iterable[tuple[str, Runs]]:
     if inputs is not None:
-        yield "given inputs", inputs
+        yield "given inputs", [inputs] * runs
         return
     for seed in seeds:
-        yield f"seed {seed}", random_inputs(data, seed, **ranges or {})
+        numbers = range(seed * runs, (seed + 1) * runs)
+        yield f"seed {seed}", [random_inputs(data, n, **ranges or {}) for n in numbers]
 
 
 def _default_convert() -> Callable[..., Converted]:
@@ -177,14 +180,18 @@ def _hold(
 ) -> None:
     """Raise an AssertionError if a converted model does not make what is wanted."""
     onnx.checker.check_model(result.model, full_check=True)
+    stateful = import_module("tflite2onnx.stateful").Stateful
     for level in optimize:
-        live = session(result.model, optimize=level)
-        for label, arrays, want, _ in cases:
-            have = run_session(live, _feeds(result, arrays))
-            faults = "; ".join(_faults(result, want, have, allowed))
-            if faults:
-                message = f"{name}{label}, optimize={level}: {faults}"
-                raise AssertionError(message)
+        live = stateful(session(result.model, optimize=level))
+        for label, runs, wanted, _ in cases:
+            live.reset()
+            for number, (arrays, want) in enumerate(zip(runs, wanted, strict=True)):
+                have = [np.asarray(output) for output in live.run(None, _feeds(result, arrays))]
+                faults = "; ".join(_faults(result, want, have, allowed))
+                if faults:
+                    run = f", run {number}" if number else ""
+                    message = f"{name}{label}{run}, optimize={level}: {faults}"
+                    raise AssertionError(message)
 
 
 def check(  # noqa: PLR0913
@@ -198,6 +205,7 @@ def check(  # noqa: PLR0913
     convert: Callable[..., Converted] | None = None,
     optimize: Iterable[bool] = (True, False),
     random_layouts: Iterable[int] = (0, 1),
+    runs: int = 1,
     **convert_options: object,
 ) -> Converted:
     """Convert a model and hold ONNX Runtime to what LiteRT makes of the same inputs.
@@ -205,7 +213,8 @@ def check(  # noqa: PLR0913
     The inputs are `inputs` (in TFLite's layout), or random ones for each of `seeds` within
     `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
     is any function of (data, **convert_options); tflite2onnx.convert by default. `optimize` says
-    at which levels ONNX Runtime runs: all graph optimizations, none, or each.
+    at which levels ONNX Runtime runs: all graph optimizations, none, or each. Each case is so
+    many `runs`, one after another: a model with state has to remember what LiteRT does.
 
     Without a `convert` of its own the model is converted again for each seed in `random_layouts`,
     with every tensor in a random order as far as its operators allow: those models have to make
@@ -220,8 +229,8 @@ def check(  # noqa: PLR0913
             test has to be mended, not the converter.
     """
     cases = [
-        (label, arrays, *reference(data, arrays))
-        for label, arrays in _cases(data, seeds, inputs, ranges)
+        (label, sequence, *reference(data, sequence))
+        for label, sequence in _cases(data, seeds, inputs, ranges, runs)
     ]
     for _, _, _, untrue in cases:
         if untrue:

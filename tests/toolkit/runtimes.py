@@ -39,27 +39,25 @@ def _type(detail: Mapping[str, Any]) -> str:
     return f"{np.dtype(detail['dtype'])}{detail['shape'].tolist()}"
 
 
-def reference(data: bytes, inputs: Sequence[Array]) -> tuple[list[Array], list[str]]:
-    """LiteRT's outputs, and each tensor of which the file says something else than LiteRT does."""
+def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[Array]], list[str]]:
+    """LiteRT's outputs of each run, one after another in one interpreter.
+
+    And each tensor of which the file says something else than LiteRT does.
+    """
     interpreter = _interpreter(data)
     ports = interpreter.get_input_details()
-    if len(ports) != len(inputs):
-        message = f"the model has {len(ports)} inputs, not {len(inputs)}"
-        raise ValueError(message)
+    for inputs in runs:
+        if len(ports) != len(inputs):
+            message = f"the model has {len(ports)} inputs, not {len(inputs)}"
+            raise ValueError(message)
     declared = interpreter.get_tensor_details()
     resized = False
-    for port, value in zip(ports, inputs, strict=True):
+    for port, value in zip(ports, runs[0], strict=True):
         if tuple(port["shape"]) != value.shape:
             interpreter.resize_tensor_input(port["index"], value.shape)
             resized = True
     interpreter.allocate_tensors()
-    for port, value in zip(ports, inputs, strict=True):
-        interpreter.set_tensor(port["index"], value)
-    interpreter.invoke()
-    outputs = [
-        np.asarray(interpreter.get_tensor(port["index"]))
-        for port in interpreter.get_output_details()
-    ]
+    made = [_run(interpreter, inputs) for inputs in runs]
     actual = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
     pairs = [(old, actual[old["index"]]) for old in declared]
     free = set(actual) if resized else _dynamic(data)
@@ -69,7 +67,15 @@ def reference(data: bytes, inputs: Sequence[Array]) -> tuple[list[Array], list[s
         if old["dtype"] != new["dtype"]
         or not (old["index"] in free or np.array_equal(old["shape"], new["shape"]))
     ]
-    return outputs, untrue
+    return made, untrue
+
+
+def _run(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
+    for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(port["index"], value)
+    interpreter.invoke()
+    ports = interpreter.get_output_details()
+    return [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
 
 
 def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
@@ -77,7 +83,7 @@ def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
 
     An input of another shape than the file's resizes the model.
     """
-    return reference(data, inputs)[0]
+    return reference(data, [inputs])[0][0]
 
 
 def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[str, Array]:

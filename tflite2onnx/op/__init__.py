@@ -42,6 +42,7 @@ from tflite2onnx.op import (
     stablehlo,
     topk,
     update,
+    variable,
     volume,
     window,
 )
@@ -52,7 +53,7 @@ _MODULES = (
     activation, batch, blocks, broadcast, bucketize, cast, comparison, composite, concat, conv,
     detection, dilate, elementwise, embedding, fourier, gather, local_response, matmul,
     normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, sampling, scatter, select,
-    sequence, shape, slice, stablehlo, topk, update, volume, window,
+    sequence, shape, slice, stablehlo, topk, update, variable, volume, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

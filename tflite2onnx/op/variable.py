@@ -1,0 +1,17 @@
+"""Operators on variables."""
+
+from __future__ import annotations
+
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.state import RESOURCES
+
+
+class Variable(Operator):
+    """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE and CALL_ONCE: dataflow by now (see `state`)."""
+
+    codes = RESOURCES
+    category = Category.TERMINATE
+
+    def check(self) -> None:
+        message = "its handle is used otherwise than to read or to assign a variable"
+        raise OperatorError(message)

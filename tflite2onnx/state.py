@@ -1,0 +1,370 @@
+"""State as dataflow: what a model remembers becomes further inputs and outputs of its graph.
+
+TFLite has two kinds of variables. A *resource* is known by name: VAR_HANDLE refers to it,
+ASSIGN_VARIABLE sets it, READ_VARIABLE reads it, and CALL_ONCE runs a sub-graph before the first
+run that sets the initial values. A *variable tensor* (`is_variable`) is a tensor that keeps its
+elements, and that operators like SVDF and LSTM write to though it is one of their inputs.
+
+Operators are gone through in order of execution, and for each variable the tensor is known that
+holds its value by then. A reader is given that tensor, a writer makes a new one. A variable that
+is written to, and read in a later run, is a state: its first value is an input of the graph, its
+last one an output. One that nothing writes to is a constant.
+
+An operator that writes to its variable inputs gets one more output for each of them, in the
+sequence of the inputs: the next value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.graph import Graph, Model, Op, copying
+from tflite2onnx.inline import inlined
+from tflite2onnx.normalise import RulesOf, densify, fold
+from tflite2onnx.tensor import Array, DType, Tensor
+
+# What is about resources alone, and gone when they are dataflow.
+RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+# The operators that write to their variable inputs; all others but read them.
+_WRITERS = frozenset(
+    (
+        "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
+    )
+)  # fmt: skip
+
+
+class Resource(NamedTuple):
+    """What VAR_HANDLE refers to."""
+
+    container: str
+    name: str
+
+
+Variable: TypeAlias = Resource | Tensor
+
+
+class Use(NamedTuple):
+    """A variable that is read or written to, and the tensor that its elements come from or go to.
+
+    Of a variable tensor that is the variable itself.
+    """
+
+    variable: Variable
+    tensor: Tensor
+    writes: bool
+
+
+def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
+    """Return a graph of the model without variables, with its states as inputs and outputs.
+
+    `index` is that of the graph in the model, where it has not all that it calls inside.
+
+    Raises:
+        UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
+    """
+    if not any(_is(op, *RESOURCES) or _variables(op) for op in graph.ops):
+        return graph
+    return _Explicit(model, graph, index, rules_of).graph()
+
+
+def _is(op: Op, *codes: str) -> bool:
+    return op.code in codes and not op.custom
+
+
+def _variables(op: Op) -> list[Tensor]:
+    return [t for t in (*op.inputs, *op.outputs) if t is not None and t.is_variable]
+
+
+def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
+    """Return what the handles refer to; the same names are the same variable."""
+    return {
+        op.outputs[0]: Resource(
+            str(op.options.get("container", "")), str(op.options.get("shared_name", ""))
+        )
+        for op in ops
+        if _is(op, "VAR_HANDLE") and op.outputs
+    }
+
+
+def _uses(ops: Sequence[Op]) -> Iterator[Use]:
+    """Yield which variables the operators read and write to, in order of execution."""
+    handles = _handles(ops)
+    for op in ops:
+        resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
+        if resource and _is(op, "READ_VARIABLE"):
+            yield from (Use(resource, t, writes=False) for t in op.outputs)
+        elif resource and _is(op, "ASSIGN_VARIABLE"):
+            yield from (Use(resource, t, writes=True) for t in op.inputs[1:] if t is not None)
+        reads = [t for t in op.inputs if t is not None and t.is_variable]
+        yield from (Use(t, t, writes=False) for t in reads)
+        writes = [*(reads if _is(op, *_WRITERS) else ()), *op.outputs]
+        yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
+
+
+class _Names:
+    """Names that no tensor has yet."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._taken = {t.name for t in tensors}
+
+    def free(self, wish: str) -> str:
+        wishes = (f"{wish}_{i}" if i else wish for i in count())
+        name = next(name for name in wishes if name not in self._taken)
+        self._taken.add(name)
+        return name
+
+
+class _Threads:
+    """Goes through the operators in order of execution.
+
+    `start` gives the tensor that holds a variable at the start, and is asked for it when that is
+    read. `now` are the tensors that hold the variables in the end, `written` the operators that
+    wrote to them last, `known` the tensors that have others in their place.
+    """
+
+    def __init__(
+        self, ops: Sequence[Op], start: Callable[[Variable], Tensor], names: _Names
+    ) -> None:
+        self._start, self._names, self._handles = start, names, _handles(ops)
+        self.ops: list[Op] = []
+        self.now: dict[Variable, Tensor] = {}
+        self.written: dict[Variable, Op] = {}
+        self.known: dict[Tensor, Tensor] = {}
+        steps = {
+            "CALL_ONCE": lambda _: None,
+            "READ_VARIABLE": self._read,
+            "ASSIGN_VARIABLE": self._assign,
+        }
+        problems = []
+        for op in ops:
+            try:
+                with guarded():
+                    (self._compute if op.custom else steps.get(op.code, self._compute))(op)
+            except OperatorError as error:
+                problems.append(error.at(_place(op)))
+        if problems:
+            raise UnsupportedOperators(problems)
+
+    def holder(self, tensor: Tensor) -> Tensor:
+        """Return what holds the elements of a tensor, by now if that is variable."""
+        return self._value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
+
+    def _value(self, variable: Variable) -> Tensor:
+        if variable not in self.now:
+            self.now[variable] = self._start(variable)
+        return self.now[variable]
+
+    def _write(self, variable: Variable, value: Tensor, op: Op) -> None:
+        self.now[variable], self.written[variable] = value, op
+
+    def _resource(self, op: Op) -> Resource:
+        handle = op.inputs[0]
+        if handle not in self._handles:
+            message = "its variable is not known: the handle comes from no VAR_HANDLE"
+            raise OperatorError(message)
+        return self._handles[handle]
+
+    def _read(self, op: Op) -> None:
+        source, (target,) = self._value(self._resource(op)), op.outputs
+        if not target.shape:  # of a variable without a fixed shape
+            self.known[target] = target = replace(target, shape=source.shape)
+        _check_same(source, target)
+        if source.data is None:
+            self.ops.append(copying(op, source, target))
+        else:
+            self.known[target] = replace(target, data=source.data.reshape(target.shape))
+
+    def _assign(self, op: Op) -> None:
+        _, value = op.inputs
+        if value is None:
+            message = "input 1 is missing"
+            raise OperatorError(message)
+        self._write(self._resource(op), self.holder(value), op)
+
+    def _compute(self, op: Op) -> None:
+        inputs = tuple(None if t is None else self.holder(t) for t in op.inputs)
+        variables = [t for t in op.inputs if t is not None and t.is_variable]
+        outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
+        if _is(op, *_WRITERS):
+            outputs += [self._made(t, op) for t in variables]
+        self.ops.append(replace(op, inputs=inputs, outputs=tuple(outputs)))
+
+    def _made(self, variable: Tensor, op: Op) -> Tensor:
+        """Return a new tensor for what an operator writes to a variable."""
+        name = self._names.free(f"{variable.name}/made")
+        self._write(variable, replace(variable, name=name, is_variable=False, data=None), op)
+        return self.now[variable]
+
+
+def _place(op: Op) -> str:
+    """Name the operator, and the tensor that it reads if it makes none."""
+    if op.outputs or not op.inputs:
+        return op.place
+    return f"{op.code} (operator {op.index}, {', '.join(t.name for t in op.inputs if t)})"
+
+
+def _check_same(source: Tensor, target: Tensor) -> None:
+    """Raise OperatorError unless the elements of one tensor can be those of another."""
+    if (source.elements, source.dtype) != (target.elements, target.dtype):
+        declared = [f"{t.dtype.label}{list(t.shape)}" for t in (source, target)]
+        message = f"{declared[0]} of {source.name} cannot become {declared[1]}"
+        raise OperatorError(message)
+
+
+class _Explicit:
+    """The variables of one graph of a model, as they are at the start, and the graph without."""
+
+    def __init__(self, model: Model, graph: Graph, index: int, rules_of: RulesOf) -> None:
+        self._model, self._graph, self._index = model, graph, index
+        self._names = _Names(graph.tensors)
+        uses = list(_uses(graph.ops))
+        self._written = {use.variable for use in uses if use.writes}
+        # How a variable is read says what its elements stand for, else how it is written to.
+        uses.sort(key=lambda use: use.writes)
+        self._like = {use.variable: use.tensor for use in reversed(uses)}
+        resources = any(isinstance(variable, Resource) for variable in self._like)
+        self._values = _initial_values(model, graph, rules_of) if resources else {}
+        self._start: dict[Variable, Tensor] = {}
+        self._initial: dict[Variable, Array] = {}
+
+    def graph(self) -> Graph:
+        """Return the graph without variables."""
+        graph = self._graph
+        threads = _Threads(graph.ops, self._first, self._names)
+        outputs = tuple(threads.holder(t) for t in graph.outputs)
+        lasting = self._start.keys() | self._read_elsewhere()
+        states = [(v, op) for v, op in threads.written.items() if v in lasting]
+        ends = [self._ends(threads, variable, op) for variable, op in states]
+        known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
+        made = [t for v, t in self._start.items() if v not in graph.tensors]
+        return replace(
+            graph,
+            inputs=(*graph.inputs, *(before for before, _ in ends)),
+            outputs=(*outputs, *(after for _, after in ends)),
+            ops=tuple(threads.ops),
+            tensors=(*known, *made),
+            initial=tuple(self._initial[variable] for variable, _ in states),
+        )
+
+    def _first(self, variable: Variable) -> Tensor:
+        """Return what holds a variable at the start: an input, a constant if nothing changes it."""
+        if isinstance(variable, Tensor) and variable in self._graph.inputs:
+            return variable
+        if variable not in self._start:
+            if isinstance(variable, Resource):
+                start = self._resource(variable)
+            else:
+                inside = variable in self._graph.tensors  # it may be that of a graph called
+                name = variable.name if inside else self._names.free(variable.name)
+                start = replace(variable, name=name, is_variable=False, shape_signature=())
+            data = _cleared(start) if start.data is None else start.data
+            self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
+            kept = None if variable in self._written else data
+            self._start[variable] = replace(start, data=kept)
+        return self._start[variable]
+
+    def _resource(self, variable: Resource) -> Tensor:
+        """Return a tensor like a resource, with its initial value if that is known."""
+        like, name = self._like[variable], variable.name or "variable"
+        value = self._values.get(variable)
+        if value is None:
+            if not self._assigned(variable):
+                message = f"nothing assigns a value to the variable {name}"
+                raise OperatorError(message)
+            value = replace(like, data=None)
+        elif value.data is None or value.data.shape != value.shape:
+            message = f"the initial value of {name} follows from what is not constant"
+            raise OperatorError(message)
+        _check_same(value, replace(like, shape=like.shape or value.shape))
+        quantization = like.quantization if like.shape == value.shape else value.quantization
+        return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
+
+    def _assigned(self, variable: Resource) -> bool:
+        uses = (use for graph in self._model.graphs for use in _uses(graph.ops))
+        return any(use.variable == variable for use in uses if use.writes)
+
+    def _read_elsewhere(self) -> set[Variable]:
+        """Return what other signatures read."""
+        others = {s.subgraph for s in self._model.signatures} - {self._index}
+        uses = (use for i in others for use in _uses(self._model.graphs[i].ops))
+        return {use.variable for use in uses if not use.writes}
+
+    def _ends(self, threads: _Threads, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
+        """Return the input and the output of a state that an operator is the last to write to."""
+        with _blaming(op):
+            before = self._first(variable)
+            after = replace(before, name=self._names.free(f"{before.name}/next"))
+            _check_same(threads.now[variable], after)
+        threads.ops.append(copying(op, threads.now[variable], after))
+        return before, after
+
+
+def _cleared(tensor: Tensor) -> Array:
+    """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
+
+    ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
+    """
+    if tensor.dtype.numpy is None:
+        message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
+        raise OperatorError(message)
+    zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
+    return np.full(tensor.shape, zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
+
+
+def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:
+    """Return what CALL_ONCE sets the resources to, constants if that can be told.
+
+    Each sub-graph is called once for all signatures, whichever runs first; a signature without
+    a CALL_ONCE of its own relies on those of others.
+    """
+    values: dict[Resource, Tensor] = {}
+    called: set[int] = set()
+    for each in (graph, *model.graphs):
+        for op in each.ops:
+            if not _is(op, "CALL_ONCE"):
+                continue
+            with _blaming(op):
+                index = int(op.options.init_subgraph_index)
+                if index not in called:
+                    called.add(index)
+                    made = _set_by(model, index, values, rules_of)
+                    values = values | made if each is graph else made | values
+    return values
+
+
+def _set_by(
+    model: Model, index: int, known: Mapping[Resource, Tensor], rules_of: RulesOf
+) -> dict[Resource, Tensor]:
+    """Return what a sub-graph sets the resources to."""
+
+    def start(variable: Variable) -> Tensor:
+        if not isinstance(variable, Resource) or variable not in known:
+            message = "it reads a variable that is not set yet"
+            raise OperatorError(message)
+        return known[variable]
+
+    if not 0 <= index < len(model.graphs):
+        message = f"there is no sub-graph {index}"
+        raise OperatorError(message)
+    graph = inlined(model, index)
+    threads = _Threads(graph.ops, start, _Names(graph.tensors))
+    written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
+    graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
+    return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))
+
+
+@contextmanager
+def _blaming(op: Op) -> Iterator[None]:
+    try:
+        with guarded():
+            yield
+    except OperatorError as error:
+        raise UnsupportedOperators([error.at(_place(op))]) from error
