@@ -403,10 +403,9 @@ def test_unsupported_operators(failing: str, capsys: Captured) -> None:
     """All of them; an older output stays."""
     with open("model.onnx", "wb") as old:  # noqa: PTH123
         old.write(b"old")
-    assert wrong(capsys, [failing]).splitlines() == [
-        "model.tflite: 1 operator cannot be converted:",
-        "  Mystery (operator 0, tensor_1): this custom operator is not supported",
-    ]
+    head, row = wrong(capsys, [failing]).splitlines()
+    assert head == "model.tflite: 1 operator cannot be converted:"
+    assert row.startswith("  Mystery (operator 0, tensor_1): this custom operator is not supported")
     with open("model.onnx", "rb") as old:  # noqa: PTH123
         assert old.read() == b"old"
 

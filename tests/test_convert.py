@@ -83,7 +83,10 @@ def test_all_unsupported_operators_are_listed() -> None:
         convert(m.bytes())
     lines = str(caught.value).splitlines()
     assert lines[0] == "3 operators cannot be converted:"
-    assert lines[1] == "  Mystery (operator 1, b): this custom operator is not supported"
+    assert lines[1] == (
+        "  Mystery (operator 1, b): this custom operator is not supported: register one, or keep"
+        " it with --allow-custom"
+    )
     assert lines[2].startswith("  TRANSPOSE (operator 2, c): ")
     assert lines[3] == "  STABLEHLO_CBRT (operator 3, d): this operator is not supported"
     assert len(caught.value.problems) == 3

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tflite2onnx.op import OPERATORS
+from tests.toolkit import Build
+from tflite2onnx import convert, register, unregister
 from tflite2onnx.op.base import Operator
 
 if TYPE_CHECKING:
@@ -38,33 +39,48 @@ def module(name: str, code: str) -> ModuleType:
 @pytest.fixture
 def shuffle() -> Iterator[type[Operator]]:
     """Register the operator that the document adds, while a test runs."""
-    code, _ = blocks("docs/adding-an-operator.md")
+    code = blocks("docs/adding-an-operator.md")[0]
     (cls,) = [
         c for c in vars(module("shuffle", code)).values()
         if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == "shuffle"
     ]  # fmt: skip
-    OPERATORS["ChannelShuffle"] = cls
+    register("ChannelShuffle")(cls)
     yield cls
-    del OPERATORS["ChannelShuffle"]
+    unregister("ChannelShuffle")
 
 
 def test_adding_an_operator(shuffle: type[Operator], tmp_path: Path) -> None:
     """The operator of the document is what its tests say."""
     assert shuffle.codes == ("ChannelShuffle",)
-    _, tests = blocks("docs/adding-an-operator.md")
+    tests = blocks("docs/adding-an-operator.md")[1]
     path = tmp_path / "test_shuffle.py"
     path.write_text(tests)
     assert pytest.main(["-q", "-p", "no:cacheprovider", "--no-cov", str(path)]) == 0
+
+
+def test_an_operator_of_ones_own() -> None:
+    """It registers itself, and converts."""
+    module("swish", blocks("docs/adding-an-operator.md")[2])
+    try:
+        m = Build()
+        m.output(*m.custom("SwishWithBeta", [m.input([2, 3])], [[2, 3]], {"beta": 2.0}))
+        nodes = convert(m.bytes()).model.graph.node
+        assert [node.op_type for node in nodes] == ["Mul", "Sigmoid", "Mul"]
+    finally:
+        unregister("SwishWithBeta")
 
 
 def test_the_code_in_the_document_is_clean(tmp_path: Path) -> None:
     """It is written as all other code is."""
     path = tmp_path / "shuffle.py"
     path.write_text(blocks("docs/adding-an-operator.md")[0])
+    (tmp_path / "swish.py").write_text(
+        '"""Swish."""\n\n' + blocks("docs/adding-an-operator.md")[2]
+    )
     config = ROOT / "pyproject.toml"
     for tool in (
-        ["ruff", "check", "--config", str(config), "--ignore", "INP001,ARG002", str(path)],
-        ["mypy", "--config-file", str(config), "--follow-imports", "silent", str(path)],
+        ["ruff", "check", "--config", str(config), "--ignore", "INP001,ARG002", str(tmp_path)],
+        ["mypy", "--config-file", str(config), "--follow-imports", "silent", str(tmp_path)],
     ):
         command = [sys.executable, "-m", *tool]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603

@@ -36,7 +36,7 @@ ROWS = (
     {"verification.api"},
     {"inspection", "verification"},
     {"commands.convert", "commands.inspect", "commands.ops"},
-    {"commands", "cli"},
+    {"commands", "cli", "operators"},
     {"__init__", "__main__"},
 )
 # Who may import what is neither Python's own nor numpy.

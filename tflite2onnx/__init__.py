@@ -8,6 +8,7 @@ from tflite2onnx.convert import Result, convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
 from tflite2onnx.op import supported_operators
+from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.version import VERSION
 
@@ -27,7 +28,9 @@ __all__ = [
     "convert",
     "enableDebugLog",
     "getSupportedOperators",
+    "register",
     "supported_operators",
+    "unregister",
     "verify",
 ]
 

@@ -111,6 +111,7 @@ def convert(
     opset: int | None = None,
     quantization: str = "qdq",
     activations: str = "auto",
+    allow_custom: bool = False,
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -129,6 +130,8 @@ def convert(
         activations: how int8 activations are kept inside the model: "int8", "uint8" (the same
             numbers with the zero point 128 higher), or "auto" (what ONNX Runtime is faster with
             on x86-64). Inputs and outputs keep the file's type in every case.
+        allow_custom: leave custom operators that cannot be converted in the graph, as nodes of
+            the domain "tflite.custom" with their options as attributes.
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
@@ -140,7 +143,7 @@ def convert(
     try:
         result = convert_model(
             read(model), layouts, io_layout=io_layout, opset=opset,
-            quantization=quantization, activations=activations,
+            quantization=quantization, activations=activations, allow_custom=allow_custom,
         )  # fmt: skip
         if output is not None:
             result.save(output)
@@ -158,6 +161,7 @@ def convert_model(
     opset: int | None = None,
     quantization: str = "qdq",
     activations: str = "auto",
+    allow_custom: bool = False,
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
@@ -175,7 +179,7 @@ def convert_model(
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [operator_for(op) for op in graph.ops]
+    operators = [operator_for(op, keep=allow_custom) for op in graph.ops]
     chosen = planner([interface(graph, wanted, io_layout), *sites(operators)])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     builder = partial(

@@ -34,6 +34,10 @@ class VerifyError(ConversionError):
     """The converted model cannot be compared with the original; nothing is said about either."""
 
 
+class RegistrationError(ConversionError):
+    """A class cannot be registered as an operator, or not under that name."""
+
+
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 

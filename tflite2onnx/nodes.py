@@ -154,6 +154,13 @@ class Nodes:
 
         Opsets are those of ONNX's own domain; the writer knows which of another one to import.
         """
+        return self.add(op_type, outputs, inputs, attributes, domain)
+
+    def add(
+        self, op_type: str, outputs: int, inputs: Sequence[Operand],
+        attributes: Mapping[str, Any], domain: str = "",
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Add a node whose attributes can have any name; see `many`."""
         self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
         made = tuple(Value() for _ in range(outputs))
         given = tuple(self._value_of(i) for i in inputs)

@@ -156,9 +156,13 @@ def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
 def _node(index: int, node: Node, names: _Names) -> onnx.NodeProto:
     outputs = [names.of(v) for v in node.outputs]
     inputs = ["" if v is None else names.of(v) for v in node.inputs]
-    return helper.make_node(
-        node.op_type, inputs, outputs, str(index), domain=node.domain or None, **node.attributes
+    made = helper.make_node(
+        node.op_type, inputs, outputs, str(index), domain=node.domain or None
     )
+    # By themselves: those of a custom operator may have the name of any argument.
+    attributes = sorted(node.attributes.items())
+    made.attribute.extend(helper.make_attribute(name, value) for name, value in attributes)
+    return made
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:

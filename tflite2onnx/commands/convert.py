@@ -62,6 +62,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
     )  # fmt: skip
     add(
+        "--allow-custom", action="store_true",
+        help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
+        " tflite.custom, for a runtime that has their kernels",
+    )  # fmt: skip
+    add(
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1; takes the"
@@ -76,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
     result = convert(
         options.model, layouts=_layouts(options.layout), io_layout=options.io_layout,
         opset=options.opset, quantization=options.quantization, activations=options.activations,
+        allow_custom=options.allow_custom,
     )  # fmt: skip
     report = _verified(options.model, result) if options.verify else None
     size = result.save(output)

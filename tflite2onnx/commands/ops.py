@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tflite2onnx.op import OPERATORS, supported_operators
+from tflite2onnx.op import operators
 from tflite2onnx.text import columns, show
 
 SUMMARY = "Print the operators that can be converted, and how each stands to its axes."
@@ -20,6 +20,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a table."""
     del options
-    rows = [(code, OPERATORS[code].category.value) for code in supported_operators()]
+    rows = [(code, cls.category.value) for code, cls in operators().items()]
     show(sys.stdout, columns([("operator", "category"), *rows]))
     return 0

@@ -1,4 +1,4 @@
-"""The operators, by TFLite's code."""
+"""The operators, by TFLite's code: the built-in ones, and those that others have added."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from tflite2onnx.op import (
     matmul,
     normalization,
     one_hot,
+    opaque,
     pad,
     pool,
     quantize,
     reduce,
+    registry,
     resize,
     reverse,
     sampling,
@@ -65,20 +67,19 @@ OPERATORS: dict[str, type[Operator]] = {
 }
 
 
-class Unsupported(Operator):
-    """An operator that no class converts; it says so when it is checked."""
+def operator_for(op: Op, *, keep: bool = False) -> Operator:
+    """Return the converter of an operator.
 
-    def check(self) -> None:
-        """Raise OperatorError."""
-        kind = "custom operator" if self.op.custom else "operator"
-        message = f"this {kind} is not supported"
-        raise OperatorError(message)
-
-
-def operator_for(op: Op) -> Operator:
-    """Return the converter of an operator."""
-    known = OPERATORS.get(op.code, Unsupported)
-    return (known if known.custom == op.custom else Unsupported)(op)
+    `keep` lets custom operators that nobody converts stay in the graph as they are.
+    """
+    own = OPERATORS.get(op.code)
+    if own is not None and own.custom != op.custom:
+        own = None
+    try:
+        known = registry.of(op) or own
+    except OperatorError as error:  # said later, with all else that is wrong
+        return opaque.Unsupported(op, str(error))
+    return (known or (opaque.Kept if keep and op.custom else opaque.Unsupported))(op)
 
 
 def shapes_for(op: Op) -> Sequence[Shape] | None:
@@ -104,6 +105,18 @@ def rules_for(op: Op) -> Operator | None:
     return operator
 
 
+def operators() -> dict[str, type[Operator]]:
+    """Return the classes of all operators by name, in alphabetical order.
+
+    Raises:
+        OperatorError: what a package offers cannot be imported.
+    """
+    own = {code: cls for code, cls in OPERATORS.items() if cls is not shape.AsPlanned}
+    more = {key.code: cls for key in registry.known() if (cls := registry.added(key))}
+    return dict(sorted((own | more).items()))
+
+
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted(code for code, cls in OPERATORS.items() if cls is not shape.AsPlanned)
+    own = {code for code, cls in OPERATORS.items() if cls is not shape.AsPlanned}
+    return sorted(own | {key.code for key in registry.known()})

@@ -1,0 +1,104 @@
+"""Operators that nobody converts: why not, and how they can stay in the graph all the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tflite2onnx.graph import Op
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+
+DOMAIN = "tflite.custom"
+
+_COMPILED = "a part of the model that was compiled for {}, which nothing else can run: convert {}"
+_TEXT = (
+    "it works on text, for which ONNX has no operators: do what it does before the model runs, and"
+    " convert the model from there on (onnxruntime-extensions has tokenisers)"
+)
+_FLEX = (
+    "TensorFlow operator {}, run by the Flex delegate, is not supported: convert the original model"
+    " to TFLite without SELECT_TF_OPS, or replace {} by operators that TFLite has"
+)
+# What custom operators are that no class can ever convert; whole names, as regular expressions.
+_REASONS: Mapping[str, str] = {
+    "edgetpu-custom-op": _COMPILED.format(
+        "the Edge TPU", "the file that edgetpu_compiler was given (without _edgetpu in its name)"
+    ),
+    "ethos-u": _COMPILED.format(
+        "an Arm Ethos-U", "the file that vela was given (without _vela in its name)"
+    ),
+    "DISPATCH_OP": _COMPILED.format(
+        "an NPU, ahead of time, by LiteRT", "the model from before its compilation"
+    ),
+    r"TFSentencepiece(Det|T)okenizeOp": _TEXT,
+    r"(TFText>|tftext:)?(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*": _TEXT,
+    "NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,
+    "RaggedTensorToTensor|tftext:.*|TFText>.*": _TEXT,
+    "CTCBeamSearchDecoder": (
+        "a beam search over text, for which ONNX has no operators: make the logits before it the"
+        " model's output, and decode these"
+    ),
+}
+_UNKNOWN = "this custom operator is not supported: register one, or keep it with --allow-custom"
+
+
+class Unsupported(Operator):
+    """An operator that no class converts; it says why when it is checked."""
+
+    category = Category.TERMINATE
+
+    def __init__(self, op: Op, why: str = "") -> None:
+        super().__init__(op)
+        self.why = why
+
+    def check(self) -> None:
+        """Raise OperatorError."""
+        own = reason(self.op.code) if self.op.custom else "this operator is not supported"
+        raise OperatorError(self.why or own)
+
+
+def reason(code: str) -> str:
+    """Return why a custom operator is not converted."""
+    for pattern, text in _REASONS.items():
+        if re.fullmatch(pattern, code):
+            return text
+    name = code.removeprefix("Flex")
+    return _FLEX.format(name, name) if name and name != code else _UNKNOWN
+
+
+class Kept(Operator):
+    """A custom operator that stays what it is, in a domain of its own.
+
+    It reads and writes tensors as TFLite stores them. Its attributes are its options, as far as
+    they are a flexbuffer whose values ONNX has attributes for; else `custom_options` has the bytes.
+    """
+
+    category = Category.TERMINATE
+    many_outputs = True
+    fuses_activation = False
+    as_filed = True
+
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
+        return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        found = {name: _attribute(value) for name, value in self.options.items()}
+        if found and all(name and value is not None for name, value in found.items()):
+            return found
+        return {"custom_options": self.op.custom_options} if self.op.custom_options else {}
+
+
+def _attribute(value: Any) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
+    """Return a value as an ONNX attribute takes it, None if none does."""
+    if isinstance(value, (bool, int)):
+        return int(value) if -(2**63) <= value < 2**63 else None
+    if isinstance(value, (float, str, bytes)):
+        return value
+    if isinstance(value, list) and value:
+        items = [_attribute(item) for item in value]
+        for kinds in ((int,), (int, float), (str, bytes)):
+            if all(isinstance(item, kinds) for item in items):
+                return [float(item) for item in items] if float in kinds else items
+    return None

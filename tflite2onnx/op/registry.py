@@ -1,0 +1,159 @@
+"""Operators that others add: registered by a program, or offered by an installed package.
+
+What a program registers comes first, then what packages offer, then what is built in. A package
+offers its operators as entry points, which are looked up once, when the first model is converted
+(the command line has no other way to learn of them), and imported when a model has the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple, TypeVar
+
+from tflite2onnx.errors import OperatorError, RegistrationError
+from tflite2onnx.graph import Op
+from tflite2onnx.op.base import Operator
+from tflite2onnx.schema import ENUMERATIONS
+
+GROUP = "tflite2onnx.operators"
+
+T = TypeVar("T", bound=type[Operator])
+
+
+class Key(NamedTuple):
+    """What an operator goes by; a custom one may have the name of a builtin one."""
+
+    code: str
+    custom: bool
+
+
+_registered: dict[Key, type[Operator]] = {}  # one table per process, as imports are
+
+
+@cache
+def _builtin() -> frozenset[str]:
+    return frozenset(ENUMERATIONS["BuiltinOperator"].split())
+
+
+def _key(code: str, *, custom: bool | None) -> Key:
+    """Return the key of a name: the builtin operator if there is one of this name."""
+    if not code or not isinstance(code, str):
+        message = f"{code!r} is no operator's name"
+        raise RegistrationError(message)
+    return Key(code, code not in _builtin() if custom is None else custom)
+
+
+def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
+    """Let a class convert the TFLite operators of these names, in place of who else would.
+
+        @register("MyOperator")
+        class MyOperator(Operator): ...
+
+    A name that TFLite's schema has is that of the builtin operator, any other that of a custom
+    one; `custom` says so where that is wrong.
+
+    Raises:
+        RegistrationError: the class is no operator, or another one is registered for a name.
+    """
+    if not codes:
+        message = "register takes the names of the operators that the class converts"
+        raise RegistrationError(message)
+    given = [_key(code, custom=custom) for code in codes]
+
+    def registering(cls: T) -> T:
+        checked(cls)
+        for key in given:
+            if key in _registered:
+                message = (
+                    f"{key.code} is registered already, for {_name(_registered[key])};"
+                    f" unregister({key.code!r}) comes before {_name(cls)}"
+                )
+                raise RegistrationError(message)
+        _registered.update(dict.fromkeys(given, cls))
+        return cls
+
+    return registering
+
+
+def unregister(*codes: str, custom: bool | None = None) -> None:
+    """Forget the classes that are registered for these names.
+
+    Raises:
+        RegistrationError: none is registered for one of them.
+    """
+    given = [_key(code, custom=custom) for code in codes]
+    for key in given:
+        if key not in _registered:
+            message = f"{key.code} is not registered"
+            raise RegistrationError(message)
+    for key in given:
+        _registered.pop(key, None)
+
+
+def checked(cls: object) -> type[Operator]:
+    """Return the class if it can be registered; RegistrationError if it is no whole operator."""
+    if not (isinstance(cls, type) and issubclass(cls, Operator)):
+        message = f"{cls!r} is no subclass of tflite2onnx.operators.Operator"
+        raise RegistrationError(message)
+    if not hasattr(cls, "category"):
+        message = f"{_name(cls)} has no category"
+        raise RegistrationError(message)
+    return cls
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@cache
+def offered() -> dict[Key, tuple[EntryPoint, ...]]:
+    """Return what installed packages offer; nothing of it is imported."""
+    found: dict[Key, tuple[EntryPoint, ...]] = {}
+    for point in entry_points(group=GROUP):
+        key = _key(point.name, custom=None)
+        # A package can be found twice, by two paths: it is the same one.
+        if point not in found.get(key, ()):
+            found[key] = (*found.get(key, ()), point)
+    return found
+
+
+def added(key: Key) -> type[Operator] | None:
+    """Return the class that somebody has added for an operator, None if nobody has.
+
+    Raises:
+        OperatorError: what a package offers cannot be imported, or two packages offer it.
+    """
+    if key in _registered:
+        return _registered[key]
+    points = offered().get(key, ())
+    if len(points) > 1:
+        message = f"several packages convert it: {', '.join(map(_origin, points))}"
+        raise OperatorError(message)
+    return _loaded(points[0]) if points else None
+
+
+@cache
+def _loaded(point: EntryPoint) -> type[Operator]:
+    try:
+        return checked(point.load())
+    except Exception as error:  # anything may come of importing it
+        reason = str(error) or type(error).__name__
+        message = f"{_origin(point)} is said to convert it, but cannot be loaded: {reason}"
+        raise OperatorError(message) from error
+
+
+def _origin(point: EntryPoint) -> str:
+    package = point.dist.name if point.dist else "a package"
+    return f"{point.value} of {package}"
+
+
+def known() -> list[Key]:
+    """Return all that is registered or offered."""
+    return list(dict.fromkeys([*_registered, *offered()]))
+
+
+def of(op: Op) -> type[Operator] | None:
+    """Return the class that somebody has added for this operator; see `added`."""
+    return added(Key(op.code, op.custom))

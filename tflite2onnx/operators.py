@@ -1,0 +1,55 @@
+"""What an operator of your own is made of: see docs/adding-an-operator.md.
+
+It begins as
+
+>>> from tflite2onnx.operators import Builder, Category, Operator, Value, View, register
+>>> @register("MyOperator")
+... class MyOperator(Operator): ...
+"""
+
+from tflite2onnx.builder import Unshaped
+from tflite2onnx.errors import OperatorError, RegistrationError
+from tflite2onnx.graph import Op, Options
+from tflite2onnx.layout import Axes, Frame, Order, axis_names, pinned
+from tflite2onnx.op.base import Builder, Category, Operator, Value, View
+from tflite2onnx.op.parameters import (
+    affordable,
+    axis_of,
+    expect,
+    expect_type,
+    integer,
+    ints,
+)
+from tflite2onnx.op.registry import register, unregister
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+
+__all__ = [
+    "Array",
+    "Axes",
+    "Builder",
+    "Category",
+    "DType",
+    "Frame",
+    "Op",
+    "Operator",
+    "OperatorError",
+    "Options",
+    "Order",
+    "Quantization",
+    "RegistrationError",
+    "Shape",
+    "Tensor",
+    "Unshaped",
+    "Value",
+    "View",
+    "affordable",
+    "axis_names",
+    "axis_of",
+    "expect",
+    "expect_type",
+    "integer",
+    "ints",
+    "pinned",
+    "register",
+    "unregister",
+]
