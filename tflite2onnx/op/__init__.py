@@ -9,6 +9,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import (
     activation,
     batch,
+    bits,
     blocks,
     broadcast,
     bucketize,
@@ -42,6 +43,7 @@ from tflite2onnx.op import (
     shape,
     slice,  # noqa: A004 - the module, named after the operator
     stablehlo,
+    stablehlo_index,
     topk,
     update,
     variable,
@@ -52,10 +54,11 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.tensor import Shape
 
 _MODULES = (
-    activation, batch, blocks, broadcast, bucketize, cast, comparison, composite, concat, conv,
-    detection, dilate, elementwise, embedding, fourier, gather, local_response, matmul,
-    normalization, one_hot, pad, pool, quantize, reduce, resize, reverse, sampling, scatter, select,
-    sequence, shape, slice, stablehlo, topk, update, variable, volume, window,
+    activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
+    conv, detection, dilate, elementwise, embedding, fourier, gather, local_response, matmul,
+    normalization, one_hot, opaque, pad, pool, quantize, reduce, registry, resize, reverse,
+    sampling, scatter, select, sequence, shape, slice, stablehlo, stablehlo_index, topk, update,
+    variable, volume, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
