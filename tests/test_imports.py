@@ -34,7 +34,7 @@ ROWS = (
     {"verification.tensors"},
     {"verification.findings", "verification.run"},
     {"verification.api"},
-    {"inspection", "verification"},
+    {"bundle", "inspection", "verification"},
     {"commands.convert", "commands.inspect", "commands.ops"},
     {"commands", "cli", "operators"},
     {"__init__", "__main__"},

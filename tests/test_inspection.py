@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,3 +131,17 @@ def test_json(tmp_path: Path, capsys: Captured) -> None:
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert said["subgraphs"][0]["operators"][0]["code"] == "ABS"
     assert said["opset"] == 17
+
+
+def test_bundles(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "two.task"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("good.tflite", model("ABS"))
+        archive.writestr("bad.tflite", model("mystery"))
+    assert main(["inspect", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "good.tflite:"
+    assert "bad.tflite:" in lines
+    assert main(["inspect", str(path), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [said[name]["opset"] for name in ("good.tflite", "bad.tflite")] == [17, None]

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
+from tflite2onnx.bundle import convert_bundle
 from tflite2onnx.convert import Result, convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
@@ -26,6 +27,7 @@ __all__ = [
     "Stateful",
     "__version__",
     "convert",
+    "convert_bundle",
     "enableDebugLog",
     "getSupportedOperators",
     "register",

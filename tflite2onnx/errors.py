@@ -18,6 +18,10 @@ class ModelFileError(ConversionError):
     """The file is missing, empty, truncated, or no TFLite model."""
 
 
+class BundleError(ConversionError):
+    """The bundle is no archive, is damaged, or holds a model that cannot be converted."""
+
+
 class LayoutError(ConversionError):
     """The layout mapping names no tensor, or does not fit the tensor that it names."""
 

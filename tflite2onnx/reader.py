@@ -87,7 +87,7 @@ def _check_identifier(data: memoryview) -> None:
     if bytes(data[4:8]) == _IDENTIFIER:
         return
     if bytes(data[:4]) == b"PK\x03\x04":
-        message = "this is a zip archive (a .task bundle?), not a TFLite model: unpack it first"
+        message = "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle"
     elif len(data) < 8:  # noqa: PLR2004 - offset of the root table, then the identifier
         message = "the file is truncated: too short to hold a TFLite model"
     else:

@@ -1,4 +1,4 @@
-"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model."""
+"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model, or those of a bundle."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tflite2onnx.bundle import MANIFEST, convert_bundle, is_bundle, read_bundle
 from tflite2onnx.convert import ACTIVATIONS, QUANTIZATIONS, Result, convert, keep_apart
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
@@ -34,8 +35,11 @@ _SUFFIXES = (".tflite", ".lite", ".tfl")
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     add = parser.add_argument
-    add("model", metavar="MODEL.tflite", help="the model to convert")
-    add("output", metavar="OUT.onnx", nargs="?", help="the file to write (default: beside MODEL)")
+    add("model", metavar="MODEL.tflite", help="the model to convert, or a bundle (.task)")
+    add(
+        "output", metavar="OUT.onnx", nargs="?",
+        help="the file to write (default: beside MODEL), of a bundle the folder",
+    )  # fmt: skip
     add(
         "--io-layout", choices=IO_LAYOUTS, default="auto",
         help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
@@ -76,34 +80,70 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert, print what became of the inputs and outputs, and return the exit status."""
+    if is_bundle(options.model):
+        return _bundle(options)
     output = options.output if options.output is not None else _beside(options.model)
     keep_apart(options.model, output)
-    result = convert(
-        options.model, layouts=_layouts(options.layout), io_layout=options.io_layout,
-        opset=options.opset, quantization=options.quantization, activations=options.activations,
-        allow_custom=options.allow_custom,
-    )  # fmt: skip
+    result = convert(options.model, layouts=_layouts(options.layout), **_chosen(options))
     report = _verified(options.model, result) if options.verify else None
     size = result.save(output)
+    _say(options, _summary(result))
+    status = _judged(options, options.model, report)
+    _say(options, [f"wrote {output}, {size:,} bytes"])
+    return status
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that any model is converted with."""
+    names = ("io_layout", "opset", "quantization", "activations", "allow_custom")
+    return {name: getattr(options, name) for name in names}
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Convert each model of a bundle."""
+    folder = options.output if options.output is not None else _stem(options.model)
+    if options.layout is not None:
+        message = "a layout mapping is for one model, and this is a bundle of several"
+        raise LayoutError(message)
+    statuses = {_OK}
+    results = convert_bundle(options.model, folder, **_chosen(options))
+    models = read_bundle(options.model).models if options.verify else {}
+    for name, result in results.items():
+        _say(options, [f"{name}:", *_summary(result)])
+        report = _verified(models[name], result) if options.verify else None
+        statuses.add(_judged(options, name, report))
+    _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
+    return max(statuses)
+
+
+def _say(options: argparse.Namespace, lines: Sequence[str]) -> None:
     if not options.quiet:
-        show(sys.stdout, _summary(result))
-        show(sys.stdout, _compared(report) if report else [])
-        show(sys.stdout, [f"wrote {output}, {size:,} bytes"])
-    wrong = [difference for difference in report.outputs if not difference.ok] if report else []
+        show(sys.stdout, lines)
+
+
+def _judged(options: argparse.Namespace, model: str, report: Report | None) -> int:
+    """Print what a verification found, and return the exit status that this means."""
+    if report is None:
+        return _OK
+    _say(options, _compared(report))
+    wrong = [difference for difference in report.outputs if not difference.ok]
     for d in wrong:
-        complain(options.model, f"output {d.name} is wrong: {d.complaint}")
+        complain(model, f"output {d.name} is wrong: {d.complaint}")
     return _DIFFERENT if wrong else _OK
 
 
-def _verified(model: str, result: Result) -> Report:
+def _verified(model: str | bytes, result: Result) -> Report:
     from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
 
     return verify(model, result, tensors=False)
 
 
 def _beside(model: str) -> str:
-    stem, suffix = os.path.splitext(model)  # noqa: PTH122 - the path stays as it was typed
-    return (stem if suffix.lower() in _SUFFIXES else model) + ".onnx"
+    return (_stem(model) if model.lower().endswith(_SUFFIXES) else model) + ".onnx"
+
+
+def _stem(model: str) -> str:
+    return os.path.splitext(model)[0]  # noqa: PTH122 - the path stays as it was typed
 
 
 def _layouts(path: str | None) -> dict[str, Any] | None:

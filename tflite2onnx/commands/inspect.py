@@ -1,12 +1,13 @@
-"""`tflite2onnx inspect MODEL`: what is in a model, and what of it can be converted."""
+"""`tflite2onnx inspect MODEL`: what is in a model or a bundle, and what of it can be converted."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from tflite2onnx.bundle import is_bundle, read_bundle
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.text import columns, count, show
 
@@ -20,18 +21,29 @@ exit status:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into")
+    parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into, or a bundle")
     parser.add_argument("--json", action="store_true", help="print the same for programs to read")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what is in the model; return whether it can be converted."""
-    found = inspect(options.model)
+    if is_bundle(options.model):
+        bundle = read_bundle(options.model)
+        found = {name: inspect(data) for name, data in bundle.models.items()}
+    else:
+        found = {"": inspect(options.model)}
     if options.json:
-        show(sys.stdout, [json.dumps(found.to_dict(), indent=2)])
+        said = {name: each.to_dict() for name, each in found.items()}
+        show(sys.stdout, [json.dumps(said.get("", said), indent=2)])
     elif not options.quiet:
-        show(sys.stdout, _lines(found))
-    return 0 if found.opset is not None else 1
+        show(sys.stdout, _all(found))
+    return 0 if all(each.opset is not None for each in found.values()) else 1
+
+
+def _all(found: Mapping[str, Inspection]) -> Iterator[str]:
+    for number, (name, each) in enumerate(found.items()):
+        yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
+        yield from _lines(each)
 
 
 def _lines(found: Inspection) -> Iterator[str]:

@@ -1,0 +1,191 @@
+"""Bundles: every model converted, or none; and nothing that an archive can do to us."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+
+import tflite2onnx
+from tests.golden.records import ASSETS
+from tests.small import chain
+from tests.toolkit import Build
+from tflite2onnx import bundle as module
+from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle
+from tflite2onnx.cli import main
+from tflite2onnx.errors import BundleError, ConversionError, LayoutError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    Captured = pytest.CaptureFixture[str]
+
+
+def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """Return a zip archive."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as out:
+        for name, data in files.items():
+            out.writestr(name, data)
+    return made.getvalue()
+
+
+def unknown() -> bytes:
+    """Return a model that cannot be converted."""
+    m = Build()
+    m.output(*m.custom("mystery", [m.input([2, 3])], [[2, 3]]))
+    return m.bytes()
+
+
+MODEL = (ASSETS / "keywords_int8.tflite").read_bytes()
+FILES = {
+    "detector.tflite": MODEL,
+    "landmarks.task": archive({"points.tflite": MODEL, "LICENCE": b"free"}),
+    "TF_LITE_PREFILL": MODEL,
+    "geometry.binarypb": b"xx",
+}
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    """Write a bundle with a bundle in it."""
+    path = tmp_path / "face.task"
+    path.write_bytes(archive(FILES))
+    return path
+
+
+def test_models_are_known_by_what_they_hold() -> None:
+    found = read_bundle(archive(FILES, zipfile.ZIP_DEFLATED))
+    assert list(found.models) == [
+        "detector.tflite", "landmarks.task/points.tflite", "TF_LITE_PREFILL",
+    ]  # fmt: skip
+    assert found.others == ("landmarks.task/LICENCE", "geometry.binarypb")
+
+
+def test_every_model_is_converted(task: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    results = convert_bundle(task, folder, io_layout="tflite")
+    assert list(results) == list(read_bundle(task).models)
+    made = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert made == {
+        "detector.onnx", "landmarks/points.onnx", "TF_LITE_PREFILL.onnx", "manifest.json",
+    }  # fmt: skip
+    want = tflite2onnx.convert(MODEL, io_layout="tflite").model
+    assert onnx.load(folder / "landmarks/points.onnx") == want
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["other_files"] == ["landmarks.task/LICENCE", "geometry.binarypb"]
+    (first, *_) = manifest["models"]
+    assert (first["name"], first["file"]) == ("detector.tflite", "detector.onnx")
+    assert first["inputs"][0]["onnx_shape"] == list(results["detector.tflite"].inputs[0].onnx_shape)
+
+
+def test_all_or_none(tmp_path: Path) -> None:
+    data = archive({"good.tflite": MODEL, "bad.tflite": unknown(), "worse.tflite": unknown()})
+    with pytest.raises(BundleError, match=r"bad\.tflite: 1 operator.*\n.*\nworse\.tflite"):
+        convert_bundle(data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    (folder / "manifest.json").mkdir(parents=True)
+    with pytest.raises(OutputError, match="cannot write to"):
+        convert_bundle(task, folder)
+    assert not [p for p in folder.rglob("*") if p.is_file()]
+
+
+def test_names_that_would_collide() -> None:
+    with pytest.raises(BundleError, match=r"two models .* a\.onnx"):
+        convert_bundle(archive({"a.tflite": MODEL, "a": MODEL}), "unused")
+
+
+@pytest.mark.parametrize("name", ["/etc/x.tflite", "../x.tflite", "a/../../x", "C:\\x.tflite"])
+def test_names_that_leave_the_folder(name: str) -> None:
+    with pytest.raises(BundleError, match="is named"):
+        read_bundle(archive({name: MODEL}))
+
+
+def nested(levels: int) -> bytes:
+    data = archive({"model.tflite": MODEL})
+    for _ in range(levels):
+        data = archive({"inner.task": data})
+    return data
+
+
+def test_deep_bundles() -> None:
+    assert len(read_bundle(nested(3)).models) == 1
+    with pytest.raises(BundleError, match="nested more than 4 deep"):
+        read_bundle(nested(4))
+
+
+def test_bundles_that_would_fill_the_memory() -> None:
+    data = archive({"zeros": bytes(module._BYTES + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
+    with pytest.raises(BundleError, match="far more than it holds"):
+        read_bundle(data)
+
+
+def test_damaged_bundles(task: Path) -> None:
+    data = task.read_bytes()
+    for broken in (b"", data[:1000], data.replace(b"TFL3", b"TFL4", 1), b"PK\x03\x04 no archive"):
+        with pytest.raises(BundleError):
+            read_bundle(broken)
+
+
+def test_no_model() -> None:
+    with pytest.raises(BundleError, match="no TFLite model"):
+        read_bundle(archive({"readme": b"nothing here"}))
+
+
+def test_files_that_are_no_bundles(tmp_path: Path) -> None:
+    assert not is_bundle(ASSETS / "keywords_int8.tflite")
+    assert not is_bundle(tmp_path)
+    assert not is_bundle("no\0file")
+    with pytest.raises(BundleError, match="cannot read"):
+        read_bundle(tmp_path / "missing.task")
+    with pytest.raises(ConversionError, match="convert_bundle"):
+        tflite2onnx.convert(archive(FILES))
+
+
+# The command line
+
+
+def test_command(task: Path, capsys: Captured) -> None:
+    assert main([str(task)]) == 0
+    said = capsys.readouterr().out
+    assert "landmarks.task/points.tflite:" in said
+    assert f"wrote 3 models and manifest.json to {task.with_suffix('')}" in said
+    assert (task.with_suffix("") / "detector.onnx").exists()
+
+
+def test_command_verifies(task: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert main([str(task), str(tmp_path / "out"), "--verify"]) == 0
+    assert capsys.readouterr().out.count(" right") == 3
+
+
+def test_command_finds_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    path = tmp_path / "one.task"
+    path.write_bytes(archive({"chain.tflite": chain()}))
+
+    def wrong(_: bytes, **options: Any) -> tflite2onnx.Result:
+        return tflite2onnx.convert(chain("NEG"), **options)
+
+    monkeypatch.setattr(module, "convert", wrong)
+    assert main(["-q", str(path), str(tmp_path / "out"), "--verify"]) == 2
+    said = capsys.readouterr()
+    assert "chain.tflite: output" in said.err
+    assert not said.out
+
+
+def test_one_mapping_fits_no_bundle(task: Path, tmp_path: Path, capsys: Captured) -> None:
+    mapping = tmp_path / "layouts.json"
+    mapping.write_text("{}")
+    assert main([str(task), "--layout", str(mapping)]) == 1
+    assert "bundle" in capsys.readouterr().err
+    assert issubclass(LayoutError, ConversionError)

@@ -1,0 +1,191 @@
+"""Bundles: zip archives of several models, as MediaPipe's .task files are.
+
+A bundle holds TFLite models, bundles, and other files (graphs, tokenisers, licences). Models are
+known by what they hold, not by their names: those of language models have no suffix.
+
+An archive says how large its files are, and deflate can make a thousand bytes of one; whatever
+would make far more than the archive is refused before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tflite2onnx.convert import Result, convert
+from tflite2onnx.errors import BundleError, ConversionError, OutputError
+
+MANIFEST = "manifest.json"
+_MAGIC = b"PK\x03\x04"
+_IDENTIFIER = slice(4, 8), b"TFL3"
+_MOST_LEVELS = 4
+_MOST_FILES = 1 << 12
+# What an archive may unpack to: models hardly shrink when they are compressed.
+_TIMES, _BYTES = 16, 1 << 26
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError, ValueError
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The models of a bundle by their paths in it, and the paths of all other files."""
+
+    models: Mapping[str, bytes]
+    others: tuple[str, ...]
+
+
+def is_bundle(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is an archive; False if it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - the path may be any os.PathLike
+            return file.read(len(_MAGIC)) == _MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
+    """Read all models of a bundle, and of the bundles in it.
+
+    Raises:
+        BundleError: it is no archive, is damaged, would unpack to far more than it holds, or has a
+            file whose name would leave the folder it is unpacked to.
+    """
+    data = source if isinstance(source, bytes) else _bytes(source)
+    room = _TIMES * len(data) + _BYTES
+    models: dict[str, bytes] = {}
+    others: list[str] = []
+    for name, content in _files(data, "", room, 0):
+        if content[_IDENTIFIER[0]] == _IDENTIFIER[1]:
+            models[name] = content
+        else:
+            others.append(name)
+    if not models:
+        message = "there is no TFLite model in the bundle"
+        raise BundleError(message)
+    return Bundle(models, tuple(others))
+
+
+def convert_bundle(
+    source: str | os.PathLike[str] | bytes,
+    folder: str | os.PathLike[str],
+    **options: Any,  # noqa: ANN401 - those of `convert`
+) -> dict[str, Result]:
+    """Convert every model of a bundle into a folder, all or none of them; return what came out.
+
+    A model keeps its name, with the suffix .onnx, and its place in bundles within the bundle.
+    `manifest.json` says for each what its inputs and outputs are, and lists what was left behind.
+
+    Args:
+        source: path of the bundle, or its bytes.
+        folder: where to write; it is made if it is not there.
+        options: those of `convert` for each model, but for `layouts`.
+
+    Raises:
+        ConversionError: the bundle cannot be read or a model not converted; all such are named.
+    """
+    bundle = read_bundle(source)
+    files = _names(bundle.models)
+    results: dict[str, Result] = {}
+    problems = []
+    for name, data in bundle.models.items():
+        try:
+            results[name] = convert(data, **options)
+        except ConversionError as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise BundleError("\n".join(problems))
+    manifest = {
+        "models": [_described(name, files[name], result) for name, result in results.items()],
+        "other_files": bundle.others,
+    }
+    _write(Path(folder), {files[name]: result for name, result in results.items()}, manifest)
+    return results
+
+
+def _bytes(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        raise BundleError(message) from error
+
+
+def _files(data: bytes, place: str, room: int, level: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of an archive, and of archives in it, with their paths."""
+    if level >= _MOST_LEVELS:
+        message = f"bundles are nested more than {_MOST_LEVELS} deep"
+        raise BundleError(message)
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > room:
+            message = f"{place or 'the bundle'} would unpack to far more than it holds"
+            raise BundleError(message)
+        for entry in entries:
+            path = f"{place}{_within(entry.filename)}"
+            content = archive.read(entry)
+            if content[: len(_MAGIC)] == _MAGIC:
+                yield from _files(content, f"{path}/", room - len(content), level + 1)
+            else:
+                yield path, content
+    except _DAMAGED as error:
+        message = f"{place or 'the bundle'} is no archive, or is damaged ({error})"
+        raise BundleError(message) from error
+
+
+def _within(name: str) -> str:
+    """Return a file's name; it must stay in the folder that the archive is unpacked to."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
+        message = f"a file of the bundle is named {name!r}"
+        raise BundleError(message)
+    return str(path)
+
+
+def _names(models: Mapping[str, bytes]) -> dict[str, str]:
+    """Return where each model goes: bundles in the bundle become folders."""
+    files: dict[str, str] = {}
+    for name in models:
+        *folders, last = PurePosixPath(name).parts
+        folders = [folder.removesuffix(".task") for folder in folders]
+        file = "/".join([*folders, f"{last.removesuffix('.tflite')}.onnx"])
+        if file in files.values():
+            message = f"two models of the bundle would become {file}"
+            raise BundleError(message)
+        files[name] = file
+    return files
+
+
+def _described(name: str, file: str, result: Result) -> dict[str, Any]:
+    """Return what the metadata of an ONNX model says of it, and where it is."""
+    said = {p.key.partition(".")[2]: p.value for p in result.skeleton.proto.metadata_props}
+    known = {key: json.loads(value) for key, value in said.items()}
+    return {"name": name, "file": file, "opset": result.opset, **known}
+
+
+def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any]) -> None:
+    """Write all files; none stays if one cannot be written."""
+    written: list[Path] = []
+    try:
+        for file, result in results.items():
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            result.save(path)
+        written.append(folder / MANIFEST)
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    except (ConversionError, OSError, ValueError) as error:
+        for path in written:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        message = f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
+        raise OutputError(message) from error
