@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.streams import summing
 from tests.toolkit import Build, Subgraph, Tensor, check
 from tflite2onnx.graph import Graph
 from tflite2onnx.op import rules_for
@@ -14,47 +15,7 @@ from tflite2onnx.reader import read
 from tflite2onnx.state import explicit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-SHAPE = (2, 3, 5)
-
-
-def handle(m: Subgraph, name: str = "memory", container: str = "") -> Tensor:
-    """Return a handle of a variable."""
-    made = m.tensor([], dtype="resource")
-    return m.op("VAR_HANDLE", [], [made], shared_name=name, container=container)[0]
-
-
-def initialise(m: Build, **values: Any) -> None:
-    """Set variables to constants before the first run."""
-    inner = m.subgraph("init")
-    for name, value in values.items():
-        constant = value if isinstance(value, dict) else {"values": value}
-        inner.op("ASSIGN_VARIABLE", [handle(inner, name), inner.constant(**constant)], [])
-    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
-
-
-def read_from(m: Subgraph, variable: Tensor, shape: Sequence[int] = SHAPE, **fields: Any) -> Tensor:
-    """Return the value of a variable."""
-    return m.op("READ_VARIABLE", [variable], [m.tensor(shape, **fields)])[0]
-
-
-def assign(m: Subgraph, variable: Tensor, value: Tensor) -> None:
-    """Set a variable."""
-    m.op("ASSIGN_VARIABLE", [variable, value], [])
-
-
-def summing(name: str = "memory") -> Build:
-    """Return a model that adds all of its inputs up: "x" -> "y"."""
-    m = Build()
-    x = m.input(SHAPE, name="x")
-    initialise(m, **{name: np.arange(30, dtype=np.float32).reshape(SHAPE)})
-    memory = handle(m, name)
-    (y,) = m.op("ADD", [read_from(m, memory), x], [m.tensor(SHAPE, name="y")])
-    assign(m, memory, y)
-    m.output(y)
-    return m
+    pass
 
 
 def states(result: Any) -> list[tuple[str, str]]:
@@ -62,9 +23,9 @@ def states(result: Any) -> list[tuple[str, str]]:
     return [(state.input.name, state.output.name) for state in result.states]
 
 
-def graph_of(m: Build) -> Graph:
+def graph_of(data: bytes) -> Graph:
     """Return the primary sub-graph without variables."""
-    model = read(m.bytes())
+    model = read(data)
     return explicit(model, model.graphs[0], rules_for)
 
 
@@ -73,14 +34,14 @@ def graph_of(m: Build) -> Graph:
 
 def test_a_sum() -> None:
     """The first run begins with the initial value, each other with what the last one left."""
-    result: Any = check(summing().bytes(), runs=5)
+    result: Any = check(summing(), runs=5)
     assert states(result) == [("memory", "memory/next")]
     assert [node.op_type for node in result.model.graph.node] == ["Add", "Identity"]
     np.testing.assert_array_equal(result.states[0].initial.ravel(), np.arange(30))
 
 
 def test_names_that_are_taken() -> None:
-    result = check(summing("x").bytes(), runs=2)
+    result = check(summing("x"), runs=2)
     assert states(result) == [("x_1", "x_1/next")]
 
 
@@ -107,7 +68,7 @@ def test_operators_that_update_variable_tensors_say_so() -> None:
     x = m.input([2, 3])
     state = m.tensor([2, 8], name="state", variable=True)
     m.output(svdf(m, x, state), svdf(m, x, state), state)
-    graph = graph_of(m)
+    graph = graph_of(m.bytes())
     first, second, last = graph.ops
     before, after = graph.inputs[1], graph.outputs[-1]
     assert (before.name, after.name) == ("state", "state/next")
@@ -126,7 +87,7 @@ def test_variable_tensors_begin_as_litert_resets_them(dtype: str, value: int) ->
     scale: dict[str, Any] = {} if dtype == "float32" else {"scale": 0.5, "zero_point": -7}
     state = m.tensor([2, 8], name="state", variable=True, dtype=dtype, **scale)
     m.output(svdf(m, m.input([2, 3]), state))
-    (initial,) = graph_of(m).initial
+    (initial,) = graph_of(m.bytes()).initial
     assert initial.dtype == dtype
     assert (initial == value).all()
 

@@ -21,8 +21,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tests.golden.kernels import accepted
 from tests.toolkit import difference, random_inputs
-from tests.toolkit.runtimes import Array, run_session, session
-from tflite2onnx import Endpoint, Result
+from tests.toolkit.runtimes import Array, session
+from tflite2onnx import Endpoint, Result, Stateful
 
 _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
@@ -199,7 +199,7 @@ def _made(run: _Run, converted: Converted, live: onnxruntime.InferenceSession) -
     """Return what ONNX Runtime makes of the same inputs, in TFLite's layouts."""
     pairs = zip(converted.inputs, run.inputs, strict=True)
     feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
-    outputs = zip(converted.outputs, run_session(live, feeds), strict=True)
+    outputs = zip(converted.outputs, Stateful(live).run(None, feeds), strict=True)
     made = [have.transpose(np.argsort(end.order)) for end, have in outputs]
     for end, want, have in zip(converted.outputs, run.outputs, made, strict=True):
         if want.dtype.kind not in _NUMBERS or (want.dtype, want.shape) != (have.dtype, have.shape):

@@ -13,6 +13,7 @@ import onnx
 from tflite2onnx.convert import ACTIVATIONS, Result, convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.stateful import Stateful
 from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
@@ -20,11 +21,14 @@ ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
 class Opened(NamedTuple):
-    """A converted model: `inputs` and `outputs` say how they lie, `session` runs it."""
+    """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
+
+    What the model remembers is carried from one run to the next.
+    """
 
     inputs: Sequence[Endpoint]
     outputs: Sequence[Endpoint]
-    session: Any
+    session: Stateful
 
 
 def opened(converted: ConvertedModel) -> Opened:
@@ -34,14 +38,15 @@ def opened(converted: ConvertedModel) -> Opened:
         VerifyError: ONNX Runtime cannot run it, or it does not say how it is laid out.
     """
     if isinstance(converted, Result):
-        return Opened(converted.inputs, converted.outputs, _session_of_result(converted))
+        return Opened(converted.inputs, converted.outputs, Stateful(_session_of_result(converted)))
     if isinstance(converted, onnx.ModelProto):
         with blaming("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
     session = session_of(converted if isinstance(converted, bytes) else os.fspath(converted))
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _described(properties.get("tflite2onnx.inputs"))
-    return Opened(inputs, _described(properties.get("tflite2onnx.outputs")), session)
+    outputs = _described(properties.get("tflite2onnx.outputs"))
+    return Opened(inputs, outputs, Stateful(session))
 
 
 def _session_of_result(result: Result) -> Any:  # noqa: ANN401

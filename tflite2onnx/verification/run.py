@@ -11,6 +11,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification.converted import Opened
 from tflite2onnx.verification.difference import DECIBELS, Difference, compare
 from tflite2onnx.verification.runtimes import (
+    PLAIN_KERNELS,
     ModelFile,
     inner_tensor,
     interpreter_of,
@@ -51,6 +52,7 @@ class Run:
         for arrays in samples:
             want = run_litert(self._interpreter, arrays)
             feeds = stored(self._ends.inputs, arrays, self._interpreter.get_input_details())
+            feeds |= self._ends.session.state
             have = restored(self._ends.outputs, run_onnx(self._ends.session, feeds))
             _keep_worst(outputs, self._outputs(want, have))
             for walk, found in zip(self._walks, inner, strict=True):
@@ -102,14 +104,18 @@ class Run:
         self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
     ) -> tuple[dict[str, Difference], dict[str, Compared]]:
         """Return how far other kernels' outputs, and tensors inside, are from the plain ones'."""
-        other = interpreter_of(self._model, kernels, inner=bool(within))
+        # What a network remembers begins anew in a new interpreter alone.
+        plain, other = (
+            interpreter_of(self._model, each, inner=bool(within))
+            for each in (PLAIN_KERNELS, kernels)
+        )
         outputs: dict[str, Difference] = {}
         inner: dict[str, Compared] = {}
         for arrays in samples:
-            want, have = run_litert(self._interpreter, arrays), run_litert(other, arrays)
+            want, have = (run_litert(each, arrays) for each in (plain, other))
             _keep_worst(outputs, self._outputs(want, have))
             for place in within:
-                a, b = (inner_tensor(each, place.litert) for each in (self._interpreter, other))
+                a, b = (inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compared(place, a, b, self._tolerance, self._enough)])

@@ -42,13 +42,9 @@ def interpreter_of(
     return interpreter
 
 
-def run_litert(
-    interpreter: Any, inputs: Sequence[Array], *, resets: bool = True  # noqa: ANN401
-) -> list[Array]:
-    """Return the outputs for these inputs, state as it is at the start unless it is carried on."""
+def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:  # noqa: ANN401
+    """Return the outputs for these inputs, with the state that the run before has left."""
     with blaming("LiteRT"):
-        if resets:
-            interpreter.reset_all_variables()
         for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()

@@ -67,6 +67,7 @@ class _Cutter:
         self._large: Mapping[str, tuple[TensorProto, Array]] = {
             header.name: (header, data) for header, data in skeleton.weights
         }
+        self._inputs = {each.name for each in graph.input}
         self._infos = {i.name: i for i in (*graph.value_info, *graph.output, *graph.input)}
         made = {name for node in self._nodes for name in node.output}
         # What is fed has to be of a known type.
@@ -109,6 +110,8 @@ class _Cutter:
         graph.node.extend(_renaming(node, renamed) for node in nodes)
         graph.initializer.extend(self._small[n] for n in constants if n in self._small)
         graph.input.extend(self._infos[n] for n in fed)
+        # State has an initial value, and is an input all the same.
+        graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
         graph.output.extend(self._output(name, back.get(name, name)) for name in fetches)
         model = ModelProto()

@@ -122,6 +122,8 @@ class Inside:
         live = dict(feeds)
         for i, (segment, session) in enumerate(self._pieces):
             given = {name: self._fed(interpreter, live, name) for name in segment.feeds}
+            states = (each.name for each in session.get_overridable_initializers())
+            given |= {name: feeds[name] for name in states if name in feeds}
             outputs = run_onnx(session, given, segment.fetches)
             made = dict(zip(segment.fetches, outputs, strict=True))
             for called, name in segment.tensors:
