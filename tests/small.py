@@ -9,10 +9,10 @@ import numpy as np
 from tests.toolkit import Build
 
 if TYPE_CHECKING:
-    from tests.toolkit import Tensor
+    from tests.toolkit import Subgraph, Tensor
 
 
-def convolve(m: Build, x: Tensor, channels: int, name: str) -> Tensor:
+def convolve(m: Subgraph, x: Tensor, channels: int, name: str) -> Tensor:
     """Return the output of a 3x3 convolution with random weights, which keeps height and width."""
     generator = np.random.default_rng(channels)
     filters = generator.standard_normal((channels, 3, 3, x.shape[3])).astype(np.float32)

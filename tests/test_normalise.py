@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.toolkit import Build, check, sparsify
-from tflite2onnx import normalise as passes
+from tflite2onnx import fold as folding
 from tflite2onnx.errors import OperatorError
+from tflite2onnx.fold import fold
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.normalise import (
     absorb_flatten,
@@ -19,7 +20,6 @@ from tflite2onnx.normalise import (
     densify,
     drop_dead,
     features_from,
-    fold,
     normalise,
 )
 from tflite2onnx.op import rules_for
@@ -45,6 +45,10 @@ class Stub:
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shapes given."""
         return self.shapes
+
+    def decided(self) -> Sequence[Op] | None:
+        """Return nothing: it runs no sub-graphs."""
+        return None
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return what the function given makes."""
@@ -223,7 +227,7 @@ def test_other_dequantize_stays(odd: Op) -> None:
 
 def test_a_small_model_does_not_become_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """What constant sub-graphs make is bounded in all, by what constants there are."""
-    monkeypatch.setattr(passes, "_BYTES", 100)
+    monkeypatch.setattr(folding, "_BYTES", 100)
     seed, grown = tensor(np.ones(5, np.float32)), Stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]
     assert len(fold(graph(*growing), lambda _: grown).ops) == 4  # 100 + 4 * 20 bytes, not 200

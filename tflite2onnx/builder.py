@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, same_bytes
-from tflite2onnx.nodes import Operand, Value
+from tflite2onnx.nodes import Node, Operand, Value
 from tflite2onnx.pairs import Pairs
 from tflite2onnx.quantize import Storage, dequantized, is_quantized, storage, stored
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-__all__ = ["REAL", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
+__all__ = ["REAL", "Body", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
 
 REAL = Storage(DType.FLOAT32)
 
@@ -117,22 +117,44 @@ class Port(NamedTuple):
     dtype: DType
 
 
+class Body(NamedTuple):
+    """A graph that is an attribute of a node; `tensors` are those that it computes or is given.
+
+    Its nodes may read values of the graphs around it.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    tensors: tuple[Port, ...]
+
+
 class Builder(Pairs):
     """Collects nodes for one opset, and knows what each tensor has become.
 
     `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all
-    quantized integers.
+    quantized integers. The builder of a nested graph knows the one `around` it: what comes from
+    there is moved there, outside of any loop, and so are constants.
     """
 
     def __init__(
-        self, opset: int, *, fixed: bool = False, unsigned: bool = False, plain: bool = False
-    ) -> None:
-        super().__init__(opset, fixed=fixed)
+        self, opset: int, *, fixed: bool = False, unsigned: bool = False, plain: bool = False,
+        around: Builder | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(opset, fixed=fixed, around=around)
         self.unsigned = unsigned
         self.plain = plain
+        self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, Shape | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Shape | None], Value] = {}
+
+    def nested(self) -> Builder:
+        """Return the builder of a graph within this one."""
+        return Builder(
+            self.opset, fixed=self.fixed, unsigned=self.unsigned, plain=self.plain, around=self
+        )
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
@@ -186,6 +208,8 @@ class Builder(Pairs):
         return View(tensor, order, REAL if pair else kept, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+        if self._around is not None and tensor not in self._stored:
+            return self._around._fetch(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         key = (_identity(tensor), order, kept.dtype, shape)
         if key not in self._views:
             self._views[key] = self._fetched(tensor, order, kept, shape)
@@ -211,6 +235,8 @@ class Builder(Pairs):
         if tensor.data is None or kept.quantization is None:
             message = f"{tensor.name} is no quantized constant"
             raise OperatorError(message)
+        if self._around is not None:
+            return self._around._numbers(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         # The scale of a bias is not its own.
         scales = kept.quantization.scale.tobytes() + kept.quantization.zero_point.tobytes()
         key = (_identity(tensor), order, scales, shape)
@@ -243,6 +269,34 @@ class Builder(Pairs):
             return x
         real = x if have.quantization is None else self.dequantize(x, have, order)
         return real if want.quantization is None else self.quantize(real, want, order)
+
+
+def bodies_of(node: Node) -> dict[str, Body]:
+    """Return the graphs within a node, by the names of its attributes."""
+    return {key: body for key, body in node.attributes.items() if isinstance(body, Body)}
+
+
+def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield nodes, and those of the graphs within them."""
+    for node in nodes:
+        yield node
+        for body in bodies_of(node).values():
+            yield from every_node(body.nodes)
+
+
+def alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
+    """Return the nodes that something reads.
+
+    What computes a shape, say, is not read if ONNX's node takes the shape as an attribute.
+    """
+    read: set[Value | None] = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.outputs):
+            kept.append(node)
+            for inner in every_node([node]):
+                read.update(inner.inputs, *(body.outputs for body in bodies_of(inner).values()))
+    return tuple(reversed(kept))
 
 
 def _sizes(tensor: Tensor, order: Order) -> Shape:

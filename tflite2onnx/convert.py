@@ -14,7 +14,7 @@ from functools import cached_property, partial
 import onnx
 
 from tflite2onnx.ancestor import with_old_names
-from tflite2onnx.builder import Builder, Port
+from tflite2onnx.builder import Builder, Port, every_node
 from tflite2onnx.complex import paired
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
@@ -179,7 +179,7 @@ def convert_model(
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [operator_for(op, keep=allow_custom) for op in graph.ops]
+    operators = [operator_for(op, keep=allow_custom) for op in graph.every_op()]
     chosen = planner([interface(graph, wanted, io_layout), *sites(operators)])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     builder = partial(
@@ -241,10 +241,10 @@ def _result(model: Model, name: str, emitted: Emitted) -> Result:
     properties = _properties(model, emitted, inputs, outputs, states)
     skeleton = assemble(name, emitted, properties, VERSION)
     count, moved = skeleton.transposes
+    nodes = sum(1 for _ in every_node(emitted.nodes))
     return Result(
-        inputs, outputs, emitted.opset, len(emitted.nodes), count, moved, skeleton.size, skeleton,
-        states,
-    )  # fmt: skip
+        inputs, outputs, emitted.opset, nodes, count, moved, skeleton.size, skeleton, states
+    )
 
 
 def _ends(ports: Sequence[Port], states: int) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:

@@ -6,7 +6,7 @@ fused activation, put the outputs where the plan has them, and name the operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from inspect import signature
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder import REAL, Builder, Port, Unshaped, Value, View
+from tflite2onnx.builder import REAL, Body, Builder, Port, Unshaped, Value, View, alive
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
@@ -58,10 +58,10 @@ def _site(operator: Operator) -> Site:
     if not op.outputs and not operator.many_outputs:
         message = "it has no output"
         raise OperatorError(message)
-    if not _takes(type(operator).emit, len(op.inputs)):
+    if not _takes(type(operator).emit, len(op.inputs) + bool(op.graphs)):
         message = f"it has {len(op.inputs)} inputs, which are too many or too few"
         raise OperatorError(message)
-    return Site(op.inputs, op.outputs, tuple(operator.frames()))
+    return Site(operator.reads, operator.writes, tuple(operator.frames()))
 
 
 @lru_cache(maxsize=1024)
@@ -102,38 +102,77 @@ class Emitted(NamedTuple):
     initial: tuple[Array, ...] = ()
 
 
+_Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
+
+
 def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
-    """Emit a whole graph; the first site of `plan` is its interface, the others its operators."""
+    """Emit a whole graph; the operators are those of `Graph.every_op`.
+
+    The first site of `plan` is the graph's interface, the others are its operators.
+    """
     ends, *orders_inside = plan.orders
     inputs = tuple(_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
-    for operator, orders in zip(operators, orders_inside, strict=True):
-        try:
-            with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
-                _emit_operator(g, operator, orders)
-        except OperatorError as error:
-            raise UnsupportedOperators([error.at(operator.op.place)]) from error
-        except NeedsOpset as need:
-            raise NeedsOpset(need.version, f"{need.node}, for {operator.op.place},") from None
+    pairs = zip(operators, orders_inside, strict=True)
+    planned = {operator.op: (operator, orders) for operator, orders in pairs}
+    _emit_operators(g, graph, planned)
     outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
-    tensors = tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
-    nodes = _alive(g.nodes, [port.value for port in outputs])
+    nodes = alive(g.nodes, [port.value for port in outputs])
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
-    return Emitted(nodes, g.opset, inputs, outputs, tensors, g.types, initial)
+    return Emitted(nodes, g.opset, inputs, outputs, _ports(g), g.types, initial)
 
 
-def _alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
-    """Return the nodes that something reads.
+def _ports(g: Builder) -> tuple[Port, ...]:
+    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
 
-    What computes a shape, say, is not read if ONNX's node takes the shape as an attribute.
-    """
-    read: set[Value | None] = set(outputs)
-    alive = []
-    for node in reversed(nodes):
-        if not read.isdisjoint(node.outputs):
-            alive.append(node)
-            read.update(node.inputs)
-    return tuple(reversed(alive))
+
+def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
+    for op in graph.ops:
+        operator, orders = planned[op]
+        bodies = _bodies(g, operator, orders, planned)
+        try:
+            with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
+                _emit_operator(g, operator, orders, bodies)
+        except OperatorError as error:
+            raise UnsupportedOperators([error.at(op.place)]) from error
+        except NeedsOpset as need:
+            raise NeedsOpset(need.version, f"{need.node}, for {op.place},") from None
+
+
+def _bodies(
+    g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
+) -> list[Body]:
+    """Return the sub-graphs of an operator, which follow its own operands in the plan."""
+    read, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
+    bodies = []
+    for graph in operator.op.graphs:
+        before = [orders[~i] for _, i in zip(graph.inputs, written, strict=False)]
+        after = [orders[i] for _, i in zip(graph.outputs, read, strict=False)]
+        bodies.append(_body(g.nested(), graph, before, after, planned))
+    return bodies
+
+
+def _body(
+    g: Builder, graph: Graph, before: Sequence[Order], after: Sequence[Order], planned: _Planned
+) -> Body:
+    inputs = []
+    for tensor, order in zip(graph.inputs, before, strict=True):
+        inputs.append(Value(dtype=g.storage(tensor).dtype))
+        g.put(tensor, inputs[-1], order)
+    _emit_operators(g, graph, planned)
+    views = [
+        g.view(tensor, order, real=g.plain)
+        for tensor, order in zip(graph.outputs, after, strict=True)
+    ]
+    outputs = [view.value for view in views]
+    # Each has to be a value of its own that a node of this very graph makes.
+    own = {value for node in g.nodes for value in node.outputs}
+    for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
+        if value not in own:
+            outputs[i] = g.typed(g.Identity(value), view.dtype, view.shape)
+        own.discard(value)
+    nodes = alive(g.nodes, outputs)
+    return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _ports(g))
 
 
 def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
@@ -176,7 +215,9 @@ def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
     return name if name not in used else next(n for n in numbered if n not in used | reserved)
 
 
-def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) -> None:
+def _emit_operator(
+    g: Builder, operator: Operator, orders: Mapping[int, Order], bodies: Sequence[Body]
+) -> None:
     op, real = operator.op, _on_real_numbers(g, operator)
     inputs = [
         None if t is None else _view(g, operator, i, orders[i], real=real)
@@ -185,7 +226,8 @@ def _emit_operator(g: Builder, operator: Operator, orders: Mapping[int, Order]) 
     outputs = tuple(
         _output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs))
     )
-    made = operator.emit(g, outputs if operator.many_outputs else outputs[0], *inputs)
+    given = (bodies, *inputs) if bodies else inputs
+    made = operator.emit(g, outputs if operator.many_outputs else outputs[0], *given)
     values = list(made) if operator.many_outputs else [made]
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
         activation = "NONE" if i else operator.activation

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tflite2onnx.tensor import Array, Tensor
@@ -50,7 +50,9 @@ class Op:
 
     `index` is its place in the file, for messages. Absent optional inputs are None.
     `custom_options` are the bytes behind a custom operator's `options`, for those that keep
-    something else than a flexbuffer there.
+    something else than a flexbuffer there. `graphs` are the sub-graphs that control flow runs, put
+    there by `inline`, which says in what form. They may read tensors of the graphs around them; no
+    tensor is computed, or an input, in two graphs.
     """
 
     code: str
@@ -62,12 +64,24 @@ class Op:
     custom_options: bytes = b""
     intermediates: tuple[Tensor, ...] = ()
     version: int = 1
+    graphs: tuple[Graph, ...] = ()
 
     @property
     def place(self) -> str:
         """Name the operator for a message."""
         made = self.outputs[0].name if self.outputs else "no output"
         return f"{self.code} (operator {self.index}, {made})"
+
+    def is_builtin(self, *codes: str) -> bool:
+        """Return whether this is TFLite's own operator of one of these names."""
+        return self.code in codes and not self.custom
+
+    def reading(self, known: Mapping[Tensor, Tensor]) -> Op:
+        """Return the operator with other tensors for some of its inputs."""
+        if not any(t in known for t in self.inputs):
+            return self
+        inputs = tuple(t if t is None else known.get(t, t) for t in self.inputs)
+        return replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +108,34 @@ class Graph:
     def own_outputs(self) -> tuple[Tensor, ...]:
         """The outputs but for state."""
         return self.outputs[: len(self.outputs) - len(self.initial)]
+
+    def every_op(self) -> Iterator[Op]:
+        """Yield all operators, those of sub-graphs behind the operator that runs them."""
+        for op in self.ops:
+            yield op
+            for graph in op.graphs:
+                yield from graph.every_op()
+
+    def every_graph(self) -> Iterator[Graph]:
+        """Yield the graph and all sub-graphs within it."""
+        yield self
+        for graph in (graph for op in self.ops for graph in op.graphs):
+            yield from graph.every_graph()
+
+    def mapped(
+        self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None
+    ) -> Graph:
+        """Return the graph with what becomes of each operator in turn, in its sub-graphs too.
+
+        Its outputs are those `known` in place of its own, once all operators are changed.
+        """
+        known = {} if known is None else known
+        ops = []
+        for op in (each for old in self.ops for each in change(old)):
+            graphs = tuple(graph.mapped(change, known) for graph in op.graphs)
+            ops.append(replace(op, graphs=graphs) if graphs else op)
+        outputs = tuple(known.get(t, t) for t in self.outputs)
+        return replace(self, ops=tuple(ops), outputs=outputs)
 
 
 def copying(near: Op, source: Tensor, target: Tensor) -> Op:

@@ -1,25 +1,55 @@
-"""Calls of other sub-graphs, replaced by the operators of these.
+"""Sub-graphs, put where the operators are that run them.
 
-STABLEHLO_COMPOSITE names what it computes, and has a sub-graph that says how; CALL has a sub-graph
-alone. Either runs it once, with its own inputs and outputs in place of the sub-graph's.
+Calls are replaced by the operators of their sub-graph. STABLEHLO_COMPOSITE names what it computes,
+and has a sub-graph that says how; CALL has a sub-graph alone.
+
+Control flow keeps sub-graphs (`Op.graphs`), which read what they need from the graphs around them:
+
+- IF has one input, the condition, and two graphs without inputs: then and else.
+- STABLEHLO_CASE becomes IFs, each of which halves the branches.
+- WHILE has one graph, the body. The operator's inputs are the condition of the first round and the
+  first values of the variables, the body's inputs are the variables, and its outputs the condition
+  of the next round and their next values. What the file has as a sub-graph of its own, to compute
+  the condition, is called in front of the loop and at the end of the body. What the body hands on
+  as it is given is no variable: it is read from around.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Model, Op, copying
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 
 # Which option names the sub-graph.
 CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
 # Sub-graphs that call each other twice make a huge model of a tiny file.
 _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64
+# A protobuf ends at 100 messages within each other, three to each graph.
+_MOST_NESTED = 24
+
+
+class _Place(NamedTuple):
+    """Where operators are expanded.
+
+    `levels` are the sub-graphs that are being run, the innermost last; as they become operators
+    there are `nested` graphs around these.
+    """
+
+    levels: tuple[int, ...]
+    nested: int = 0
+
+    def within(self, graphs: int) -> _Place:
+        """Return the place within so many graphs more."""
+        return self._replace(nested=self.nested + graphs)
 
 
 def inlined(model: Model, index: int = 0) -> Graph:
@@ -30,15 +60,11 @@ def inlined(model: Model, index: int = 0) -> Graph:
             outputs of the call, or there is too much to call.
     """
     graph = model.graphs[index]
-    if not any(_calls(op) for op in graph.ops):
+    if not any(_runs(op) for op in graph.ops):
         return graph
     inliner = _Inliner(model, graph)
-    ops = tuple(inliner.expanded(graph, (index,), {}))
+    ops = tuple(inliner.expanded(graph, _Place((index,)), {}))
     return replace(graph, ops=ops, tensors=tuple(inliner.tensors))
-
-
-def _calls(op: Op) -> bool:
-    return op.code in CALLS and not op.custom
 
 
 class _Inliner:
@@ -51,13 +77,9 @@ class _Inliner:
         self._names = {t.name for t in self.tensors}
         self._copies: Counter[str] = Counter()
 
-    def expanded(
-        self, graph: Graph, levels: Sequence[int], known: Mapping[Tensor, Tensor]
-    ) -> Iterator[Op]:
-        """Yield the operators of a graph on the tensors that are known in place of its own.
-
-        `levels` are the graphs that are being called, the innermost last.
-        """
+    def expanded(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
+        """Return the operators of a graph on the tensors that are known in place of its own."""
+        ops = []
         for op in graph.ops:
             self._left -= 1
             here = replace(
@@ -66,57 +88,163 @@ class _Inliner:
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
-            if not _calls(op):
-                yield here
-                continue
-            try:
-                with guarded():
-                    callee = self._callee(here, levels)
-            except OperatorError as error:
-                raise UnsupportedOperators([error.at(op.place)]) from error
-            yield from self._called(here, self._graphs[callee], (*levels, callee))
+            ops += self._formed(here, place) if _runs(op) else [here]
+        return ops
 
-    def _callee(self, op: Op, levels: Sequence[int]) -> int:
-        index = int(getattr(op.options, CALLS[op.code]))
+    def _formed(self, op: Op, place: _Place) -> list[Op]:
+        try:
+            with guarded():
+                return _FORMS[op.code](self, op, place)
+        except OperatorError as error:
+            raise UnsupportedOperators([error.at(op.place)]) from error
+
+    # The forms
+
+    def call(self, op: Op, place: _Place) -> list[Op]:
+        callee = int(getattr(op.options, CALLS[op.code]))
+        return self._run(op, callee, op.inputs, op.outputs, place)
+
+    def if_(self, op: Op, place: _Place) -> list[Op]:
+        options = op.options
+        branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
+        ops: list[Op] = []
+        condition = self._scalar(op, _input(op, 0, DType.BOOL), ops)
+        return [*ops, *self._either(op, condition, branches, op.outputs, place)]
+
+    def case(self, op: Op, place: _Place) -> list[Op]:
+        branches = [int(index) for index in op.options.branch_subgraph_indices]
+        if not branches:
+            message = "it has no branches"
+            raise OperatorError(message)
+        ops: list[Op] = []
+        index = self._scalar(op, _input(op, 0, DType.INT32), ops)
+        # What is out of range, on either side, is the last branch.
+        negative, last = self._new("negative", DType.BOOL), self._new("branch", DType.INT32)
+        ops.append(Op("LESS", op.index, (index, _number(0)), (negative,)))
+        inputs = (negative, _number(len(branches) - 1), index)
+        ops.append(Op("SELECT_V2", op.index, inputs, (last,)))
+        return [*ops, *self._among(op, last, range(len(branches)), branches, op.outputs, place)]
+
+    def _among(
+        self, op: Op, index: Tensor, among: range, branches: Sequence[int],
+        outputs: Sequence[Tensor], place: _Place,
+    ) -> list[Op]:  # fmt: skip
+        """Return the operators that run one of some branches."""
+        if len(among) == 1:
+            return self._run(op, branches[among[0]], op.inputs[1:], outputs, place)
+        middle = len(among) // 2
+        lower = self._new("lower", DType.BOOL)
+        compare = Op("LESS", op.index, (index, _number(among[middle])), (lower,))
+        graphs = []
+        for half in (among[:middle], among[middle:]):
+            made = tuple(self._copy(t) for t in outputs)
+            ops = self._among(op, index, half, branches, made, place.within(1))
+            graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), made, tuple(ops)))
+        return [compare, _control(op, "IF", (lower,), outputs, graphs)]
+
+    def _either(
+        self, op: Op, condition: Tensor, branches: Sequence[int],
+        outputs: Sequence[Tensor], place: _Place,
+    ) -> list[Op]:  # fmt: skip
+        graphs = []
+        for branch in branches:
+            made = tuple(self._copy(t) for t in outputs)
+            ops = self._run(op, branch, op.inputs[1:], made, place.within(1))
+            graphs.append(Graph(self._graphs[branch].name, (), made, tuple(ops)))
+        return [_control(op, "IF", (condition,), outputs, graphs)]
+
+    def while_(self, op: Op, place: _Place) -> list[Op]:
+        number = int(op.options.body_subgraph_index)
+        body = self._callee(number, op.inputs, op.outputs, place)
+        ops: list[Op] = []
+        given = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
+        starts, ends = list(given), list(given)
+        first, targets = [], []
+        for i, (source, target) in enumerate(zip(given, op.outputs, strict=True)):
+            if body.outputs[i] is body.inputs[i] and _same(source, body.inputs[i]):
+                ops.append(copying(op, source, target))
+                continue
+            targets.append(target)
+            first.append(self._as(op, source, target, ops))
+            starts[i] = self._copy(replace(target, name=body.inputs[i].name))
+            ends[i] = self._copy(replace(target, name=body.outputs[i].name))
+        if not targets:  # such a loop never begins, or never ends
+            return ops
+        condition = int(op.options.cond_subgraph_index)
+        begins, goes_on = (self._new("condition", DType.BOOL) for _ in range(2))
+        inside = place.within(1)
+        ops += self._run(op, condition, given, [begins], place)
+        inner = self._run(op, number, starts, ends, inside)
+        inner += self._run(op, condition, ends, [goes_on], inside)
+        before = tuple(t for t in starts if t not in given)
+        after = tuple(t for t in ends if t not in given)
+        graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
+        return [*ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
+
+    # What the forms are made of
+
+    def _run(
+        self, op: Op, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor],
+        place: _Place,
+    ) -> list[Op]:  # fmt: skip
+        """Return the operators with which a sub-graph makes some tensors of others.
+
+        Constants and state are the sub-graph's own, however often it is run.
+        """
+        callee = self._callee(index, given, made, place)
+        ops: list[Op] = []
+        known: dict[Tensor, Tensor] = {}
+        for outer, inner in zip(given, callee.inputs, strict=True):
+            if outer is not None:
+                known[inner] = self._as(op, outer, inner, ops)
+        computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
+        own = dict(zip(callee.outputs, made, strict=True))
+        for tensor in callee.tensors:
+            if tensor in computed and tensor in own and _same(tensor, own[tensor]):
+                known[tensor] = own[tensor]
+            elif tensor in computed:
+                known[tensor] = self._copy(tensor)
+        ops += self.expanded(callee, place._replace(levels=(*place.levels, index)), known)
+        for inner, outer in zip(callee.outputs, made, strict=True):
+            source = known.get(inner, inner)
+            if source is not outer:
+                ops.append(copying(op, source, outer))
+        return ops
+
+    def _callee(
+        self, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor], place: _Place
+    ) -> Graph:
         message = ""
         if not 0 <= index < len(self._graphs):
             message = f"there is no sub-graph {index}"
-        elif index in levels:
+        elif index in place.levels:
             message = f"sub-graph {index} calls itself"
-        elif len(levels) >= _MOST_LEVELS:
+        elif len(place.levels) >= _MOST_LEVELS:
             message = f"calls are nested more than {_MOST_LEVELS} deep"
+        elif place.nested > _MOST_NESTED:
+            message = f"control flow is nested more than {_MOST_NESTED} deep"
         elif self._left < 0:
             message = f"the model has more than {_MOST_OPERATORS} operators with all that it calls"
         else:
-            _check_operands(op, self._graphs[index])
+            _check_operands("inputs", given, self._graphs[index].inputs)
+            _check_operands("outputs", made, self._graphs[index].outputs)
         if message:
             raise OperatorError(message)
-        return index
+        return self._graphs[index]
 
-    def _called(self, op: Op, callee: Graph, levels: Sequence[int]) -> Iterator[Op]:
-        """Yield the operators that stand for a call.
+    def _as(self, op: Op, source: Tensor, like: Tensor, ops: list[Op]) -> Tensor:
+        """Return a tensor whose stored elements are read as those of another are."""
+        if _same(source, like):
+            return source
+        ops.append(copying(op, source, self._copy(like)))
+        return ops[-1].outputs[0]
 
-        Constants and state are the sub-graph's own, however often it is called.
-        """
-        known: dict[Tensor, Tensor] = {}
-        for outer, inner in zip(op.inputs, callee.inputs, strict=True):
-            if outer is not None and _same(outer, inner):
-                known[inner] = outer
-            elif outer is not None:
-                known[inner] = self._copy(inner)
-                yield copying(op, outer, known[inner])
-        made = {t for each in callee.ops for t in each.outputs if not t.is_variable}
-        own = dict(zip(callee.outputs, op.outputs, strict=True))
-        for tensor in callee.tensors:
-            if tensor in made and tensor in own and _same(tensor, own[tensor]):
-                known[tensor] = own[tensor]
-            elif tensor in made:
-                known[tensor] = self._copy(tensor)
-        yield from self.expanded(callee, levels, known)
-        for inner, outer in zip(callee.outputs, op.outputs, strict=True):
-            source = known.get(inner, inner)
-            if source is not outer:
-                yield copying(op, source, outer)
+    def _scalar(self, op: Op, tensor: Tensor, ops: list[Op]) -> Tensor:
+        """Return the one element of a tensor without axes."""
+        return self._as(op, tensor, Tensor(tensor.name, (), tensor.dtype), ops)
+
+    def _new(self, name: str, dtype: DType) -> Tensor:
+        return self._copy(Tensor(name, (), dtype))
 
     def _copy(self, tensor: Tensor) -> Tensor:
         name = tensor.name
@@ -128,24 +256,59 @@ class _Inliner:
         return self.tensors[-1]
 
 
-def _check_operands(op: Op, callee: Graph) -> None:
-    """Raise OperatorError unless a call has the inputs and outputs of its sub-graph."""
-    for kind, outer, inner in (
-        ("inputs", op.inputs, callee.inputs), ("outputs", op.outputs, callee.outputs),
-    ):  # fmt: skip
-        if len(outer) != len(inner):
-            message = f"it has {len(outer)} {kind} and its sub-graph {len(inner)}"
+_FORMS: Mapping[str, Callable[[_Inliner, Op, _Place], list[Op]]] = {
+    **dict.fromkeys(CALLS, _Inliner.call),
+    "IF": _Inliner.if_,
+    "STABLEHLO_CASE": _Inliner.case,
+    "WHILE": _Inliner.while_,
+}
+
+
+def _runs(op: Op) -> bool:
+    """Return whether an operator runs sub-graphs."""
+    return op.code in _FORMS and not op.custom
+
+
+def _check_operands(
+    kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]
+) -> None:
+    """Raise OperatorError unless a call has the inputs, or the outputs, of its sub-graph."""
+    if len(given) != len(callee):
+        message = f"it has {len(given)} {kind} and its sub-graph {len(callee)}"
+        raise OperatorError(message)
+    for outer, inner in zip(given, callee, strict=True):
+        if outer is None or (outer.shape, outer.dtype) == (inner.shape, inner.dtype):
+            continue
+        # [1] is as good as a scalar.
+        if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
+            pair = (f"{t.name}, which is {t.dtype.label}{list(t.shape)}" for t in (inner, outer))
+            message = f"its sub-graph has {', for '.join(pair)}"
             raise OperatorError(message)
-        for a, b in zip(outer, inner, strict=True):
-            if a is not None and (a.shape, a.dtype) != (b.shape, b.dtype):
-                declared = [f"{t.name}, which is {t.dtype.label}{list(t.shape)}" for t in (a, b)]
-                message = f"its sub-graph has {declared[1]}, for {declared[0]}"
-                raise OperatorError(message)
+
+
+def _input(op: Op, index: int, dtype: DType) -> Tensor:
+    """Return an input that has to be there, and of a type."""
+    found = op.inputs[index] if index < len(op.inputs) else None
+    if found is None or found.dtype is not dtype:
+        message = f"input {index} is no tensor of type {dtype.label}"
+        raise OperatorError(message)
+    return found
+
+
+def _number(number: int) -> Tensor:
+    return Tensor("number", (), DType.INT32, np.array(number, np.int32))
 
 
 def _same(outer: Tensor, inner: Tensor) -> bool:
-    """Return whether the integers of two tensors of one type and shape stand for the same."""
+    """Return whether the elements of two tensors of one type stand for the same, in one shape."""
+    if outer.shape != inner.shape:
+        return False
     if not is_quantized(outer) and not is_quantized(inner):
         return True
     return outer.quantization is not None and outer.quantization.same_as(inner.quantization)
 
+
+def _control(
+    op: Op, code: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], graphs: Sequence[Graph]
+) -> Op:
+    return Op(code, op.index, tuple(inputs), tuple(outputs), graphs=tuple(graphs))

@@ -100,7 +100,7 @@ class Value:
     """Something that a node can read: a node's output, a graph input, or a constant (`data`).
 
     `dtype` is the element type of a constant or a graph input; that of a node's output follows
-    from the node. `name` is what a constant would like to be called; the rest have numbers.
+    from the node. `name` is what a constant, say, would like to be called; most have numbers.
     """
 
     data: Array | None = None
@@ -132,15 +132,18 @@ Operand = Readable | Value | Array | None
 class Nodes:
     """Collects nodes, and what is known of their outputs: type and shape.
 
-    A `fixed` opset is what the user wants, whatever it costs.
+    A `fixed` opset is what the user wants, whatever it costs. Nested graphs share what is known,
+    and their constants, with the graph `around` them.
     """
 
-    def __init__(self, opset: int, *, fixed: bool = False) -> None:
+    def __init__(
+        self, opset: int, *, fixed: bool = False, around: Nodes | None = None
+    ) -> None:
         self.opset = opset
         self.fixed = fixed
         self.nodes: list[Node] = []
-        self.types: dict[Value, tuple[DType, Shape]] = {}
-        self._pool: dict[tuple[str, Shape, bytes], Value] = {}
+        self.types: dict[Value, tuple[DType, Shape]] = {} if around is None else around.types
+        self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
         """Add a node and return its output; see `many`."""
@@ -212,7 +215,7 @@ class Nodes:
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
             return value
-        return self._pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+        return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
     def ints(self, items: Sequence[int]) -> Value:
         """Return a one-dimensional int64 constant."""

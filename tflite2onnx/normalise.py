@@ -17,46 +17,18 @@ What an operator does with its operands is asked of the operator (`Rules`), neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Protocol
-
-import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
-from tflite2onnx.sparse import bytes_behind, densify_all
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
-
-# What constant sub-graphs may make in any case, and how often as much as all constants beyond
-# that; what would make more out of little is left to the runtime.
-_BYTES = 1 << 24
-_TIMES = 4
+from tflite2onnx.sparse import densify_all
+from tflite2onnx.tensor import Shape, Tensor
 
 _MATRIX = 2  # axes
 _IMAGE = 4
-
-
-class Rules(Protocol):
-    """What the passes ask of an operator."""
-
-    @property
-    def moves(self) -> bool:
-        """Whether it only moves elements, whatever they are."""
-
-    @property
-    def of_shapes(self) -> bool:
-        """Whether its outputs follow from the shapes of its inputs."""
-
-    def aligned(self) -> Sequence[Shape | None]:
-        """Return the shape that each input should be given, None for its own."""
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return the outputs for constant inputs, None if that cannot be told."""
-
-
-RulesOf = Callable[[Op], Rules | None]
 
 
 def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
@@ -73,107 +45,34 @@ def densify(graph: Graph) -> Graph:
     Raises:
         ModelFileError: one is damaged, or they are too large for what is stored.
     """
-    read = dict.fromkeys(t for op in graph.ops for t in op.inputs if t is not None)
+    read = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     sparse = [t for t in read if t.sparsity is not None and t.data is not None]
     known = {
         t: replace(t, data=data, sparsity=None)
         for t, data in zip(sparse, densify_all(sparse), strict=True)
     }
-    ops = []
-    for op in graph.ops:
-        source = _substitute(op, known).inputs[0] if _is(op, "DENSIFY") and op.inputs else None
-        if source is not None and _replaces(source, op.outputs, source.dtype):
-            known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
-        else:
-            ops.append(op)
-    return _rebuilt(graph, [_substitute(op, known) for op in ops], known)
 
-
-def _is(op: Op, code: str) -> bool:
-    return op.code == code and not op.custom
-
-
-def _replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
-    """Return whether the elements of a constant are those of the only output of an operator."""
-    if source.data is None or len(outputs) != 1:
-        return False
-    return outputs[0].shape == source.shape and outputs[0].dtype is dtype
-
-
-def fold(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Compute what depends on constants, or on shapes, alone."""
-    constants = dict.fromkeys(t for op in graph.ops for t in op.inputs if t is not None)
-    room = _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
-    known: dict[Tensor, Tensor] = {}
-    ops = []
-    for op in (_substitute(op, known) for op in graph.ops):
-        results = _widened(op) or _folded(op, rules_of, room)
-        if results:
-            known |= dict(zip(op.outputs, results, strict=True))
-            room -= sum(t.nbytes for t in results)
-        else:
-            ops.append(op)
-    return _rebuilt(graph, ops, known)
-
-
-def _widened(op: Op) -> list[Tensor]:
-    """Return what DEQUANTIZE makes of float16 constants: float32, stored as they are."""
-    source = op.inputs[0] if _is(op, "DEQUANTIZE") and op.inputs else None
-    if source is None or source.dtype is not DType.FLOAT16:
+    def dense(op: Op) -> list[Op]:
+        here = op.reading(known)
+        source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
+        if source is None or not replaces(source, op.outputs, source.dtype):
+            return [here]
+        known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
-    if not _replaces(source, op.outputs, DType.FLOAT32):
-        return []
-    return [replace(op.outputs[0], data=source.data, quantization=None)]
+
+    return graph.mapped(dense, known)
 
 
-def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
-    """Return the outputs of an operator, none if they are not known or take too much room."""
-    rules = rules_of(op)
-    if rules is None or sum(t.nbytes for t in op.outputs) > room:
-        return []
-    arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
-    unknown = any(a is None for a in arrays) and not rules.of_shapes
-    if unknown or any(t.quantization for t in op.outputs):
-        return []
-    try:
-        with guarded(), np.errstate(all="ignore"):
-            results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
-    except OperatorError:  # said again, with the operator's name, when it is converted
-        return []
-    pairs = list(zip(op.outputs, results or (), strict=False))
-    if len(pairs) != len(op.outputs) or not all(_fits(t, r, rules) for t, r in pairs):
-        return []
-    return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
+_Shaped = dict[tuple[Tensor, Shape], Tensor]
 
 
-def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
-    """Return a constant's elements as an operator computes with them, None if it cannot be told.
+def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Graph:
+    """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE.
 
-    Quantized integers and the bits of small floats are no numbers to compute with, but those
-    that are only moved may stay as they are stored.
+    What a sub-graph makes of a tensor is not to be had in the graphs `around` it.
     """
-    if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
-        return None
-    data = tensor.data
-    if data is None and 0 in tensor.shape and not tensor.dynamic_axes:
-        data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file holds no data of no elements
-    if data is None or moves:
-        return data
-    if tensor.dtype.is_float and not issubclass(tensor.dtype.numpy, np.floating):
-        return None
-    return data.astype(tensor.dtype.numpy, copy=False)
-
-
-def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:
-    """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
-    narrow = rules.moves and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
-    return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)
-
-
-def align(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE."""
     ops: list[Op] = []
-    made: dict[tuple[Tensor, Shape], Tensor] = {}
+    made = dict(around or {})
     for op in graph.ops:
         rules = rules_of(op)
         shapes = _aligned(op, rules)
@@ -187,7 +86,8 @@ def align(graph: Graph, rules_of: RulesOf) -> Graph:
                 if tensor.data is None:
                     ops.append(copying(op, tensor, made[key]))
             inputs[i] = made[key]
-        ops.append(replace(op, inputs=tuple(inputs)))
+        graphs = tuple(align(inner, rules_of, made) for inner in op.graphs)
+        ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 
@@ -216,24 +116,25 @@ def keep_axes(graph: Graph) -> Graph:
     up the axes anyway, and reshapes it to an image. Flattened, no convolution reads or makes it
     but behind a Transpose.
     """
-    made = {t: op.inputs[0] for op in graph.ops if _is(op, "RESHAPE") for t in op.outputs[:1]}
+    every = list(graph.every_op())
+    made = {t: op.inputs[0] for op in every if op.is_builtin("RESHAPE") for t in op.outputs[:1]}
     readers: dict[Tensor | None, list[Op]] = {}
-    for op in graph.ops:
+    for op in every:
         for tensor in dict.fromkeys(op.inputs):
             readers.setdefault(tensor, []).append(op)
+    handed_on = {t for each in graph.every_graph() for t in each.outputs}
     kept: dict[Op, Op] = {}
-    for op in graph.ops:
+    for op in every:
         after = readers.get(op.outputs[0], []) if op.outputs else []
-        if len(after) == 1 and op.outputs[0] not in graph.outputs:
+        if len(after) == 1 and op.outputs[0] not in handed_on:
             kept |= _kept(op, made, after[0])
     gone = {readers[op.outputs[0]][0] for op in kept}
-    ops = [kept.get(op, op) for op in graph.ops if op not in gone]
-    return replace(graph, ops=tuple(ops))
+    return graph.mapped(lambda op: () if op in gone else (kept.get(op, op),))
 
 
 def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
     """Return the operator with the axes of an image, if the one after it restores them."""
-    if not (_is(op, "FULLY_CONNECTED") and _is(after, "RESHAPE") and op.inputs[1:]):
+    if not (op.is_builtin("FULLY_CONNECTED") and after.is_builtin("RESHAPE") and op.inputs[1:]):
         return {}
     x, weights, image = op.inputs[0], op.inputs[1], after.outputs[0]
     source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
@@ -250,20 +151,20 @@ def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, O
 
 def absorb_flatten(graph: Graph) -> Graph:
     """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
-    reshapes = [op for op in graph.ops if _is(op, "RESHAPE") and op.inputs and op.outputs]
-    pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes]
+    reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
+    pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
     sources = {y: x for x, y in pairs if x is not None and _same(x, y)}
-    made: dict[tuple[Tensor, Shape], Tensor] = {}
-    ops = []
-    for op in graph.ops:
+    made: _Shaped = {}
+
+    def absorbing(op: Op) -> list[Op]:
         source, shape = _unflattened(op, sources)
         weights = op.inputs[1] if shape else None
-        if source is not None and weights is not None:
-            shaped = made.setdefault((weights, shape), weights.reshaped(shape))
-            ops.append(replace(op, inputs=(source, shaped, *op.inputs[2:])))
-        else:
-            ops.append(op)
-    return replace(graph, ops=tuple(ops))
+        if source is None or weights is None:
+            return [op]
+        shaped = made.setdefault((weights, shape), weights.reshaped(shape))
+        return [replace(op, inputs=(source, shaped, *op.inputs[2:]))]
+
+    return graph.mapped(absorbing)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -278,7 +179,8 @@ def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | Non
 
     The weights should be shaped like these; () if the operator had better stay as it is.
     """
-    x, weights = op.inputs[:2] if _is(op, "FULLY_CONNECTED") and op.inputs[1:] else (None, None)
+    dense = op.is_builtin("FULLY_CONNECTED") and len(op.inputs) > 1
+    x, weights = op.inputs[:2] if dense else (None, None)
     matrices = [t.rank == _MATRIX for t in (weights, *op.outputs) if t is not None]
     if x is None or weights is None or weights.data is None or not all(matrices):
         return None, ()
@@ -299,21 +201,22 @@ def features_from(shape: Shape, features: int) -> int:
 
 def drop_dead(graph: Graph) -> Graph:
     """Drop operators whose outputs nothing reads."""
+    ops, _ = _alive(graph)
+    return replace(graph, ops=ops)
+
+
+def _alive(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
+    """Return the operators that are needed, and all tensors that these read."""
     alive: set[Tensor] = set(graph.outputs)
     kept = []
     for op in reversed(graph.ops):
-        if not op.outputs or any(t in alive for t in op.outputs):
-            kept.append(op)
-            alive |= {t for t in op.inputs if t is not None}
-    return replace(graph, ops=tuple(reversed(kept)))
-
-
-def _substitute(op: Op, known: Mapping[Tensor, Tensor]) -> Op:
-    if not any(t in known for t in op.inputs):
-        return op
-    return replace(op, inputs=tuple(t if t is None else known.get(t, t) for t in op.inputs))
-
-
-def _rebuilt(graph: Graph, ops: Sequence[Op], known: Mapping[Tensor, Tensor]) -> Graph:
-    outputs = tuple(known.get(t, t) for t in graph.outputs)
-    return replace(graph, ops=tuple(ops), outputs=outputs)
+        if op.outputs and alive.isdisjoint(op.outputs):
+            continue
+        graphs = []
+        for inner in op.graphs:
+            ops, read = _alive(inner)
+            graphs.append(replace(inner, ops=ops))
+            alive |= read
+        kept.append(replace(op, graphs=tuple(graphs)) if graphs else op)
+        alive |= {t for t in op.inputs if t is not None}
+    return tuple(reversed(kept)), alive

@@ -16,24 +16,19 @@ from tflite2onnx.tensor import Shape, Tensor
 def shaped(graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]) -> Graph:
     """Return the graph with the shapes that operators know better than the file."""
     known: dict[Tensor, Tensor] = {}
-    ops = []
-    for op in graph.ops:
-        here = op
-        if not known.keys().isdisjoint(op.inputs):
-            inputs = tuple(None if t is None else known.get(t, t) for t in op.inputs)
-            here = replace(op, inputs=inputs)
-        if (shapes := shapes_of(here)) is not None:
-            known |= {
-                tensor: replace(tensor, shape=tuple(shape), shape_signature=())
-                for tensor, shape in zip(op.outputs, shapes, strict=False)
-                if tensor.shape != tuple(shape)
-            }
-            here = replace(here, outputs=tuple(known.get(t, t) for t in op.outputs))
-        ops.append(here)
-    if not known:
-        return graph
-    return replace(
-        graph, ops=tuple(ops),
-        outputs=tuple(known.get(t, t) for t in graph.outputs),
-        tensors=tuple(known.get(t, t) for t in graph.tensors),
-    )  # fmt: skip
+
+    def change(op: Op) -> list[Op]:
+        here = op.reading(known)
+        shapes = shapes_of(here)
+        if shapes is None:
+            return [here]
+        known.update(
+            (tensor, replace(tensor, shape=tuple(shape), shape_signature=()))
+            for tensor, shape in zip(op.outputs, shapes, strict=False)
+            if tensor.shape != tuple(shape)
+        )
+        return [replace(here, outputs=tuple(known.get(t, t) for t in op.outputs))]
+
+    changed = graph.mapped(change, known)
+    tensors = tuple(known.get(t, t) for t in graph.tensors)
+    return replace(changed, tensors=tensors) if known else graph

@@ -25,9 +25,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.fold import RulesOf, fold
 from tflite2onnx.graph import Graph, Model, Op, copying
 from tflite2onnx.inline import inlined
-from tflite2onnx.normalise import RulesOf, densify, fold
+from tflite2onnx.normalise import densify
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # What is about resources alone, and gone when they are dataflow.
@@ -70,7 +71,7 @@ def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> G
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
-    if not any(_is(op, *RESOURCES) or _variables(op) for op in graph.ops):
+    if not any(_is(op, *RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
     return _Explicit(model, graph, index, rules_of).graph()
 
@@ -190,12 +191,16 @@ class _Threads:
         self._write(self._resource(op), self.holder(value), op)
 
     def _compute(self, op: Op) -> None:
+        if any(_is(o, *RESOURCES) or _variables(o) for g in op.graphs for o in g.every_op()):
+            message = "a sub-graph that it runs has variables of its own, or uses others"
+            raise OperatorError(message)
         inputs = tuple(None if t is None else self.holder(t) for t in op.inputs)
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
         if _is(op, *_WRITERS):
             outputs += [self._made(t, op) for t in variables]
-        self.ops.append(replace(op, inputs=inputs, outputs=tuple(outputs)))
+        graphs = tuple(g.mapped(lambda o: [o.reading(self.known)], self.known) for g in op.graphs)
+        self.ops.append(replace(op, inputs=inputs, outputs=tuple(outputs), graphs=graphs))
 
     def _made(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for what an operator writes to a variable."""

@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder import Port, Value
+from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
 from tflite2onnx.nodes import Node, onnx_type
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.tensor import Array, DType, Shape
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
@@ -37,6 +37,9 @@ _ALIGNMENT = 64  # of each weight in a file of its own
 # The version of each further domain that nodes come from; others, which are the user's, have 1.
 _DOMAINS = {"ai.onnx.ml": 3}
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
+
+
+_Types = Mapping[Value, tuple[DType, Shape]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +79,10 @@ class Skeleton:
     @property
     def transposes(self) -> tuple[int, int]:
         """The number of Transpose nodes, and the bytes that they write in one run."""
-        graph = self.proto.graph
-        infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
-        moved = [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
+        moved = []
+        for graph in _every_graph(self.proto.graph):
+            infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
+            moved += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
         return len(moved), sum(_nbytes(t) for t in moved if t is not None)
 
     def model(self) -> onnx.ModelProto:
@@ -100,9 +104,10 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
-    graph.node.extend(_node(i, node, names) for i, node in enumerate(emitted.nodes))
+    graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
     constants = dict.fromkeys(
-        v for n in emitted.nodes for v in n.inputs if v is not None and v.data is not None
+        v for n in every_node(emitted.nodes) for v in n.inputs
+        if v is not None and v.data is not None
     )
     headers = [
         _initializer(names.of(v), v.dtype, v.data)
@@ -123,7 +128,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
             graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
     opsets = [helper.make_opsetid("", emitted.opset)]
-    domains = sorted({node.domain for node in emitted.nodes} - {""})
+    domains = sorted({node.domain for node in every_node(emitted.nodes)} - {""})
     model = helper.make_model(
         graph, producer_name=PRODUCER, producer_version=version,
         opset_imports=[*opsets, *(helper.make_opsetid(d, _DOMAINS.get(d, 1)) for d in domains)],
@@ -148,21 +153,55 @@ def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Arr
     return header, packed(data, dtype)
 
 
+def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for attribute in (a for node in graph.node for a in node.attribute if a.HasField("g")):
+        yield from _every_graph(attribute.g)
+
+
 def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
     elements = math.prod(d.dim_value for d in kind.shape.dim)
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
-def _node(index: int, node: Node, names: _Names) -> onnx.NodeProto:
-    outputs = [names.of(v) for v in node.outputs]
-    inputs = ["" if v is None else names.of(v) for v in node.inputs]
-    made = helper.make_node(
-        node.op_type, inputs, outputs, str(index), domain=node.domain or None
-    )
-    # By themselves: those of a custom operator may have the name of any argument.
-    attributes = sorted(node.attributes.items())
-    made.attribute.extend(helper.make_attribute(name, value) for name, value in attributes)
-    return made
+def _nodes(
+    nodes: Iterable[Node], names: _Names, types: _Types, prefix: str = ""
+) -> Iterator[onnx.NodeProto]:
+    for index, node in enumerate(nodes):
+        name = f"{prefix}{index}"
+        outputs = [names.of(v) for v in node.outputs]
+        inputs = ["" if v is None else names.of(v) for v in node.inputs]
+        made = helper.make_node(
+            node.op_type, inputs, outputs, name, domain=node.domain or None
+        )
+        graphs = {
+            key: _nested(body, names, types, f"{name}/{key}/")
+            for key, body in bodies_of(node).items()
+        }
+        # By themselves: those of a custom operator may have the name of any argument.
+        attributes = sorted({**node.attributes, **graphs}.items())
+        made.attribute.extend(helper.make_attribute(key, value) for key, value in attributes)
+        yield made
+
+
+def _nested(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
+    graph = onnx.GraphProto(name=body.name)
+    graph.node.extend(_nodes(body.nodes, names, types, prefix))
+    graph.input.extend(_infos(body.inputs, names, types))
+    graph.output.extend(_infos(body.outputs, names, types))
+    made = (v for node in body.nodes for v in node.outputs if v not in body.outputs)
+    graph.value_info.extend(_infos(made, names, types))
+    return graph
+
+
+def _infos(
+    values: Iterable[Value], names: _Names, types: _Types
+) -> Iterator[onnx.ValueInfoProto]:
+    """Describe values of which type and shape are known."""
+    for value in values:
+        if value in types:
+            dtype, shape = types[value]
+            yield helper.make_tensor_value_info(names.of(value), onnx_type(dtype), shape)
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:
@@ -176,10 +215,7 @@ def _describe(
     """Fill in value_info: what the tensors tell, and what inference adds where they do not."""
     outputs = {port.value for port in emitted.outputs}
     made = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
-    known = {
-        names.of(v): helper.make_tensor_value_info(names.of(v), onnx_type(dtype), shape)
-        for v, (dtype, shape) in ((v, emitted.types[v]) for v in made if v in emitted.types)
-    }
+    known = {info.name: info for info in _infos(made, names, emitted.types)}
     if len(known) < len(made):
         known = _inferred(model, weights, known.values())
     model.graph.value_info.extend(known[names.of(v)] for v in made if names.of(v) in known)
@@ -211,7 +247,8 @@ class _Names:
         self._taken = {port.name for port in ends}
         for port in ends:
             self._names.setdefault(port.value, port.name)
-        for port in emitted.tensors:
+        bodies = (b for n in every_node(emitted.nodes) for b in bodies_of(n).values())
+        for port in (*emitted.tensors, *(p for body in bodies for p in body.tensors)):
             if port.value not in self._names:
                 self._names[port.value] = self._free(port.name)
 

@@ -17,6 +17,7 @@ from tflite2onnx.op import (
     comparison,
     composite,
     concat,
+    control,
     conv,
     detection,
     dilate,
@@ -55,8 +56,8 @@ from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    conv, detection, dilate, elementwise, embedding, fourier, gather, local_response, matmul,
-    normalization, one_hot, opaque, pad, pool, quantize, reduce, registry, resize, reverse,
+    control, conv, detection, dilate, elementwise, embedding, fourier, gather, local_response,
+    matmul, normalization, one_hot, opaque, pad, pool, quantize, reduce, registry, resize, reverse,
     sampling, scatter, select, sequence, shape, slice, stablehlo, stablehlo_index, topk, update,
     variable, volume, window,
 )  # fmt: skip

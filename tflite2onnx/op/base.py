@@ -38,7 +38,8 @@ class Operator:
         tflite, onnx: the letters of each operand's axes, as in "NHWC, OHWI, O -> NHWC", in
             either world; or "... -> ..." where all operands share their axes, in any order.
         broadcasts: inputs of lower rank are aligned with the output as numpy does.
-        many_outputs: `emit` is given and gives a tuple of outputs.
+        many_outputs: `emit` is given and gives a tuple of outputs. (Of an operator that runs
+            sub-graphs it is given these, too, before the inputs.)
         moves: it only moves values, and so works on stored integers as they are.
         rescales: it does so if all mean the same; else it moves real numbers. (Of a kernel that
             refuses to move integers of one scale into a tensor of another.)
@@ -93,6 +94,20 @@ class Operator:
     def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views; each class knows
         """Emit the nodes; return the output's value, or a tuple of them (`many_outputs`)."""
         raise NotImplementedError
+
+    @property
+    def reads(self) -> tuple[Tensor | None, ...]:
+        """What the plan takes for its inputs: those, then the outputs of its sub-graphs."""
+        return (*self.op.inputs, *(t for graph in self.op.graphs for t in graph.outputs))
+
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """What the plan takes for its outputs: those, then the inputs of its sub-graphs."""
+        return (*self.op.outputs, *(t for graph in self.op.graphs for t in graph.inputs))
+
+    def decided(self) -> Sequence[Op] | None:
+        """Return the operators that do the same, if what it runs hangs on no input any more."""
+        return None
 
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given before planning, None for its own."""

@@ -1,0 +1,109 @@
+"""Control flow, in the forms that `inline` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflite2onnx.builder import Body, Builder, Value, View
+from tflite2onnx.graph import Graph, Op, copying
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.tensor import DType, Tensor
+
+
+class Control(Operator):
+    """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
+
+    category = Category.TRANSPARENT
+    many_outputs = True
+    moves = True
+
+    @property
+    def one_scale(self) -> bool:
+        # What is handed on has the same scale on its whole way.
+        return True
+
+
+class If(Control):
+    """IF and STABLEHLO_CASE: one of two graphs runs."""
+
+    codes = ("IF", "STABLEHLO_CASE")
+
+    def check(self) -> None:
+        _expect_graphs(self.op, 2)
+        for graph in self.op.graphs:
+            _expect_same(self.op.outputs, graph.outputs)
+
+    def frames(self) -> Sequence[Frame]:
+        count = len(self.op.outputs)
+        operands = [(~i, 1 + i, 1 + count + i) for i in range(count)]
+        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    def decided(self) -> Sequence[Op] | None:
+        condition = self.input(0)
+        if condition.data is None:
+            return None
+        branch = self.op.graphs[0 if condition.data.all() else 1]
+        return [*branch.ops, *_handed_on(self.op, branch.outputs)]
+
+    def emit(
+        self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View
+    ) -> Sequence[Value]:
+        then, other = bodies
+        return g.many("If", len(ys), condition, then_branch=then, else_branch=other)
+
+
+class While(Control):
+    """WHILE: a graph runs as long as a condition holds."""
+
+    codes = ("WHILE",)
+
+    def check(self) -> None:
+        (body,) = _expect_graphs(self.op, 1)
+        for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
+            _expect_same(self.op.outputs, tensors)
+
+    def frames(self) -> Sequence[Frame]:
+        count = len(self.op.outputs)
+        # The condition is the first of what is read outside, and of what is read in the body.
+        operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
+        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    def decided(self) -> Sequence[Op] | None:
+        condition = self.input(0)
+        if condition.data is None or condition.data.any():
+            return None
+        return _handed_on(self.op, [self.input(i) for i in range(1, len(self.op.inputs))])
+
+    def emit(
+        self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
+    ) -> Sequence[Value]:
+        # Loop tells its body, too, which round it is, and the condition that led to it.
+        known = (("iteration", DType.INT64), ("condition", DType.BOOL))
+        given = [g.typed(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
+        body = bodies[0]._replace(inputs=(*given, *bodies[0].inputs))
+        return g.many("Loop", len(ys), None, condition, *first, body=body)
+
+
+def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
+    if len(op.graphs) != count or not op.inputs:
+        message = f"it runs {len(op.graphs)} sub-graphs where {count} are expected"
+        raise OperatorError(message)
+    return op.graphs
+
+
+def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
+    types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
+    if types[0] != types[1]:
+        message = "what its sub-graphs hand on are other tensors than its outputs"
+        raise OperatorError(message)
+
+
+def _frame(tensor: Tensor, *operands: int) -> Frame:
+    names = axis_names(tensor.rank)
+    return Frame(dict.fromkeys(operands, names), names)
+
+
+def _handed_on(op: Op, sources: Sequence[Tensor]) -> list[Op]:
+    """Return operators that make the outputs of others."""
+    return [copying(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]
