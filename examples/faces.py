@@ -1,0 +1,257 @@
+"""A MediaPipe-style pipeline in numpy: find a face, cut it out, place 478 landmarks on it.
+
+    python examples/faces.py DETECTOR LANDMARKS [--picture PICTURE.npy]
+
+DETECTOR and LANDMARKS are the TFLite models of MediaPipe's face landmarker: the short-range
+BlazeFace and the face mesh. Both are converted, and the same pipeline runs with LiteRT and with
+ONNX Runtime; printed is how far apart the landmarks are, in pixels of the picture. Without a
+picture, uint8[height, width, 3] of RGB, a face is drawn.
+
+Everything between the networks is the same code: they differ in what runs a `Network` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import tflite2onnx
+
+Array = npt.NDArray[Any]
+
+SCORE, OVERLAP = 0.5, 0.3  # what counts as a face, and as the same face
+MARGIN = 1.5  # the mesh wants to see more than the face
+
+
+class Network(NamedTuple):
+    """What runs a network: an image of float32[1, size, size, 3] in, arrays out by their sizes."""
+
+    size: int
+    run: Callable[[Array], dict[int, Array]]
+
+
+class Region(NamedTuple):
+    """A square in a picture: centre and side in pixels, rotation in radians, clockwise."""
+
+    x: float
+    y: float
+    side: float
+    angle: float
+
+
+def anchors(size: int = 128, strides: Sequence[int] = (8, 16, 16, 16)) -> Array:
+    """Return the centres of BlazeFace's 896 anchors, [n, 2] from 0 to 1, x first.
+
+    Each layer of the network puts two anchors on each place of its map; layers of the same stride
+    share a map, and so their anchors lie side by side. (SsdAnchorsCalculator of MediaPipe, with the
+    options of the short-range face detector: fixed anchor size, one aspect ratio.)
+    """
+    found = []
+    for stride in dict.fromkeys(strides):
+        places = size // stride
+        centres = (np.arange(places) + 0.5) / places
+        y, x = np.meshgrid(centres, centres, indexing="ij")
+        each = 2 * strides.count(stride)
+        found.append(np.repeat(np.stack([x, y], -1).reshape(-1, 2), each, axis=0))
+    return np.concatenate(found)
+
+
+def cut(picture: Array, region: Region, size: int) -> Array:
+    """Return a region of a picture as [size, size, 3] from 0 to 1; what lies outside is black."""
+    steps = ((np.arange(size) + 0.5) / size - 0.5) * region.side
+    dx, dy = np.meshgrid(steps, steps)
+    sine, cosine = np.sin(region.angle), np.cos(region.angle)
+    x = region.x + dx * cosine - dy * sine - 0.5
+    y = region.y + dx * sine + dy * cosine - 0.5
+    left, top = np.floor(x).astype(int), np.floor(y).astype(int)
+    result = np.zeros((size, size, 3))
+    for column, row in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        share = (1 - abs(x - left - column)) * (1 - abs(y - top - row))
+        result += share[..., None] * _pixels(picture, left + column, top + row)
+    return (result / 255).astype(np.float32)
+
+
+def _pixels(picture: Array, x: Array, y: Array) -> Array:
+    height, width, _ = picture.shape
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    taken = picture[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)]
+    return np.where(inside[..., None], taken, 0)
+
+
+def detect(network: Network, picture: Array) -> tuple[float, Array]:
+    """Return the best face's score and its six key points, [6, 2] in pixels; the eyes come first.
+
+    The best box is averaged with those that overlap it, weighted by their scores, as MediaPipe's
+    weighted non-maximum suppression does.
+    """
+    height, width, _ = picture.shape
+    whole = Region(width / 2, height / 2, max(width, height), 0)
+    made = network.run(cut(picture, whole, network.size)[None] * 2 - 1)
+    centres = anchors(network.size)
+    logits = np.clip(made[len(centres)].reshape(-1), -80, 80)  # beyond that exp overflows
+    scores = 1 / (1 + np.exp(-logits))
+    boxes = made[16 * len(centres)].reshape(-1, 8, 2) / network.size  # centre, size, six points
+    boxes[:, 0] += centres
+    boxes[:, 2:] += centres[:, None]
+    best = int(scores.argmax())
+    same = (_overlap(boxes[best], boxes) >= OVERLAP) & (scores >= SCORE)
+    same[best] = True
+    points = np.average(boxes[same, 2:], axis=0, weights=scores[same])
+    corner = np.array([whole.x, whole.y]) - whole.side / 2
+    return float(scores[best]), corner + points * whole.side
+
+
+def _overlap(box: Array, others: Array) -> Array:
+    """Return intersection over union of a box with others, each [.., 8, 2]: centre and size."""
+    low = np.maximum(box[0] - box[1] / 2, others[:, 0] - others[:, 1] / 2)
+    high = np.minimum(box[0] + box[1] / 2, others[:, 0] + others[:, 1] / 2)
+    shared = np.clip(high - low, 0, None).prod(-1)
+    return np.asarray(shared / (box[1].prod() + others[:, 1].prod(-1) - shared))
+
+
+def around(points: Array) -> Region:
+    """Return the region that the mesh wants: the face upright, with a margin."""
+    right, left = points[:2]
+    low, high = points.min(0), points.max(0)
+    x, y = (low + high) / 2
+    # The key points span the face from eye to mouth and from ear to ear.
+    side = float(max(high - low)) * MARGIN
+    return Region(float(x), float(y), side, float(np.arctan2(*(left - right)[::-1])))
+
+
+def landmarks(network: Network, picture: Array, region: Region) -> Array:
+    """Return 478 points, [478, 3] in pixels of the picture; z is depth in the same unit."""
+    made = network.run(cut(picture, region, network.size)[None])
+    points = made[478 * 3].reshape(478, 3)
+    points = (points / network.size - [0.5, 0.5, 0]) * region.side
+    sine, cosine = np.sin(region.angle), np.cos(region.angle)
+    turned = points[:, :2] @ np.array([[cosine, sine], [-sine, cosine]])
+    return np.column_stack([turned + np.array([region.x, region.y]), points[:, 2]])
+
+
+def with_litert(model: str) -> Network:
+    """Return what runs a TFLite model."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415
+
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(model, experimental_op_resolver_type=plain)
+    interpreter.allocate_tensors()
+    (entry,) = interpreter.get_input_details()
+
+    def run(image: Array) -> dict[int, Array]:
+        interpreter.set_tensor(entry["index"], image.astype(np.float32))
+        interpreter.invoke()
+        made = [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+        return {array.size: array for array in made}
+
+    return Network(int(entry["shape"][1]), run)
+
+
+def with_onnx(model: str) -> Network:
+    """Convert a TFLite model, and return what runs it."""
+    import onnxruntime  # noqa: PLC0415
+
+    result = tflite2onnx.convert(model)
+    session = onnxruntime.InferenceSession(result.model.SerializeToString())
+    (end,) = result.inputs
+    # How the axes of inputs and outputs are stored is up to the conversion, which says so.
+    backs = [np.argsort(out.order) for out in result.outputs]
+
+    def run(image: Array) -> dict[int, Array]:
+        made = session.run(None, {end.name: image.astype(np.float32).transpose(end.order)})
+        return {a.size: a.transpose(back) for a, back in zip(made, backs, strict=True)}
+
+    return Network(end.tflite_shape[1], run)
+
+
+# A drawn face: ellipses around its middle, x to the right: x, y, two radii, colour. What lies off
+# the middle is there twice.
+WIDTH, HEIGHT, MIDDLE = 480, 360, (226, 180)
+BACKGROUND = (104, 124, 134)
+FACE = (
+    (0, 190, 150, 90, (52, 60, 92)),  # shoulders
+    (0, 95, 38, 60, (198, 150, 124)),  # neck
+    (0, -22, 96, 118, (58, 40, 30)),  # hair
+    (0, 0, 78, 104, (224, 178, 150)),
+    (80, -4, 9, 20, (214, 166, 138)),  # ears
+    (33, -36, 20, 4, (70, 48, 36)),  # brows
+    (33, -18, 17, 10, (190, 140, 116)),  # eyes
+    (33, -18, 14, 7, (246, 244, 240)),
+    (33, -18, 7, 7, (62, 44, 34)),
+    (33, -18, 3, 3, (12, 10, 10)),
+    (44, 22, 20, 14, (230, 168, 146)),  # cheeks
+    (8, 24, 5, 4, (150, 100, 82)),  # nostrils
+    (0, 6, 9, 24, (234, 190, 162)),  # nose
+    (0, 52, 28, 8, (176, 84, 80)),  # mouth
+    (0, 52, 24, 2, (110, 46, 48)),
+    (0, 78, 30, 10, (216, 170, 142)),  # chin
+)
+
+
+def ellipses() -> Iterator[tuple[float, float, float, float, tuple[int, int, int]]]:
+    """Yield the ellipses of the drawn face in pixels: centre, radii, colour."""
+    for x, y, rx, ry, colour in FACE:
+        for side in (-1, 1) if x else (0,):
+            yield MIDDLE[0] + side * x, MIDDLE[1] + y, rx, ry, colour
+
+
+def drawn() -> Array:
+    """Return the drawn face, uint8[360, 480, 3]: a detector takes it for one."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    picture = np.full((HEIGHT, WIDTH, 3), BACKGROUND, float)
+    for cx, cy, rx, ry, colour in ellipses():
+        inside = (1 - np.hypot((x - cx) / rx, (y - cy) / ry)) * min(rx, ry)
+        share = np.clip(inside / 1.5, 0, 1)[..., None]  # a soft edge
+        picture = picture * (1 - share) + np.array(colour) * share
+    return picture.astype(np.uint8)
+
+
+def pictured(found: Mapping[str, Array]) -> str:
+    """Return an SVG of the drawn face, once for each set of landmarks."""
+    face = "".join(
+        f'<ellipse cx="{x}" cy="{y}" rx="{rx}" ry="{ry}" fill="rgb{colour}"/>'
+        for x, y, rx, ry, colour in ellipses()
+    )
+    panels = []
+    for number, (name, points) in enumerate(found.items()):
+        dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="1"/>' for x, y, _ in points)
+        panels.append(
+            f'<svg x="{number * (WIDTH + 8)}" width="{WIDTH}" height="{HEIGHT}">'
+            f'<rect width="100%" height="100%" fill="rgb{BACKGROUND}"/>{face}'
+            f'<g fill="#00ffa0">{dots}</g><text x="12" y="26" fill="white">{name}</text></svg>'
+        )
+    width = len(found) * (WIDTH + 8) - 8
+    style = 'font-family="sans-serif" font-size="16"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" {style}>'
+    return f"{head}{''.join(panels)}</svg>\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the pipeline both ways, and print how far apart the landmarks are."""
+    parser = argparse.ArgumentParser(description="Faces by LiteRT and by ONNX Runtime.")
+    parser.add_argument("detector", help="MediaPipe's short-range face detector, .tflite")
+    parser.add_argument("mesh", help="MediaPipe's face landmarks detector, .tflite")
+    parser.add_argument("--picture", help="uint8[height, width, 3], .npy (default: a drawn face)")
+    parser.add_argument("--svg", help="write the drawn face and the landmarks to this file")
+    options = parser.parse_args(words)
+    picture = np.load(options.picture) if options.picture else drawn()
+    found = {}
+    for name, network in (("LiteRT", with_litert), ("ONNX Runtime", with_onnx)):
+        score, points = detect(network(options.detector), picture)
+        found[name] = landmarks(network(options.mesh), picture, around(points))
+        print(f"{name}: a face of score {score:.4f}, its nose at {found[name][1, :2].round(2)}")
+    one, other = found.values()
+    print(f"{len(one)} landmarks, at most {np.abs(one - other).max():.2g} pixels apart")
+    if options.svg:
+        Path(options.svg).write_text(pictured(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
