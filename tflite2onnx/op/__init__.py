@@ -26,6 +26,7 @@ from tflite2onnx.op import (
     fourier,
     gather,
     local_response,
+    lstm,
     matmul,
     normalization,
     one_hot,
@@ -37,6 +38,7 @@ from tflite2onnx.op import (
     registry,
     resize,
     reverse,
+    rnn,
     sampling,
     scatter,
     select,
@@ -45,6 +47,7 @@ from tflite2onnx.op import (
     slice,  # noqa: A004 - the module, named after the operator
     stablehlo,
     stablehlo_index,
+    svdf,
     topk,
     update,
     variable,
@@ -56,10 +59,10 @@ from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fourier, gather, local_response,
+    control, conv, detection, dilate, elementwise, embedding, fourier, gather, local_response, lstm,
     matmul, normalization, one_hot, opaque, pad, pool, quantize, reduce, registry, resize, reverse,
-    sampling, scatter, select, sequence, shape, slice, stablehlo, stablehlo_index, topk, update,
-    variable, volume, window,
+    rnn, sampling, scatter, select, sequence, shape, slice, stablehlo, stablehlo_index, svdf, topk,
+    update, variable, volume, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -1,0 +1,263 @@
+"""What recurrent operators share: packed weights, one step after the other, what is stored.
+
+A sequence is [time, batch, features] here, whatever the file says: `time_major` is a layout. All
+that does not depend on the state is computed for all times at once; what is left is a step from
+the states before a time to those after it.
+
+Between the steps of an integer kernel everything is an integer of some scale. Here these are real
+numbers, and `rounded` makes them what is left of them by such an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.layout import Frame, identity, pinned
+from tflite2onnx.op.activation import clipped
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.parameters import expect
+from tflite2onnx.quantize import BOUNDS, Storage, dequantized, stored, weight_storage
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+
+# From the states before a time to those after it; the first is what the operator makes.
+Step: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, ...]]
+
+_SEQUENCE, _STATE = 3, 2  # axes
+
+
+def activated(g: Builder, name: str, x: Value) -> Value:
+    """Apply an activation as the kernels with a state do (ApplyActivationToVector)."""
+    if name == "TANH":
+        return g.Tanh(x)
+    if name == "SIGN_BIT":
+        return g.cast(g.Less(x, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
+    return clipped(g, name, x, DType.FLOAT32) if name in BOUNDS else x
+
+
+def rounded(g: Builder, x: Value, kept: Storage | None, rank: int = 2) -> Value:
+    """Return what is left of real numbers once they have been stored; None stores them as such."""
+    if kept is None or kept.quantization is None:
+        return x
+    order = identity(rank)
+    kept = kept._replace(quantization=replace(kept.quantization, axis=rank - 1))
+    return g.dequantize(g.quantize(x, kept, order), kept, order)
+
+
+def integers(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
+    """Return a storage of integers with one scale, or one for each index of the last axis."""
+    scales = np.atleast_1d(np.asarray(scale, np.float32))
+    return Storage(dtype, Quantization(scales, np.full(scales.shape, zero_point, np.int64)))
+
+
+def elements(tensor: Tensor) -> Array:
+    """Return the elements of constant weights."""
+    if tensor.data is None:
+        message = f"{tensor.name} is not constant"
+        raise OperatorError(message)
+    return tensor.data
+
+
+def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
+    """Raise OperatorError unless parameters, if there, are constant and of one of these shapes."""
+    if tensor is not None and elements(tensor).shape not in shapes:
+        message = f"{tensor.name} is {list(tensor.shape)} where {list(shapes[0])} is expected"
+        raise OperatorError(message)
+
+
+def real(x: Tensor, weights: Tensor) -> Array:
+    """Return the real numbers that constant weights stand for, which x is multiplied by."""
+    kept = weight_storage(x, weights, folds=True)
+    data = stored(elements(weights), weights.dtype, kept)
+    if kept.quantization is None:
+        return data.astype(np.float32, copy=False)
+    return dequantized(data, kept.quantization)
+
+
+def stacked(
+    g: Builder, x: Tensor, matrices: Sequence[Tensor], arrange: Callable[[Array], Array],
+    signs: Iterable[int] = (),
+) -> Value:  # fmt: skip
+    """Return matrices one above the other as one, in real numbers; x is multiplied by them.
+
+    `arrange` gives it its form, and leaves the rows on axis 1. Integers stay what they are in the
+    file: a runtime makes real numbers of them when it loads the model. A vector is the diagonal
+    of a matrix, and a sign of -1 stands for the opposite.
+    """
+    factors = list(signs) or [1] * len(matrices)
+    name = matrices[0].name
+    kept = [weight_storage(x, w, folds=True) for w in matrices]
+    scales = [k.quantization for k in kept if k.quantization and not k.quantization.per_axis]
+    if g.plain or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
+        parts = [f * _square(real(x, w)) for f, w in zip(factors, matrices, strict=True)]
+        return g.constant(np.ascontiguousarray(arrange(np.concatenate(parts))), name=name)
+    sizes = [len(elements(w)) for w in matrices]
+    rows = np.concatenate(
+        [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
+    )
+    scale = np.repeat([f * s.scale[0] for f, s in zip(factors, scales, strict=True)], sizes)
+    zero = np.repeat([s.zero_point[0] for s in scales], sizes)
+    data = np.ascontiguousarray(arrange(rows))
+    quantization = Quantization(scale.astype(np.float32), zero, 1)
+    storage = Storage(kept[0].dtype, quantization, folds=True)
+    return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
+
+
+def _square(data: Array) -> Array:
+    return np.diag(data) if data.ndim == 1 else data
+
+
+def on_axis_1(rows: Array) -> Array:
+    """Return a matrix as ONNX's recurrent nodes take it, which have an axis for directions."""
+    return rows[None]
+
+
+def bias(tensor: Tensor, *scales: float) -> Array:
+    """Return a bias in real numbers; integers have the product of these scales."""
+    data = elements(tensor)
+    return (data if data.dtype.kind == "f" else data * np.prod(scales)).astype(np.float32)
+
+
+def scale_of(tensor: Tensor) -> float:
+    """Return a tensor's scale, 1 if it has none."""
+    return 1.0 if tensor.quantization is None else float(tensor.quantization.scale[0])
+
+
+def within(g: Builder, x: Value, limits: tuple[float, float] | None) -> Value:
+    """Return x within limits, if there are any."""
+    if limits is None:
+        return x
+    return g.Clip(x, *(g.scalar(limit, DType.FLOAT32) for limit in limits))
+
+
+def over_time(
+    g: Builder, step: Step, x: Value, states: tuple[Value, ...], shape: Shape, *,
+    reverse: bool = False,
+) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
+    """Return what a step makes of each time of x, and the states in the end.
+
+    x is [time, ...], and `shape`, [time, batch, units], that of the result.
+    """
+    times = range(shape[0])
+    made: dict[int, Value] = {}
+    one = g.ints([0])
+    for time in reversed(times) if reverse else times:
+        now = g.Gather(x, g.scalar(time, DType.INT64), axis=0)
+        states = step(now, states)
+        made[time] = g.Unsqueeze(states[0], one)
+    values = [made[time] for time in times]
+    return (values[0] if len(values) == 1 else g.Concat(*values, axis=0)), states
+
+
+class Recurrent(Operator):
+    """What recurrent operators over sequences have in common.
+
+    Inputs are a sequence, perhaps another (`auxiliary`), parameters, and states, for one or two
+    directions; outputs the sequences that they make, side by side if `merge_outputs`, and the
+    states in the end in the sequence of the inputs. The second direction runs back in time.
+
+    Where there are parameters for it the auxiliary sequence adds to both directions, else it is
+    what the second one reads in place of the first sequence.
+    """
+
+    category = Category.IMPLICIT
+    many_outputs = True
+    fuses_activation = False
+    auxiliary: ClassVar[int | None] = None
+    states: ClassVar[tuple[tuple[int, ...], ...]] = ()
+
+    def optional(self, index: int | None) -> Tensor | None:
+        """Return an input that need not be there."""
+        if index is None or index >= len(self.op.inputs):
+            return None
+        return self.op.inputs[index]
+
+    @property
+    def sequences(self) -> int:
+        """How many outputs are sequences."""
+        return 1 if self.options.get("merge_outputs") else len(self.states)
+
+    @property
+    def activation_function(self) -> str:
+        """The activation function that the kernel applies within a step."""
+        return self.options.get("fused_activation_function") or "NONE"
+
+    def frames(self) -> Sequence[Frame]:
+        """Return sequences in the order [time, batch, features], whatever the file has."""
+        order = (0, 1, 2) if self.options.get("time_major") else (1, 0, 2)
+        places = [0, *(() if self.optional(self.auxiliary) is None else (self.auxiliary,))]
+        return [
+            pinned(operand, order)
+            for operand in [*places, *(~i for i in range(self.sequences))]
+            if operand is not None and self.input(0).rank == len(order)
+        ]
+
+    def expect_sequences(self, ranks: Container[int], units: Sequence[int]) -> None:
+        """Raise OperatorError unless sequences, states and outputs fit each other."""
+        x, other = self.input(0), self.optional(self.auxiliary)
+        if x.rank not in ranks or 0 in x.shape:
+            message = f"{x.name} is {list(x.shape)}, which is no sequence"
+            raise OperatorError(message)
+        if other is not None and (other.shape[:-1] != x.shape[:-1] or other.dtype is not x.dtype):
+            message = f"{other.name} and {x.name} are not as long, or of different types"
+            raise OperatorError(message)
+        if len(self.op.outputs) < self.sequences:
+            message = f"it has {len(self.op.outputs)} outputs"
+            raise OperatorError(message)
+        sizes = [sum(units)] if self.sequences < len(units) else list(units)
+        for y, size in zip(self.op.outputs, sizes, strict=False):
+            expect(y, (*x.shape[:-1], size), x.dtype)
+
+    def expect_state(self, index: int, units: int, dtype: DType) -> None:
+        """Raise OperatorError unless an input can be a state of so many elements in a batch."""
+        state = self.input(index)
+        if state.elements != self.batch * units or state.dtype is not dtype:
+            declared = f"{state.dtype.label}{list(state.shape)}"
+            message = f"{state.name} is {declared}, no state of {self.batch} by {units}"
+            raise OperatorError(message)
+
+    @property
+    def batch(self) -> int:
+        """How many sequences there are."""
+        x = self.input(0)
+        return x.shape[1 if x.rank == _SEQUENCE and self.options.get("time_major") else 0]
+
+    def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
+        """Emit each direction."""
+        made, after = [], []
+        views = {i: view for i, view in enumerate(xs) if view is not None}
+        for direction, indices in enumerate(self.states):
+            x, other = self.sources(direction, views)
+            states = [views[i] for i in indices]
+            value, states_after = self.run(g, direction, x, other, states)
+            made.append(value)
+            after += [
+                g.reshape(state, view.tensor.shape) if view.rank != _STATE else state
+                for state, view in zip(states_after, states, strict=True)
+            ]
+        if self.sequences < len(made):
+            made = [g.Concat(*made, axis=y[0].rank - 1)]
+        return (*made, *after)
+
+    def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
+        """Return the sequence that a direction reads, and the one that adds to it."""
+        other = None if self.auxiliary is None else views.get(self.auxiliary)
+        if other is None or self.adds_auxiliary:
+            return views[0], other
+        return (other if direction else views[0]), None
+
+    @property
+    def adds_auxiliary(self) -> bool:
+        """Whether there are parameters for the auxiliary sequence."""
+        return False
+
+    def run(
+        self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
+    ) -> tuple[Value, tuple[Value, ...]]:
+        """Emit one direction: return its sequence, and its states [batch, units] in the end."""
+        raise NotImplementedError

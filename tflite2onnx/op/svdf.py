@@ -1,0 +1,82 @@
+"""SVDF: a dense layer over the last times, as products with features and then with times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.parameters import expect, expect_type
+from tflite2onnx.op.recurrent import activated, bias, elements, real, rounded, scale_of, stacked
+from tflite2onnx.quantize import is_quantized, storage
+from tflite2onnx.tensor import DType
+
+_BIAS, _STATE = 3, 4  # inputs
+
+
+class Svdf(Operator):
+    """SVDF (svdf.h): what filters make of the input now and at earlier times, weighted and added.
+
+    Inputs are x [batch, features], weights [filters, features] and [filters, times], a bias
+    [units], and the state [batch, filters * times]; outputs are [batch, units] and the next state.
+    Each unit is the sum of `rank` filters that are next to each other.
+
+    Integer states lose the oldest time and get a new one; LiteRT takes int16, the kernels of
+    TensorFlow Lite for microcontrollers int8 with a zero point as well. No integer kernel applies
+    the activation function: the range of the output does.
+    """
+
+    codes = ("SVDF",)
+    category = Category.TERMINATE
+    many_outputs = True
+    fuses_activation = False
+
+    def check(self) -> None:
+        """Raise OperatorError for what the kernels do not take."""
+        x, features, times, state = (self.input(i) for i in (0, 1, 2, _STATE))
+        expect_type(x, (DType.FLOAT32, DType.INT8))
+        if {x.rank, features.rank, times.rank} != {2} or self.options.rank < 1:
+            message = f"rank {self.options.rank}, {list(x.shape)} by {list(features.shape)}"
+            raise OperatorError(message)
+        filters = features.shape[0]
+        units, rest = divmod(filters, self.options.rank)
+        if rest or x.shape[1] != features.shape[1] or times.shape[0] != filters or (
+            elements(features).size * elements(times).size == 0
+        ):
+            message = f"{list(features.shape)} and {list(times.shape)} do not fit {list(x.shape)}"
+            raise OperatorError(message)
+        expect(state, (x.shape[0], filters * times.shape[1]), state.dtype)
+        expect(self.output, (x.shape[0], units), x.dtype)
+        b = self.op.inputs[_BIAS]
+        if b is not None and elements(b).shape != (units,):
+            message = f"{b.name} is {list(b.shape)} where {[units]} is expected"
+            raise OperatorError(message)
+        if x.dtype is DType.INT8 and not all(
+            is_quantized(t) for t in (x, features, times, state, self.output)
+        ):
+            message = "some of its integers have no scale"
+            raise OperatorError(message)
+
+    def emit(
+        self, g: Builder, y: tuple[View, ...], x: View, features: View, times: View,
+        _: View | None, state: View,
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Emit the products."""
+        batch, (filters, length) = x.shape[0], times.tensor.shape
+        rank = self.options.rank
+        memory = state.reshaped((batch, filters, length))
+        older = g.Slice(memory, g.ints([1]), g.ints([length]), g.ints([2]))
+        now = g.MatMul(x, stacked(g, x.tensor, [features.tensor], np.transpose))
+        if is_quantized(state.tensor):
+            now = rounded(g, now, storage(state.tensor, unsigned=False))
+        memory = g.Concat(older, g.Unsqueeze(now, g.ints([2])), axis=2)
+        after = g.reshape(memory, state.shape)
+        weighted = g.Mul(memory, real(x.tensor, times.tensor))
+        parts = g.reshape(weighted, (batch, filters // rank, rank * length))
+        made = g.reduce("ReduceSum", parts, [2], keepdims=False)
+        b = self.op.inputs[_BIAS]
+        if b is not None:
+            made = g.Add(made, bias(b, scale_of(state.tensor), scale_of(times.tensor)))
+        if x.tensor.dtype is DType.FLOAT32:
+            made = activated(g, self.options.fused_activation_function, made)
+        return made, after
