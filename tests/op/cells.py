@@ -1,234 +1,219 @@
-"""Recurrent operators to test with: parameters at random, states at 0.
-
-Where LiteRT multiplies integer weights by float data it quantizes that first. `Sizes` are primes.
-"""
+"""Recurrent operators to test with: parameters at random, states that begin at 0."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tests.toolkit import Build
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.toolkit import Tensor
 
-Array = np.ndarray[Any, np.dtype[Any]]
+    Tensors = list[Tensor | None]
 
 
-class Sizes(NamedTuple):
-    """How long the axes are; units are the outputs of a cell that has a projection."""
+@dataclass(frozen=True)
+class Form:
+    """What a recurrent operator is like; its sizes are primes.
 
+    `weights` are of a type: float32, or int8 or uint8, which LiteRT multiplies by float data that
+    it quantizes as they come. `units` are the outputs of a cell that has a projection, `back` the
+    cells of a second direction that may have others than the first. The auxiliary input of two
+    directions is "added" with weights of its own, "crossed" (the second direction reads it in
+    place of the first input), or not there.
+    """
+
+    weights: str = "float32"
     times: int = 5
     batch: int = 3
     features: int = 7
     cells: int = 11
     units: int = 13
+    back: int = 17
+    more: int = 2
+    time_major: bool = False
+    single: bool = False
+    flat: bool = False
+    peephole: bool = False
+    coupled: bool = False
+    projection: bool = False
+    projection_bias: bool = False
+    diagonal: bool = False
+    normalized: bool = False
+    merged: bool = False
+    auxiliary: str = ""
+    activation: str = "TANH"
+    cell_clip: float = 0
+    proj_clip: float = 0
+    asymmetric: bool = False
+
+    @property
+    def lead(self) -> list[int]:
+        """The axes of a sequence but the last."""
+        if self.single:
+            return [self.batch]
+        return [self.times, self.batch] if self.time_major else [self.batch, self.times]
+
+    @property
+    def made(self) -> int:
+        """How many outputs an LSTM has for each element of a sequence."""
+        return self.units if self.projection else self.cells
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that all recurrent operators have."""
+        major = {} if self.single else {"time_major": self.time_major}
+        return {
+            "fused_activation_function": self.activation,
+            "asymmetric_quantize_inputs": self.asymmetric,
+            **major,
+        }
+
+    @property
+    def clips(self) -> dict[str, Any]:
+        """The options of an LSTM alone."""
+        return {"cell_clip": self.cell_clip, "proj_clip": self.proj_clip}
 
 
-class Parameters:
-    """Makes parameters for one model, of a type for weights ("float32", "int8" or "uint8")."""
+class Model(Build):
+    """A model with constants at random, its weights of one type."""
 
-    def __init__(self, m: Build, dtype: str = "float32", seed: int = 0) -> None:
-        self.m = m
+    def __init__(self, dtype: str = "float32") -> None:
+        super().__init__()
         self.dtype = dtype
-        self.generator = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(0)
 
-    def weights(self, *shape: int, spread: float = 0.5) -> Tensor:
-        """A constant with elements within the spread, of the type for weights."""
+    def weights(self, *shape: int) -> Tensor:
+        """Constant weights."""
         if self.dtype == "float32":
-            return self.vector(*shape, spread=spread)
+            return self.vector(*shape)
         integers = self.generator.integers(-127, 127, shape, np.int8, endpoint=True)
-        scale = spread / 127 * self.generator.uniform(0.8, 1.2)
-        return self.m.constant(integers.view(self.dtype), dtype=self.dtype, scale=scale)
+        scale = self.generator.uniform(0.8, 1.2) / 256
+        return self.constant(integers.view(self.dtype), dtype=self.dtype, scale=scale)
 
-    def vector(self, *shape: int, spread: float = 0.5) -> Tensor:
-        """A constant of real numbers within the spread."""
-        data = self.generator.uniform(-spread, spread, shape)
-        return self.m.constant(data.astype(np.float32))
+    def vector(self, *shape: int) -> Tensor:
+        """Constant real numbers."""
+        return self.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
 
     def state(self, *shape: int) -> Tensor:
         """A state of real numbers."""
-        return self.m.tensor(shape, variable=True)
+        return self.tensor(shape, variable=True)
 
+    def gates(self, form: Form, make: Callable[[], Tensor]) -> Tensors:
+        """A tensor for each gate, for the input gate only if it is not coupled."""
+        return [None if form.coupled and not i else make() for i in range(4)]
 
-def gates(
-    p: Parameters, features: int, cells: int, units: int, *,
-    peephole: bool = False, coupled: bool = False, projection: bool = False,
-    projection_bias: bool = False, diagonal: bool = False,
-) -> list[Tensor | None]:  # fmt: skip
-    """The parameters of an LSTM, in the sequence of its inputs, without layer normalization."""
-    def four(make: Any) -> list[Tensor | None]:  # noqa: ANN401
-        return [None if coupled and not i else make() for i in range(4)]
-
-    recurrent = [cells] if diagonal else [cells, units]
-    make = p.vector if diagonal else p.weights
-    return [
-        *four(lambda: p.weights(cells, features)),
-        *four(lambda: make(*recurrent)),
-        *([p.weights(cells) if i or not coupled else None for i in range(3)]
-          if peephole else [None] * 3),
-        *four(lambda: p.vector(cells)),
-        p.weights(units, cells) if projection else None,
-        p.vector(units) if projection_bias else None,
-    ]  # fmt: skip
-
-
-def lstm(
-    sizes: Sizes = Sizes(), *, weights: str = "float32", normalized: bool = False,
-    coupled: bool = False, projection: bool = False, time_major: bool = False,
-    single: bool = False, activation: str = "TANH", flat_states: bool = False,
-    options: dict[str, Any] | None = None, **forms: bool,
-) -> bytes:  # fmt: skip
-    """UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if `single`."""
-    m = Build()
-    p = Parameters(m, weights)
-    times, batch, features, cells, units = sizes
-    units = units if projection else cells
-    lead = [batch] if single else [times, batch] if time_major else [batch, times]
-    x = m.input([*lead, features])
-    state = [batch * units], [batch * cells]
-    if not flat_states:
-        state = [batch, units], [batch, cells]
-    norms: Sequence[Tensor | None] = [None] * 4
-    if normalized:
-        norms = [None if coupled and not i else p.vector(cells, spread=1) for i in range(4)]
-    operands = [
-        x,
-        *gates(p, features, cells, units, coupled=coupled, projection=projection, **forms),
-        *(p.state(*shape) for shape in state),
-        *norms,
-    ]
-    code = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    given = {} if single else {"time_major": time_major}
-    m.output(*m.op(
-        code, operands, [[*lead, units]], fused_activation_function=activation,
-        **given, **(options or {}),
-    ))  # fmt: skip
-    return m.bytes()
-
-
-def _outputs(lead: Sequence[int], sizes: tuple[int, int], *, merged: bool) -> list[list[int]]:
-    return [[*lead, sum(sizes)]] if merged else [[*lead, size] for size in sizes]
-
-
-def bidirectional_lstm(
-    sizes: Sizes = Sizes(), *, weights: str = "float32", time_major: bool = False,
-    merged: bool = False, auxiliary: str = "", back: int = 11, projection: bool = False,
-    options: dict[str, Any] | None = None, **forms: bool,
-) -> bytes:  # fmt: skip
-    """BIDIRECTIONAL_SEQUENCE_LSTM: `back` cells in the second direction.
-
-    The auxiliary input is "added" with weights of its own, "crossed" (read by the second
-    direction in place of the first input), or not there.
-    """
-    m = Build()
-    p = Parameters(m, weights)
-    times, batch, features, cells, units = sizes
-    lead = [times, batch] if time_major else [batch, times]
-    x = m.input([*lead, features])
-    more = {"added": 2, "crossed": features, "": 0}[auxiliary]
-    extra = m.input([*lead, more]) if more else None
-    counts = (cells, units if projection else cells), (back, 19 if projection else back)
-    operands = [x]
-    for count, made in counts:
-        operands += gates(p, features, count, made, projection=projection, **forms)
-    for count, made in counts:
-        operands += [p.state(batch, made), p.state(batch, count)]
-    operands.append(extra)
-    for count, _ in counts:
-        there = auxiliary == "added"
-        operands += [
-            p.weights(count, more) if there and (i or not forms.get("coupled")) else None
-            for i in range(4)
+    def cell(self, form: Form) -> Tensors:
+        """The parameters of an LSTM in one direction, in the sequence of its inputs."""
+        n, made = form.cells, form.made
+        recurrent = (lambda: self.vector(n)) if form.diagonal else (lambda: self.weights(n, made))
+        looking: Tensors = [None] * 3
+        if form.peephole:
+            looking = [None if form.coupled and not i else self.weights(n) for i in range(3)]
+        return [
+            *self.gates(form, lambda: self.weights(n, form.features)),
+            *self.gates(form, recurrent),
+            *looking,
+            *self.gates(form, lambda: self.vector(n)),
+            self.weights(made, n) if form.projection else None,
+            self.vector(made) if form.projection_bias else None,
         ]
+
+
+def lstm(form: Form) -> bytes:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if the form has a single step."""
+    m = Model(form.weights)
+    norms: Tensors = [None] * 4
+    x = m.input([*form.lead, form.features])
+    cell = m.cell(form)
+    if form.normalized:
+        norms = m.gates(form, lambda: m.vector(form.cells))
+    n = form.batch
+    states = [m.state(n * k) if form.flat else m.state(n, k) for k in (form.made, form.cells)]
+    code = "LSTM" if form.single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    operands = [x, *cell, *states, *norms]
+    m.output(*m.op(code, operands, [[*form.lead, form.made]], **form.options, **form.clips))
+    return m.bytes()
+
+
+def _outputs(form: Form, sizes: Sequence[int]) -> list[list[int]]:
+    return [[*form.lead, n] for n in ([sum(sizes)] if form.merged else sizes)]
+
+
+def bidirectional_lstm(form: Form) -> bytes:
+    """BIDIRECTIONAL_SEQUENCE_LSTM; both directions have as many cells."""
+    m = Model(form.weights)
+    x = m.input([*form.lead, form.features])
+    more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
+    extra = m.input([*form.lead, more]) if more else None
+    cells = [*m.cell(form), *m.cell(form)]
+    states = [m.state(form.batch, n) for n in (form.made, form.cells) * 2]
+    added: Tensors = [None] * 8
+    if form.auxiliary == "added":
+        added = [t for _ in "01" for t in m.gates(form, lambda: m.weights(form.cells, more))]
     m.output(*m.op(
-        "BIDIRECTIONAL_SEQUENCE_LSTM", operands,
-        _outputs(lead, (counts[0][1], counts[1][1]), merged=merged),
-        fused_activation_function="TANH", time_major=time_major, merge_outputs=merged,
-        **(options or {}),
+        "BIDIRECTIONAL_SEQUENCE_LSTM", [x, *cells, *states, extra, *added],
+        _outputs(form, (form.made, form.made)), merge_outputs=form.merged,
+        **form.options, **form.clips,
     ))  # fmt: skip
     return m.bytes()
 
 
-def rnn(
-    sizes: Sizes = Sizes(), *, weights: str = "float32", time_major: bool = False,
-    single: bool = False, activation: str = "TANH", asymmetric: bool = False,
-) -> bytes:  # fmt: skip
-    """UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if `single`."""
-    m = Build()
-    p = Parameters(m, weights)
-    times, batch, features, cells, _ = sizes
-    lead = [batch] if single else [times, batch] if time_major else [batch, times]
+def rnn(form: Form) -> bytes:
+    """UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if the form has a single step."""
+    m, n = Model(form.weights), form.cells
+    x = m.input([*form.lead, form.features])
+    operands = [x, m.weights(n, form.features), m.weights(n, n), m.vector(n)]
+    code = "RNN" if form.single else "UNIDIRECTIONAL_SEQUENCE_RNN"
+    operands.append(m.state(form.batch, n))
+    m.output(*m.op(code, operands, [[*form.lead, n]], **form.options))
+    return m.bytes()
+
+
+def bidirectional_rnn(form: Form) -> bytes:
+    """BIDIRECTIONAL_SEQUENCE_RNN."""
+    m, sizes = Model(form.weights), (form.cells, form.back)
+    operands: Tensors = [m.input([*form.lead, form.features])]
+    more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
+    extra = m.input([*form.lead, more]) if more else None
+    for n in sizes:
+        operands += [m.weights(n, form.features), m.weights(n, n), m.vector(n)]
+        operands.append(m.state(form.batch, n))
+    added = [m.weights(n, more) if form.auxiliary == "added" else None for n in sizes]
+    m.output(*m.op(
+        "BIDIRECTIONAL_SEQUENCE_RNN", [*operands, extra, *added], _outputs(form, sizes),
+        merge_outputs=form.merged, **form.options,
+    ))  # fmt: skip
+    return m.bytes()
+
+
+def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
+    """SVDF: its cells are units, each of so many filters."""
+    m, filters = Model(form.weights), form.cells * rank
     operands = [
-        m.input([*lead, features]), p.weights(cells, features), p.weights(cells, cells),
-        p.vector(cells), p.state(batch, cells),
-    ]  # fmt: skip
-    code = "RNN" if single else "UNIDIRECTIONAL_SEQUENCE_RNN"
-    given = {} if single else {"time_major": time_major}
+        m.input([form.batch, form.features]),
+        m.weights(filters, form.features),
+        m.weights(filters, form.times),
+        m.vector(form.cells) if bias else None,
+        m.state(form.batch, filters * form.times),
+    ]
     m.output(*m.op(
-        code, operands, [[*lead, cells]], fused_activation_function=activation,
-        asymmetric_quantize_inputs=asymmetric, **given,
-    ))  # fmt: skip
-    return m.bytes()
-
-
-def bidirectional_rnn(
-    sizes: Sizes = Sizes(), *, weights: str = "float32", time_major: bool = False,
-    merged: bool = False, auxiliary: str = "", activation: str = "TANH", back: int = 17,
-) -> bytes:  # fmt: skip
-    """BIDIRECTIONAL_SEQUENCE_RNN; the auxiliary input is as that of `bidirectional_lstm`."""
-    m = Build()
-    p = Parameters(m, weights)
-    times, batch, features, cells, _ = sizes
-    lead = [times, batch] if time_major else [batch, times]
-    # Of time-major sequences the kernel looks for auxiliary ones as if they had as many features.
-    more = 0 if not auxiliary else features if time_major or auxiliary == "crossed" else 2
-    operands: list[Tensor | None] = [m.input([*lead, features])]
-    extra = m.input([*lead, more]) if more else None
-    for count in (cells, back):
-        operands += [
-            p.weights(count, features), p.weights(count, count), p.vector(count),
-            p.state(batch, count),
-        ]  # fmt: skip
-    operands.append(extra)
-    operands += [p.weights(n, more) if auxiliary == "added" else None for n in (cells, back)]
-    m.output(*m.op(
-        "BIDIRECTIONAL_SEQUENCE_RNN", operands, _outputs(lead, (cells, back), merged=merged),
-        fused_activation_function=activation, time_major=time_major, merge_outputs=merged,
-    ))  # fmt: skip
-    return m.bytes()
-
-
-def svdf(
-    *, weights: str = "float32", rank: int = 2, bias: bool = True, activation: str = "RELU",
-    asymmetric: bool = False,
-) -> bytes:  # fmt: skip
-    """SVDF of 3 batches, 7 features, 5 units and 11 times."""
-    m = Build()
-    p = Parameters(m, weights)
-    filters = 5 * rank
-    operands = [
-        m.input([3, 7]), p.weights(filters, 7), p.weights(filters, 11),
-        p.vector(5) if bias else None, p.state(3, filters * 11),
-    ]  # fmt: skip
-    m.output(*m.op(
-        "SVDF", operands, [[3, 5]], rank=rank, fused_activation_function=activation,
-        asymmetric_quantize_inputs=asymmetric,
+        "SVDF", operands, [[form.batch, form.cells]], rank=rank,
+        fused_activation_function=form.activation, asymmetric_quantize_inputs=form.asymmetric,
     ))  # fmt: skip
     return m.bytes()
 
 
 def basic_lstm() -> bytes:
-    """LSTM of the kernel BASIC; all four outputs are the model's."""
-    m = Build()
-    p = Parameters(m)
-    operands = [
-        m.input([3, 7]), p.state(3, 11), p.weights(44, 18), p.vector(44), p.state(3, 11),
-    ]  # fmt: skip
+    """LSTM of the kernel BASIC; the model's outputs are those of the operator."""
+    m = Model()
+    x, h = m.input([3, 7]), m.state(3, 11)
+    operands = [x, h, m.weights(44, 18), m.vector(44), m.state(3, 11)]
     m.output(*m.op(
         "LSTM", operands, [[3, 11], [3, 11], [3, 18], [3, 44]], kernel_type="BASIC",
         fused_activation_function="TANH",

@@ -25,6 +25,7 @@ _GATES = "ifco"
 _RECURRENT, _PEEPHOLE, _BIAS, _PROJECTION = 4, 8, 11, 15
 _PEEPHOLES = "ifo"
 _SEQUENCE = 3  # axes
+_BASIC = 1  # LSTMKernelType
 
 
 class Slots(NamedTuple):
@@ -147,7 +148,7 @@ class Lstm(UnidirectionalLstm):
 
     @property
     def _is_basic(self) -> bool:
-        return bool(self.options.get("kernel_type") == "BASIC")
+        return bool(self.options.kernel_type == _BASIC)
 
     def check(self) -> None:
         """Raise OperatorError for what the kernels do not take."""
