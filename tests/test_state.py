@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
-from tests.streams import summing
+from tests.reading import float32, int32
+from tests.small import convolve
+from tests.streams import SHAPE, assign, handle, initialise, read_from, summing
 from tests.toolkit import Build, Subgraph, Tensor, check
+from tests.toolkit.runtimes import session
+from tflite2onnx import Stateful, convert
+from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.op import rules_for
 from tflite2onnx.reader import read
 from tflite2onnx.state import explicit
 
-if TYPE_CHECKING:
-    pass
+NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
 
 
 def states(result: Any) -> list[tuple[str, str]]:
@@ -51,6 +56,340 @@ def test_a_graph_says_what_its_state_is() -> None:
     assert [t.name for t in graph.outputs] == ["y", "memory/next"]
     assert (graph.own_inputs, graph.own_outputs) == (graph.inputs[:1], graph.outputs[:1])
     assert len(graph.initial) == 1
+
+
+ZEROS = np.zeros(SHAPE, np.float32)
+
+
+def test_two_handles_of_one_variable_and_one_of_another() -> None:
+    """The name counts, together with the container; not the tensor that holds the handle."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    initialise(m, memory=ZEROS)
+    assign(m, handle(m, container="other"), x)
+    assign(m, handle(m), *m.op("NEG", [x], [SHAPE]))
+    m.output(read_from(m, handle(m)), read_from(m, handle(m, container="other")))
+    assert states(check(m.bytes(), runs=2)) == []
+
+
+def test_values_are_those_of_the_moment() -> None:
+    """A tensor that was read keeps its elements when the variable is set again."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    initialise(m, memory=ZEROS)
+    memory = handle(m)
+    old = read_from(m, memory)
+    assign(m, memory, x)
+    middle = read_from(m, memory)
+    (more,) = m.op("ADD", [old, middle], [SHAPE])
+    assign(m, memory, more)
+    m.output(old, middle, read_from(m, memory))
+    result = check(m.bytes(), runs=4)
+    assert states(result) == [("memory", "memory/next")]
+
+
+def test_a_variable_that_is_never_set_again_is_constant() -> None:
+    m = Build()
+    initialise(m, memory=np.arange(30, dtype=np.float32).reshape(SHAPE))
+    (twice,) = m.op("ADD", [read_from(m, handle(m)), m.constant(float32(2.0))], [SHAPE])
+    m.output(*m.op("ADD", [twice, m.input(SHAPE, name="x")], [SHAPE]))
+    result = check(m.bytes(), runs=2)
+    assert states(result) == []
+    assert len(result.model.graph.node) == 1
+
+
+def test_a_variable_that_nobody_reads_is_left_out() -> None:
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    initialise(m, memory=ZEROS)
+    m.output(*m.op("ABS", [x], [SHAPE]))
+    assign(m, handle(m), *m.op("NEG", [x], [SHAPE]))
+    result = check(m.bytes(), runs=2)
+    assert states(result) == []
+    assert len(result.model.graph.node) == 1
+
+
+def test_a_constant_may_be_assigned() -> None:
+    """The next value of a state need not be computed, and may be an output beside it."""
+    m = Build()
+    initialise(m, memory=ZEROS)
+    (y,) = m.op("ADD", [read_from(m, handle(m)), m.input(SHAPE, name="x")], [SHAPE])
+    ones = m.constant(np.ones(SHAPE, np.float32))
+    assign(m, handle(m), ones)
+    m.output(y, ones)
+    assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
+
+
+def test_an_input_may_be_assigned() -> None:
+    """What comes out is the input before."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    initialise(m, memory=ZEROS)
+    m.output(read_from(m, handle(m), name="y"))
+    assign(m, handle(m), x)
+    result = check(m.bytes(), runs=3)
+    assert [e.name for e in result.outputs] == ["y"]
+
+
+def test_other_shapes_of_as_many_elements() -> None:
+    """The kernels copy bytes."""
+    m = Build()
+    x = m.input([5, 6], name="x")
+    initialise(m, memory=ZEROS)
+    m.output(read_from(m, handle(m), [2, 15]))
+    assign(m, handle(m), *m.op("ABS", [x], [[5, 6]]))
+    check(m.bytes(), runs=3)
+
+
+def test_a_variable_is_read_without_a_shape() -> None:
+    """Nothing is known of what is read but that it is the variable."""
+    m = Build()
+    initialise(m, memory=ZEROS)
+    value = m.tensor(None, name="value")
+    m.op("READ_VARIABLE", [handle(m)], [value])
+    (y,) = m.op("ADD", [value, m.input(SHAPE, name="x")], [SHAPE])
+    assign(m, handle(m), y)
+    m.output(y)
+    check(m.bytes(), runs=3)
+
+
+def test_state_of_a_graph_that_is_called() -> None:
+    """Each call goes on where the last one has ended."""
+    m = Build()
+    inner = m.subgraph("inner")
+    a = inner.input(SHAPE)
+    (b,) = inner.op("ADD", [read_from(inner, handle(inner)), a], [SHAPE])
+    assign(inner, handle(inner), b)
+    inner.output(b)
+    initialise(m, memory=ZEROS)
+    x = m.input(SHAPE, name="x")
+    for _ in range(2):
+        (x,) = m.op("STABLEHLO_COMPOSITE", [x], [SHAPE], name="some.thing",
+                    decomposition_subgraph_index=inner.index,
+                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
+    m.output(x)
+    assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
+
+
+# Initial values
+
+
+def test_initial_values_may_be_computed() -> None:
+    """What CALL_ONCE calls is computed at conversion, with what it has set before."""
+    m = Build()
+    inner = m.subgraph("init")
+    half = inner.constant(np.full(SHAPE, 1.5, np.float16))
+    (wide,) = inner.op("DEQUANTIZE", [half], [SHAPE], dtype="float32")
+    assign(inner, handle(inner), wide)
+    again = read_from(inner, handle(inner))
+    assign(inner, handle(inner, "more"), *inner.op("ADD", [again, again], [SHAPE]))
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    x = m.input(SHAPE, name="x")
+    for name in ("memory", "more"):
+        m.output(read_from(m, handle(m, name)))
+        assign(m, handle(m, name), x)
+    check(m.bytes(), runs=2)
+    initial: Any = [state.initial for state in convert(m.bytes()).states]
+    assert [(a.dtype, set(a.ravel())) for a in initial] == [("float32", {1.5}), ("float32", {3})]
+
+
+def test_a_graph_is_called_once_though_there_are_two_calls() -> None:
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    inner = m.subgraph("init")
+    assign(inner, handle(inner), inner.constant(np.ones(SHAPE, np.float32)))
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    m.output(read_from(m, handle(m)))
+    assign(m, handle(m), x)
+    check(m.bytes(), runs=2)
+
+
+def test_a_call_may_do_nothing() -> None:
+    m = Build()
+    m.op("CALL_ONCE", [], [], init_subgraph_index=m.subgraph("init").index)
+    m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
+    check(m.bytes(), runs=2)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("int8", -7), ("uint8", 0), ("float32", 0)])
+def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, value: int) -> None:
+    """LiteRT does not run this; on microcontrollers it does begin so."""
+    m = Build()
+    scale = {} if dtype == "float32" else {"scale": 0.5, "zero_point": -7 if value else 7}
+    fields: dict[str, Any] = {"dtype": dtype, **scale}
+    m.output(read_from(m, handle(m), **fields))
+    assign(m, handle(m), m.input(SHAPE, **fields))
+    (state,) = convert(m.bytes()).states
+    assert (state.initial == value).all()
+
+
+# Layout
+
+
+def streaming(**fields: Any) -> bytes:
+    """Return a convolution over the last three frames: "x" -> "y"; the state is two of them."""
+    m = Build()
+    x = m.input((1, 1, 7, 3), name="x", **fields)
+    first = np.full((1, 2, 7, 3), fields.get("zero_point", 0), fields.get("dtype", "float32"))
+    initialise(m, memory={"values": first, **fields})
+    (frames,) = m.op("CONCATENATION", [read_from(m, handle(m), first.shape, **fields), x],
+                     [m.tensor([1, 3, 7, 3], **fields)], axis=1)  # fmt: skip
+    bounds = [m.constant(int32(b)) for b in ([0, 1, 0, 0], [1, 3, 7, 3], [1, 1, 1, 1])]
+    (kept,) = m.op("STRIDED_SLICE", [frames, *bounds], [m.tensor([1, 2, 7, 3], **fields)])
+    assign(m, handle(m), kept)
+    if "dtype" in fields:
+        weights = m.constant(np.ones((5, 3, 3, 3), np.int8), scale=0.02)
+        bias = m.constant(int32([0, 50, -100, 200, 0]), scale=0.02 * fields["scale"])
+        y = m.tensor([1, 1, 5, 5], name="y", **{**fields, "scale": 0.25})
+        window: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+        m.output(*m.op("CONV_2D", [frames, weights, bias], [y], **window))
+    else:
+        m.output(convolve(m, frames, 5, "y"))
+    return m.bytes()
+
+
+@pytest.mark.parametrize(
+    ("mode", "order"), [("auto", NCHW), ("onnx", NCHW), ("tflite", NHWC)]
+)
+def test_state_is_laid_out_as_costs_least(mode: str, order: tuple[int, ...]) -> None:
+    """Its input and its output in the same way; "tflite" is for state, too."""
+    result: Any = check(streaming(), runs=4, io_layout=mode)
+    (state,) = result.states
+    assert state.input.order == state.output.order == order
+    assert state.initial.shape == state.input.onnx_shape == tuple((1, 2, 7, 3)[i] for i in order)
+    assert (result.transposes > 0) == (mode == "tflite")
+
+
+def test_state_is_laid_out_as_asked() -> None:
+    result: Any = check(streaming(), runs=3, layouts={"memory": ("NHWC", "CNWH")})
+    assert result.states[0].output.layout == ("NHWC", "CNWH")
+
+
+# Quantized
+
+
+INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
+
+
+@pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
+def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
+    """Integers are carried from run to run, not the real numbers that they stand for."""
+    result: Any = check(streaming(**INT8), runs=5, steps=1, activations=activations)
+    (state,) = result.states
+    assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
+    np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))
+
+
+def test_state_without_quantization() -> None:
+    """Real numbers all over, the initial value included."""
+    result = convert(streaming(**INT8), quantization="float")
+    (state,) = result.states
+    assert state.input.dtype == "float32"
+    np.testing.assert_array_equal(state.initial, np.zeros(state.input.onnx_shape, np.float32))
+    live, x = Stateful(session(result.model, optimize=True)), np.ones((1, 3, 1, 7), np.float32)
+    for step in (1, 2, 3, 3):
+        (y,) = live.run(None, {"x": x})
+        np.testing.assert_allclose(y[0, 0], step * 9 * 0.02, rtol=0.2)
+
+
+@pytest.mark.parametrize("quantization", ["qdq", "float"])
+def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: str) -> None:
+    """The kernels copy bytes, whatever these stand for."""
+    m = Build()
+    initialise(m, memory=np.full(SHAPE, 3, np.int8))
+    value = read_from(m, handle(m), **INT8)
+    m.output(*m.op("DEQUANTIZE", [value], [SHAPE], dtype="float32"))
+    other = {**INT8, "scale": 0.25, "zero_point": 0}
+    assign(m, handle(m), *m.op("QUANTIZE", [m.input(SHAPE, name="x")], [m.tensor(SHAPE, **other)]))
+    check(m.bytes(), runs=3, quantization=quantization)
+
+
+# What cannot be converted
+
+
+def refused(m: Build) -> str:
+    """Return why a model cannot be converted."""
+    with pytest.raises(UnsupportedOperators) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_what_was_never_set() -> None:
+    m = Build()
+    m.output(read_from(m, handle(m), name="y"))
+    assert "READ_VARIABLE (operator 1, y): nothing assigns a value to the variable memory" in (
+        refused(m)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"shape": [2, 3]}, "float32[2, 3, 5] of memory cannot become float32[2, 3]"),
+        ({"shape": SHAPE, "dtype": "int32"}, "float32[2, 3, 5] of memory cannot become int32"),
+    ],
+)
+def test_what_is_read_as_something_else(fields: Any, reason: str) -> None:
+    m = Build()
+    initialise(m, memory=ZEROS)
+    m.output(read_from(m, handle(m), name="y", **fields))
+    assert reason in refused(m)
+
+
+def test_what_is_set_to_something_else() -> None:
+    """A state has one shape."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    initialise(m, memory=ZEROS)
+    m.output(read_from(m, handle(m)))
+    assign(m, handle(m), x)
+    assert "x): float32[2, 3] of x cannot become float32[2, 3, 5]" in refused(m)
+
+
+def test_initial_values_that_are_not_constant() -> None:
+    m = Build()
+    inner = m.subgraph("init")
+    size = inner.constant(int32(SHAPE))
+    assign(inner, handle(inner), *inner.op("RANDOM_UNIFORM", [size], [SHAPE]))
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    m.output(read_from(m, handle(m), name="y"))
+    assert "the initial value of memory follows from what is not constant" in refused(m)
+
+
+def test_calls_of_what_is_not_there() -> None:
+    m = Build()
+    m.op("CALL_ONCE", [], [], init_subgraph_index=5)
+    m.output(read_from(m, handle(m)))
+    assert "CALL_ONCE (operator 0, no output): there is no sub-graph 5" in refused(m)
+
+
+def test_handles_that_come_from_elsewhere() -> None:
+    m = Build()
+    m.output(read_from(m, m.input([], dtype="resource", name="h"), name="y"))
+    assert "READ_VARIABLE (operator 0, y): its variable is not known" in refused(m)
+
+
+def test_handles_that_go_elsewhere() -> None:
+    m = Build()
+    m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
+    assert "VAR_HANDLE (operator 0, h): its handle is used otherwise" in refused(m)
+
+
+def test_resources_in_variable_tensors() -> None:
+    m = Build()
+    state = m.tensor([2], variable=True, dtype="resource", name="state")
+    m.output(*m.op("RESHAPE", [state], [[2]]))
+    assert "state is a variable of type resource" in refused(m)
+
+
+@pytest.mark.parametrize("code", ["READ_VARIABLE", "ASSIGN_VARIABLE"])
+@pytest.mark.parametrize("operands", [0, 1])
+def test_operands_that_are_missing(code: str, operands: int) -> None:
+    m = Build()
+    m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
+    m.op(code, [handle(m)][:operands], [])
+    assert code in refused(m)
 
 
 # Variable tensors

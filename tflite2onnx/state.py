@@ -288,7 +288,7 @@ class _Explicit:
         elif value.data is None or value.data.shape != value.shape:
             message = f"the initial value of {name} follows from what is not constant"
             raise OperatorError(message)
-        _check_same(value, replace(like, shape=like.shape or value.shape))
+        _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization
         return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
 
