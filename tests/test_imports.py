@@ -20,7 +20,7 @@ ROWS = (
     {"errors", "flexbuffer", "mincut", "schema", "text", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
-    {"complex", "fold", "pairs", "regions"},
+    {"complex", "fold", "lists", "pairs", "regions"},
     {"builder", "inline", "interface", "normalise", "reader", "shapes"},
     {"op.base", "state"},
     {"op.*"},

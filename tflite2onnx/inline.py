@@ -25,7 +25,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Model, Op, copying
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
 # Which option names the sub-graph.
@@ -301,11 +301,7 @@ def _number(number: int) -> Tensor:
 
 def _same(outer: Tensor, inner: Tensor) -> bool:
     """Return whether the elements of two tensors of one type stand for the same, in one shape."""
-    if outer.shape != inner.shape:
-        return False
-    if not is_quantized(outer) and not is_quantized(inner):
-        return True
-    return outer.quantization is not None and outer.quantization.same_as(inner.quantization)
+    return outer.shape == inner.shape and same_scale(outer, inner)
 
 
 def _control(

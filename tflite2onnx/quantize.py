@@ -65,6 +65,13 @@ def is_quantized(tensor: Tensor) -> bool:
     return tensor.dtype in _QUANTIZED or wide
 
 
+def same_scale(a: Tensor, b: Tensor) -> bool:
+    """Return whether the stored elements of two tensors of one type stand for the same."""
+    if not is_quantized(a) and not is_quantized(b):
+        return True
+    return a.quantization is not None and a.quantization.same_as(b.quantization)
+
+
 def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
     """Return how a tensor is kept; int8 as uint8 if `unsigned`."""
     quantization = tensor.quantization if is_quantized(tensor) else None

@@ -33,6 +33,8 @@ from tflite2onnx.tensor import Array, DType, Tensor
 
 # What is about resources alone, and gone when they are dataflow.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+# Those that a sub-graph of control flow cannot have.
+_CHANGES = ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 # The operators that write to their variable inputs; all others but read them.
 _WRITERS = frozenset(
     (
@@ -95,9 +97,12 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
     }
 
 
-def _uses(ops: Sequence[Op]) -> Iterator[Use]:
-    """Yield which variables the operators read and write to, in order of execution."""
-    handles = _handles(ops)
+def _uses(ops: Sequence[Op], around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
+    """Yield which variables the operators read and write to, in order of execution.
+
+    Handles may come from the graphs `around` them.
+    """
+    handles = {**(around or {}), **_handles(ops)}
     for op in ops:
         resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
         if resource and _is(op, "READ_VARIABLE"):
@@ -108,6 +113,8 @@ def _uses(ops: Sequence[Op]) -> Iterator[Use]:
         yield from (Use(t, t, writes=False) for t in reads)
         writes = [*(reads if _is(op, *_WRITERS) else ()), *op.outputs]
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
+        for graph in op.graphs:
+            yield from _uses(graph.ops, handles)
 
 
 class _Names:
@@ -173,15 +180,22 @@ class _Threads:
             raise OperatorError(message)
         return self._handles[handle]
 
+    def _inside(self, op: Op) -> list[Op]:
+        """Return what becomes of an operator in a sub-graph, where variables are but read."""
+        return self._reading(op) if _is(op, "READ_VARIABLE") else [op.reading(self.known)]
+
     def _read(self, op: Op) -> None:
+        self.ops += self._reading(op)
+
+    def _reading(self, op: Op) -> list[Op]:
         source, (target,) = self._value(self._resource(op)), op.outputs
         if not target.shape:  # of a variable without a fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
         if source.data is None:
-            self.ops.append(copying(op, source, target))
-        else:
-            self.known[target] = replace(target, data=source.data.reshape(target.shape))
+            return [copying(op, source, target)]
+        self.known[target] = replace(target, data=source.data.reshape(target.shape))
+        return []
 
     def _assign(self, op: Op) -> None:
         _, value = op.inputs
@@ -191,15 +205,16 @@ class _Threads:
         self._write(self._resource(op), self.holder(value), op)
 
     def _compute(self, op: Op) -> None:
-        if any(_is(o, *RESOURCES) or _variables(o) for g in op.graphs for o in g.every_op()):
-            message = "a sub-graph that it runs has variables of its own, or uses others"
+        inside = [each for graph in op.graphs for each in graph.every_op()]
+        if any(_is(each, *_CHANGES) or _variables(each) for each in inside):
+            message = "a sub-graph that it runs has variables of its own, or changes others"
             raise OperatorError(message)
         inputs = tuple(None if t is None else self.holder(t) for t in op.inputs)
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
         if _is(op, *_WRITERS):
             outputs += [self._made(t, op) for t in variables]
-        graphs = tuple(g.mapped(lambda o: [o.reading(self.known)], self.known) for g in op.graphs)
+        graphs = tuple(graph.mapped(self._inside, self.known) for graph in op.graphs)
         self.ops.append(replace(op, inputs=inputs, outputs=tuple(outputs), graphs=graphs))
 
     def _made(self, variable: Tensor, op: Op) -> Tensor:

@@ -465,3 +465,22 @@ def test_refuses_variables_in_a_loop() -> None:
 
     m.output(*loop(m, [counter(m), m.input(SHAPE)], counted(change)))
     assert "WHILE (operator 0, tensor_2): a sub-graph that it runs has variables" in refusal(m)
+
+
+def test_variables_may_be_read_in_a_loop() -> None:
+    m = Build()
+
+    def handle(m: Subgraph) -> Tensor:
+        return m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource")], shared_name="v")[0]
+
+    def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        (value,) = m.op("READ_VARIABLE", [xs[1]], [SHAPE], dtype="float32")
+        return [op(m, "ADD", xs[0], value), xs[1]]
+
+    init = m.subgraph("init")
+    value = np.arange(30, dtype=np.float32).reshape(SHAPE)
+    init.op("ASSIGN_VARIABLE", [handle(init), init.constant(value)], [])
+    m.op("CALL_ONCE", [], [], init_subgraph_index=init.index)
+    x = m.input(SHAPE, name="x")
+    _, y, _ = loop(m, [counter(m), x, handle(m)], counted(change))
+    held(m, y)

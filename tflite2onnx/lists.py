@@ -1,0 +1,103 @@
+"""Lists of tensors, which TFLite does not have: each is one tensor, and its first axis the list.
+
+TFLite's converter writes `list[i] = item` as the concatenation of what comes before the item, the
+item, and what comes behind: of SLICE(list, [0, ...], [i, -1, ...]), the item, and
+SLICE(list, [i + 1, 0, ...], [-1, ...]). The file cannot say how large the slices are. Where the
+result is as large as the list, it is DYNAMIC_UPDATE_SLICE: indices that this would clamp make the
+slices fail, but -1, which makes a larger tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.quantize import same_scale
+from tflite2onnx.tensor import Tensor
+
+_PARTS = 3  # before the item, the item, behind it
+
+
+def set_items(graph: Graph) -> Graph:
+    """Return the graph with DYNAMIC_UPDATE_SLICE wherever an item of a list is set."""
+    made = {t: op for op in graph.every_op() for t in op.outputs}
+    return graph.mapped(lambda op: _updated(op, made) or [op])
+
+
+def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
+    """Return the operators that set an item, none if the operator does something else."""
+    parts = [t for t in op.inputs if t is not None]
+    if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and _plain(op)):
+        return []
+    before, item, behind = parts
+    head, tail = _slice(made.get(before)), _slice(made.get(behind))
+    (result,) = op.outputs
+    if head is None or tail is None or head[0] is not tail[0] or not _along_first(op):
+        return []
+    items = head[0]
+    alike = all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result))
+    if not alike or result.shape != items.shape or item.shape != (1, *items.shape[1:]):
+        return []
+    first, last = _led(head[2], made, -1), _led(tail[1], made, 0)
+    whole = _filled(head[1], 0) and _filled(tail[2], -1)
+    if first is None or last is None or not whole or not _follows(first, last, made):
+        return []
+    zeros = Tensor("zeros", (items.rank - 1,), first.dtype, np.zeros(items.rank - 1, np.int32))
+    starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
+    return [
+        Op("CONCATENATION", op.index, (first, zeros), (starts,), Options({"axis": 0})),
+        Op("DYNAMIC_UPDATE_SLICE", op.index, (items, item, starts), (result,)),
+    ]
+
+
+def _plain(op: Op) -> bool:
+    return bool(op.options.get("fused_activation_function", "NONE") == "NONE")
+
+
+def _along_first(op: Op) -> bool:
+    axis, rank = op.options.get("axis", 0), op.outputs[0].rank
+    return bool(axis in (0, -rank))
+
+
+def _slice(op: Op | None) -> Sequence[Tensor] | None:
+    """Return what is cut, where from and how much, if an operator cuts."""
+    inputs = [t for t in op.inputs if t is not None] if op and op.is_builtin("SLICE") else []
+    return inputs if len(inputs) == _PARTS else None
+
+
+def _filled(tensor: Tensor, number: int) -> bool:
+    return tensor.data is not None and bool((tensor.data == number).all())
+
+
+def _led(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
+    """Return the first of some int32 numbers, of which all others are the same constant."""
+    op = made.get(tensor)
+    if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:  # noqa: PLR2004
+        return None
+    first, others = op.inputs
+    if first is None or others is None or first.shape != (1,) or not _filled(others, rest):
+        return None
+    return first if first.dtype.label == "int32" and _plain(op) else None
+
+
+def _follows(index: Tensor, following: Tensor, made: Mapping[Tensor, Op]) -> bool:
+    """Return whether a number is one more than another."""
+    op = made.get(_bare(following, made))
+    if op is None or not op.is_builtin("ADD") or not _plain(op):
+        return False
+    terms = [_bare(t, made) for t in op.inputs if t is not None]
+    return any(
+        a is _bare(index, made) and b.elements == 1 and _filled(b, 1)
+        for a, b in (terms, terms[::-1])
+    )
+
+
+def _bare(tensor: Tensor, made: Mapping[Tensor, Op]) -> Tensor:
+    """Return the number that a tensor has been reshaped from."""
+    op = made.get(tensor)
+    while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:
+        tensor = op.inputs[0]
+        op = made.get(tensor)
+    return tensor
