@@ -76,7 +76,10 @@ _RARE = {
 }
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
-_SINCE = {"BitCast": 26, "BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "HardSwish": 14}
+_SINCE = {
+    "BitCast": 26, "BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "GridSample": 16,
+    "HardSwish": 14, "STFT": 17,
+}  # fmt: skip
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {
     DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,

@@ -167,11 +167,12 @@ class Subgraph:
         options: bytes | Mapping[str, Any] = b"",
         *,
         external: bool = False,
+        op_version: int = 1,
     ) -> list[Tensor]:
         """A new custom operator, and its outputs; see `op`. A mapping becomes a flexbuffer."""
         data = options if isinstance(options, bytes) else bytes(flexbuffers.Dumps(dict(options)))
         operator = schema.OperatorT(
-            opcodeIndex=self._file.code(schema.BuiltinOperator.CUSTOM, name, 1)
+            opcodeIndex=self._file.code(schema.BuiltinOperator.CUSTOM, name, op_version)
         )
         if external:
             fields = ("largeCustomOptionsOffset", "largeCustomOptionsSize")

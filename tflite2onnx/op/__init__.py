@@ -25,6 +25,7 @@ from tflite2onnx.op import (
     embedding,
     fourier,
     gather,
+    landmarks,
     local_response,
     lstm,
     matmul,
@@ -39,19 +40,24 @@ from tflite2onnx.op import (
     resize,
     reverse,
     rnn,
+    rotation,
     sampling,
     scatter,
     select,
     sequence,
     shape,
     slice,  # noqa: A004 - the module, named after the operator
+    spectrum,
     stablehlo,
     stablehlo_index,
     svdf,
     topk,
+    transpose_bias,
+    unpool,
     update,
     variable,
     volume,
+    warp,
     window,
 )
 from tflite2onnx.op.base import Operator
@@ -59,10 +65,11 @@ from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fourier, gather, local_response, lstm,
-    matmul, normalization, one_hot, opaque, pad, pool, quantize, reduce, registry, resize, reverse,
-    rnn, sampling, scatter, select, sequence, shape, slice, stablehlo, stablehlo_index, svdf, topk,
-    update, variable, volume, window,
+    control, conv, detection, dilate, elementwise, embedding, fourier, gather, landmarks,
+    local_response, lstm, matmul, normalization, one_hot, opaque, pad, pool, quantize, reduce,
+    registry, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape, slice,
+    spectrum, stablehlo, stablehlo_index, svdf, topk, transpose_bias, unpool, update, variable,
+    volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

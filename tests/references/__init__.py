@@ -1,0 +1,49 @@
+"""Operators in numpy, for those of which LiteRT's interpreter has no kernel to compare with.
+
+Each is written after the kernel that it stands for, element by element where that is clearest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.layouts import random_planner
+from tests.toolkit import difference, run_onnx
+from tflite2onnx.convert import Result, convert_model
+from tflite2onnx.layout import plan
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit import Build
+    from tests.toolkit.runtimes import Array
+
+
+def hold(
+    m: Build, inputs: Sequence[Array], want: Sequence[Array], *, tolerance: float = 1e-5,
+    **options: Any,
+) -> Result:  # fmt: skip
+    """Hold ONNX Runtime to what a reference makes of these inputs, and return the conversion.
+
+    As `check` does: in the planned layout and in random ones, with optimizations and without.
+    """
+    for planner in (random_planner(0), random_planner(1), plan):
+        result = convert_model(read(m.bytes()), planner=planner, **options)
+        feeds = {
+            end.name: np.ascontiguousarray(each.transpose(end.order))
+            for end, each in zip(result.inputs, inputs, strict=True)
+        }
+        for optimize in (True, False):
+            made = run_onnx(result.model, feeds, optimize=optimize)
+            for end, a, b in zip(result.outputs, want, made, strict=True):
+                wrong = difference(a, b.transpose(np.argsort(end.order)), tolerance=tolerance)
+                assert not wrong, f"{end.name}, optimize={optimize}: {wrong}"
+    return result
+
+
+def drawn(*shape: int, seed: int = 0, low: float = -1, high: float = 1) -> Array:
+    """Return random float32 numbers."""
+    return np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32)

@@ -1,0 +1,36 @@
+"""Options of custom operators that are a C struct in place of a flexbuffer: MediaPipe's."""
+
+from __future__ import annotations
+
+import struct
+
+from tflite2onnx.op.base import Operator, OperatorError
+
+_PADDINGS = ("UNKNOWN", "SAME", "VALID")  # TfLitePadding
+_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedActivation
+
+
+def integers(operator: Operator, count: int) -> tuple[int, ...]:
+    """Return the first fields of the struct, which are int32."""
+    raw = operator.op.custom_options
+    if len(raw) < 4 * count:
+        message = f"its options have {len(raw)} bytes, too few for {count} integers"
+        raise OperatorError(message)
+    return struct.unpack(f"<{count}i", raw[: 4 * count])
+
+
+def padding_of(number: int) -> str:
+    """Return the name of a TfLitePadding."""
+    return _name(number, _PADDINGS, "padding")
+
+
+def activation_of(number: int) -> str:
+    """Return the name of a TfLiteFusedActivation."""
+    return _name(number, _ACTIVATIONS, "activation function")
+
+
+def _name(number: int, names: tuple[str, ...], what: str) -> str:
+    if not 0 <= number < len(names):
+        message = f"there is no {what} {number}"
+        raise OperatorError(message)
+    return names[number]
