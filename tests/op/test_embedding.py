@@ -1,4 +1,4 @@
-"""EMBEDDING_LOOKUP."""
+"""EMBEDDING_LOOKUP and EMBEDDING_LOOKUP_SPARSE."""
 
 from __future__ import annotations
 
@@ -140,3 +140,50 @@ def blockwise3(m: Build) -> Tensor:
         detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
     )
     return m.constant(table("int4", 3, 4), dtype="int4", quantization=quantization)
+
+
+def sparse(
+    indices: list[list[int]], shape: list[int], row: list[int], combiner: str
+) -> tuple[Build, Tensor, list[Any]]:
+    m, generator = Build(), np.random.default_rng(0)
+    count, table = len(indices), m.input([7, *row])
+    ids, weights = m.input([count], dtype="int32"), m.input([count])
+    inputs = [ids, m.constant(np.array(indices, np.int32)), m.constant(shape), weights, table]
+    made = [m.tensor([*shape[:-1], *row])]
+    (y,) = m.op("EMBEDDING_LOOKUP_SPARSE", inputs, made, combiner=combiner)
+    given = [
+        generator.standard_normal((7, *row)).astype(np.float32),
+        generator.integers(0, 7, count).astype(np.int32),
+        generator.uniform(0.5, 2, count).astype(np.float32),
+    ]
+    return m, y, given
+
+
+SPARSE = [
+    ([[0, 0], [0, 1], [1, 0], [2, 3]], [3, 4], [5]),
+    ([[0, 0], [3, 1], [3, 0]], [5, 2], [2, 3]),
+    ([[0, 0, 0], [0, 1, 0], [0, 1, 5], [1, 2, 0]], [2, 3, 7], [5]),
+    ([[0], [1], [2]], [3], [5]),
+]
+
+
+@pytest.mark.parametrize("combiner", ["SUM", "MEAN", "SQRTN"])
+@pytest.mark.parametrize(("indices", "shape", "row"), SPARSE, ids=str)
+def test_sums_of_rows(
+    indices: list[list[int]], shape: list[int], row: list[int], combiner: str
+) -> None:
+    """Where no id belongs the sum is 0."""
+    m, y, given = sparse(indices, shape, row, combiner)
+    prove(m, y, inputs=given)
+
+
+def test_sums_of_rows_refuse() -> None:
+    for indices, shape, row, reason in (
+        ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 2\] where int32\[1, 3\]"),
+        ([[0, 0]], [3, -2], [5], "a sparse tensor of the shape"),
+        ([[0, 0]], [3, 2], [], "has 1 axes and no rows"),
+    ):  # fmt: skip
+        m, y, _ = sparse(indices, shape, row, "SUM")
+        m.output(y)
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())

@@ -23,6 +23,7 @@ from tflite2onnx.op import (
     dilate,
     elementwise,
     embedding,
+    fingerprint,
     fourier,
     gather,
     landmarks,
@@ -35,6 +36,7 @@ from tflite2onnx.op import (
     pad,
     pool,
     quantize,
+    random_bits,
     reduce,
     registry,
     resize,
@@ -51,6 +53,7 @@ from tflite2onnx.op import (
     stablehlo,
     stablehlo_index,
     svdf,
+    table,
     topk,
     transpose_bias,
     unpool,
@@ -65,11 +68,11 @@ from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fourier, gather, landmarks,
-    local_response, lstm, matmul, normalization, one_hot, opaque, pad, pool, quantize, reduce,
-    registry, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape, slice,
-    spectrum, stablehlo, stablehlo_index, svdf, topk, transpose_bias, unpool, update, variable,
-    volume, warp, window,
+    control, conv, detection, dilate, elementwise, embedding, fingerprint, fourier, gather,
+    landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool, quantize,
+    random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape,
+    slice, spectrum, stablehlo, stablehlo_index, svdf, table, topk, transpose_bias, unpool, update,
+    variable, volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -50,24 +50,32 @@ class Bitcast(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if x.dtype.bits == y.dtype.bits:
-            return self._same_size(g, x.value, x.dtype, y.dtype)
+            return retyped(g, x.value, x.dtype, y.dtype)
         source, target = (_UNSIGNED[dtype.bits] for dtype in (x.dtype, y.dtype))
-        words = self._same_size(g, x.value, x.dtype, source)
-        turn = _split if x.dtype.bits > y.dtype.bits else _joined
-        return self._same_size(g, turn(g, words, source, target), target, y.dtype)
-
-    def _same_size(self, g: Builder, x: Value, have: DType, want: DType) -> Value:
-        if have is want:
-            return x
-        if have.is_float or want.is_float:
-            return g.BitCast(x, to=onnx_type(want))
-        return g.cast(x, want)
+        words = retyped(g, x.value, x.dtype, source)
+        turn = _split if x.dtype.bits > y.dtype.bits else joined
+        return retyped(g, turn(g, words, source, target), target, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         x, kind = np.ascontiguousarray(inputs[0]), np.dtype(self.output.dtype.numpy)
         if x.dtype.itemsize < kind.itemsize:
             return [x.view(kind)[..., 0]]
         return [x.view(kind) if x.dtype.itemsize == kind.itemsize else x[..., None].view(kind)]
+
+
+def retyped(g: Builder, x: Value, have: DType, want: DType) -> Value:
+    """Return the bits of a value as elements of another type of the same size."""
+    if have is want:
+        return x
+    if have.is_float or want.is_float:
+        return g.BitCast(x, to=onnx_type(want))
+    return g.cast(x, want)
+
+
+def words(g: Builder, x: Value, dtype: DType, bits: int) -> Value:
+    """Return the bits of a value as uint64, with one axis more for those of words of this size."""
+    unsigned = _UNSIGNED[dtype.bits]
+    return g.cast(_split(g, retyped(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits]), DType.UINT64)
 
 
 def _shifts(wide: DType, narrow: DType) -> Array:
@@ -80,7 +88,7 @@ def _split(g: Builder, words: Value, wide: DType, narrow: DType) -> Value:
     return g.cast(g.BitShift(apart, _shifts(wide, narrow), direction="RIGHT"), narrow)
 
 
-def _joined(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
+def joined(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
     """Return words whose parts are the last axis."""
     shifts = _shifts(wide, narrow)
     apart = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")

@@ -1,16 +1,20 @@
-"""EMBEDDING_LOOKUP: rows of a table."""
+"""EMBEDDING_LOOKUP and EMBEDDING_LOOKUP_SPARSE: rows of a table, and sums of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
+
+import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type
-from tflite2onnx.tensor import Array, DType, Quantization
+from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
 _REAL = (DType.FLOAT32, DType.FLOAT16)
+_SUM, _MEAN, _SQUARES = range(3)  # SQRTN divides by the root of the sum of the weights' squares
 
 
 class EmbeddingLookup(Operator):
@@ -80,3 +84,69 @@ class EmbeddingLookup(Operator):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[1][inputs[0]]] if self.input(1).dtype is self.output.dtype else None
+
+
+class EmbeddingLookupSparse(Operator):
+    """EMBEDDING_LOOKUP_SPARSE: weighted sums, or means, of the rows that belong together.
+
+    A row of the indices says where an id belongs in a sparse tensor of a given shape, whose last
+    axis the sum is taken over. The ids of one sum have to come one after another, as the kernel
+    divides a sum as soon as the next one begins.
+    """
+
+    codes = ("EMBEDDING_LOOKUP_SPARSE",)
+    category = Category.TERMINATE
+
+    @cached_property
+    def _sparse(self) -> list[int]:
+        """The axes of the sparse tensor but for the last one."""
+        sizes, indices = ints(self, 2), self.input(1)
+        if not sizes or min(sizes) < 0 or prod(sizes) >= 1 << 31:
+            message = f"a sparse tensor of the shape {sizes}"
+            raise OperatorError(message)
+        expect(indices, (self.input(0).elements, len(sizes)), DType.INT32)
+        return sizes[:-1]
+
+    def check(self) -> None:
+        ids, weights, table = self.input(0), self.input(3), self.input(4)
+        expect(ids, (ids.elements,), DType.INT32)
+        expect(weights, ids.shape, DType.FLOAT32)
+        if table.rank < 2:  # noqa: PLR2004 - rows
+            message = f"{table.name} has {table.rank} axes and no rows"
+            raise OperatorError(message)
+        if self.options.combiner not in (_SUM, _MEAN, _SQUARES):
+            message = f"there is no combiner {self.options.combiner}"
+            raise OperatorError(message)
+        expect(table, table.shape, DType.FLOAT32)
+        expect(self.output, (*self._sparse, *table.shape[1:]), DType.FLOAT32)
+
+    def emit(
+        self, g: Builder, y: View, ids: View, indices: View, _: View, weights: View, table: View
+    ) -> Value:
+        g.require(16, "ScatterND with add")
+        count, axes = prod(self._sparse), table.rank - 1
+        where = self._buckets(g, indices)
+        each = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
+        rows = g.Mul(g.Gather(table, ids, axis=0), each)
+        total = self._added(g, where, rows, (count, *table.shape[1:]))
+        if self.options.combiner != _SUM:
+            taken = g.Mul(weights, weights) if self.options.combiner == _SQUARES else weights
+            by = self._added(g, where, taken, (count,))
+            by = g.Sqrt(by) if self.options.combiner == _SQUARES else by
+            # What has no id at all is not divided: it stays 0.
+            ones = g.Expand(g.scalar(1, DType.FLOAT32), g.ints(ids.shape))
+            empty = g.Equal(self._added(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
+            by = g.Where(empty, g.scalar(1, DType.FLOAT32), by)
+            total = g.Div(total, g.Unsqueeze(by, g.ints(range(1, axes + 1))))
+        return g.reshape(total, y.shape)
+
+    def _buckets(self, g: Builder, indices: View) -> Value:
+        """Return the number of the sum that each id belongs to, [n, 1]."""
+        steps = [prod(self._sparse[axis + 1 :]) for axis in range(len(self._sparse))]
+        factors = np.array([*steps, 0], np.int64)
+        numbers = g.Mul(g.cast(indices, DType.INT64), factors)
+        return g.reduce("ReduceSum", numbers, [1], keepdims=True)
+
+    def _added(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
+        zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(shape))
+        return g.ScatterND(zeros, where, values, reduction="add")
