@@ -73,9 +73,10 @@ def retyped(g: Builder, x: Value, have: DType, want: DType) -> Value:
 
 
 def words(g: Builder, x: Value, dtype: DType, bits: int) -> Value:
-    """Return the bits of a value as uint64, with one axis more for those of words of this size."""
+    """Return the bits of a value as uint64, with an axis more for those of words of this size."""
     unsigned = _UNSIGNED[dtype.bits]
-    return g.cast(_split(g, retyped(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits]), DType.UINT64)
+    apart = _split(g, retyped(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits])
+    return g.cast(apart, DType.UINT64)
 
 
 def _shifts(wide: DType, narrow: DType) -> Array:

@@ -136,7 +136,7 @@ def _mixed(u: Word, v: Word, factor: Word | int) -> Word:
 
 def _hash_16(key: Key, size: int) -> Word:
     factor = _K2 + size * 2
-    if size >= 8:
+    if size >= 8:  # noqa: PLR2004 - one word
         a, b = key.fetch(0) + _K2, key.fetch(size - 8)
         c = _turned(b, 37) * factor + a
         d = (_turned(a, 25) + b) * factor
