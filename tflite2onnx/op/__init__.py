@@ -52,6 +52,7 @@ from tflite2onnx.op import (
     spectrum,
     stablehlo,
     stablehlo_index,
+    suppression,
     svdf,
     table,
     topk,
@@ -71,8 +72,8 @@ _MODULES = (
     control, conv, detection, dilate, elementwise, embedding, fingerprint, fourier, gather,
     landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool, quantize,
     random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape,
-    slice, spectrum, stablehlo, stablehlo_index, svdf, table, topk, transpose_bias, unpool, update,
-    variable, volume, warp, window,
+    slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
+    unpool, update, variable, volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
