@@ -78,7 +78,7 @@ _RARE = {
 # registry says it as well, after a tenth of the time that a conversion takes.
 _SINCE = {
     "BitCast": 26, "BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "GridSample": 16,
-    "HardSwish": 14, "STFT": 17,
+    "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
 }  # fmt: skip
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {
