@@ -22,7 +22,7 @@ ROWS = (
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "fold", "lists", "pairs", "regions"},
     {"builder", "inline", "interface", "normalise", "reader", "shapes"},
-    {"op.base", "state"},
+    {"op.base", "sizes", "state"},
     {"op.*"},
     {"op"},
     {"ancestor", "emit"},

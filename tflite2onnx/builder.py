@@ -12,7 +12,7 @@ from tflite2onnx.layout import Order, identity, same_bytes
 from tflite2onnx.nodes import Node, Operand, Value
 from tflite2onnx.pairs import Pairs
 from tflite2onnx.quantize import Storage, dequantized, is_quantized, storage, stored
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
 __all__ = ["REAL", "Body", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
 
@@ -30,25 +30,25 @@ class View(NamedTuple):
     order: Order
     kept: Storage
     letters: str = ""
-    source: Callable[[Order, Shape | None], Value] | None = None
+    source: Callable[[Order, Sizes | None], Value] | None = None
 
     @property
     def value(self) -> Value:
         """The ONNX value; made on first use, so that what is only looked at costs nothing."""
         return self._made(None)
 
-    def reshaped(self, shape: Sequence[int]) -> Value:
+    def reshaped(self, shape: Sequence[int | str]) -> Value:
         """Return the value in another shape; what is stored is reshaped, then dequantized.
 
         A Reshape between DequantizeLinear and an operator would keep the two from fusing.
         """
-        return self._made(None if tuple(shape) == self.shape else tuple(shape))
+        return self._made(None if tuple(shape) == self.sizes else tuple(shape))
 
     def ordered(self, order: Order) -> View:
         """Return the tensor in another order, which costs nothing of a constant."""
         return self._replace(order=order)
 
-    def _made(self, shape: Shape | None) -> Value:
+    def _made(self, shape: Sizes | None) -> Value:
         if self.source is None:
             message = f"{self.tensor.name} is not computed yet"
             raise OperatorError(message)
@@ -56,7 +56,12 @@ class View(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """Sizes in the stored order."""
+        """Sizes in the stored order; those that stay open are as in the file."""
+        return tuple(self.tensor.shape[i] for i in self.order)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes in the stored order, with the names of those that stay open."""
         return _sizes(self.tensor, self.order)
 
     @property
@@ -147,8 +152,8 @@ class Builder(Pairs):
         self.plain = plain
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
-        self._views: dict[tuple[Hashable, Order, DType, Shape | None], Value] = {}
-        self._real: dict[tuple[Hashable, Order, bytes, Shape | None], Value] = {}
+        self._views: dict[tuple[Hashable, Order, DType, Sizes | None], Value] = {}
+        self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
 
     def nested(self) -> Builder:
         """Return the builder of a graph within this one."""
@@ -198,7 +203,7 @@ class Builder(Pairs):
         if tensor.data is not None and not (pair and self.plain):
             kept = self.offered(kept)
 
-        def make(order: Order, shape: Shape | None) -> Value:
+        def make(order: Order, shape: Sizes | None) -> Value:
             if pair and self.plain:
                 return self._numbers(tensor, order, kept, shape)
             value = self._fetch(tensor, order, kept, shape)
@@ -207,7 +212,7 @@ class Builder(Pairs):
 
         return View(tensor, order, REAL if pair else kept, letters, make)
 
-    def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+    def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:
             return self._around._fetch(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         key = (_identity(tensor), order, kept.dtype, shape)
@@ -216,10 +221,10 @@ class Builder(Pairs):
         sizes = _sizes(tensor, order) if shape is None else shape
         return self.typed(self._views[key], kept.dtype, sizes)
 
-    def _fetched(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+    def _fetched(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
         if tensor.data is not None:
-            data = tensor.data.transpose(order)
-            return self._weights(tensor, data if shape is None else data.reshape(shape), kept)
+            data = _in_sizes(tensor.data.transpose(order), shape)
+            return self._weights(tensor, data, kept)
         if shape is not None:
             return self.reshape(self._fetch(tensor, order, kept, None), shape)
         return self.convert(self._moved(tensor, order), self.storage(tensor), kept, order)
@@ -230,7 +235,7 @@ class Builder(Pairs):
             return self.elements(data, tensor.dtype, kept, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
 
-    def _numbers(self, tensor: Tensor, order: Order, kept: Storage, shape: Shape | None) -> Value:
+    def _numbers(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
         """Return the real numbers that a quantized constant stands for."""
         if tensor.data is None or kept.quantization is None:
             message = f"{tensor.name} is no quantized constant"
@@ -242,8 +247,7 @@ class Builder(Pairs):
         key = (_identity(tensor), order, scales, shape)
         if key not in self._real:
             data = dequantized(stored(tensor.data, tensor.dtype, kept), kept.quantization)
-            data = data.transpose(order)
-            data = data if shape is None else data.reshape(shape)
+            data = _in_sizes(data.transpose(order), shape)
             self._real[key] = self.constant(data, name=tensor.name)
         return self._real[key]
 
@@ -258,7 +262,7 @@ class Builder(Pairs):
 
     def _move(self, tensor: Tensor, there: Mapping[Order, Value], order: Order) -> Value:
         for other, value in there.items():
-            if same_bytes(tensor.shape, other, order):
+            if same_bytes(tensor.extents, other, order):
                 return self.reshape(value, _sizes(tensor, order))
         home, value = next(iter(there.items()))
         return self.Transpose(value, perm=[home.index(i) for i in order])
@@ -299,8 +303,15 @@ def alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
-def _sizes(tensor: Tensor, order: Order) -> Shape:
-    return tuple(tensor.shape[i] for i in order)
+def _sizes(tensor: Tensor, order: Order) -> Sizes:
+    return tuple(tensor.sizes[i] for i in order)
+
+
+def _in_sizes(data: Array, sizes: Sizes | None) -> Array:
+    """Return a constant in another shape, none of which stays open."""
+    if sizes is None:
+        return data
+    return data.reshape([-1 if isinstance(size, str) else size for size in sizes])
 
 
 def _identity(tensor: Tensor) -> Hashable:
@@ -315,16 +326,18 @@ def _identity(tensor: Tensor) -> Hashable:
 
 
 def _in_shape(
-    tensor: Tensor, order: Order, kept: Storage, shape: Shape | None
+    tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
 ) -> tuple[Storage, Order]:
     """Return how a tensor is kept once it is reshaped, and its order: the axis of scales counts."""
     if shape is None or kept.quantization is None or not kept.quantization.per_axis:
         return kept, order
     place = order.index(kept.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
+    fixed = [size for size in shape if isinstance(size, int)]
     places = [
-        i for i, size in enumerate(shape)
-        if size == sizes[place] and prod(shape[:i]) == prod(sizes[:place])
+        i for i, size in enumerate(fixed)
+        if len(fixed) == len(shape) and size == sizes[place]
+        and prod(fixed[:i]) == prod(sizes[:place])
     ]  # fmt: skip
     if not places or kept.quantization.block_size:
         message = f"the scales of {tensor.name} do not belong to one of the axes of {list(shape)}"

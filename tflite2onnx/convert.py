@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import onnx
 
@@ -17,8 +18,14 @@ from tflite2onnx.ancestor import with_old_names
 from tflite2onnx.builder import Builder, Port, every_node
 from tflite2onnx.complex import paired
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
-from tflite2onnx.errors import ModelFileError, OptionError, OutputError
-from tflite2onnx.graph import Model
+from tflite2onnx.errors import (
+    FixedSizeError,
+    ModelFileError,
+    OptionError,
+    OutputError,
+    UnsupportedOperators,
+)
+from tflite2onnx.graph import Graph, Model
 from tflite2onnx.inline import inlined
 from tflite2onnx.interface import (
     IO_LAYOUTS,
@@ -36,6 +43,7 @@ from tflite2onnx.op import operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
+from tflite2onnx.sizes import check_open, opened
 from tflite2onnx.state import explicit
 from tflite2onnx.stateful import STATES
 from tflite2onnx.version import VERSION
@@ -102,7 +110,7 @@ def _without_collector() -> Iterator[None]:
 
 @with_old_names
 @_without_collector()
-def convert(
+def convert(  # noqa: PLR0913 - options, all of them keywords
     model: str | os.PathLike[str] | bytes,
     output: str | os.PathLike[str] | None = None,
     layouts: Mapping[str, Sequence[str]] | None = None,
@@ -112,6 +120,7 @@ def convert(
     quantization: str = "qdq",
     activations: str = "auto",
     allow_custom: bool = False,
+    static: bool = False,
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -132,6 +141,8 @@ def convert(
             on x86-64). Inputs and outputs keep the file's type in every case.
         allow_custom: leave custom operators that cannot be converted in the graph, as nodes of
             the domain "tflite.custom" with their options as attributes.
+        static: whether to fix all sizes as they are in the file. Else those of inputs that the
+            file does not fix stay open, if all operators can do without knowing them.
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
@@ -144,6 +155,7 @@ def convert(
         result = convert_model(
             read(model), layouts, io_layout=io_layout, opset=opset,
             quantization=quantization, activations=activations, allow_custom=allow_custom,
+            static=static,
         )  # fmt: skip
         if output is not None:
             result.save(output)
@@ -153,7 +165,7 @@ def convert(
     return result
 
 
-def convert_model(
+def convert_model(  # noqa: PLR0913 - options, all of them keywords
     model: Model,
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
@@ -162,6 +174,7 @@ def convert_model(
     quantization: str = "qdq",
     activations: str = "auto",
     allow_custom: bool = False,
+    static: bool = False,
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
@@ -171,7 +184,35 @@ def convert_model(
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
-    asked = read_layouts({} if layouts is None else layouts, graph)
+    wishes = _Wishes(
+        {} if layouts is None else layouts, io_layout, opset, quantization, activations,
+        allow_custom, planner,
+    )  # fmt: skip
+    if static:
+        return _converted(model, graph, wishes)
+    try:
+        return _converted(model, opened(graph, operator_for), wishes)
+    except (FixedSizeError, UnsupportedOperators) as error:
+        result = _converted(model, graph, wishes)  # what is wrong at any size is wrong here too
+        _logger.warning("all sizes are fixed as they are in the file, since %s", error)
+        return result
+
+
+class _Wishes(NamedTuple):
+    """The options of a conversion, see `convert`."""
+
+    layouts: Mapping[str, Sequence[str]]
+    io_layout: str
+    opset: int | None
+    quantization: str
+    activations: str
+    allow_custom: bool
+    planner: Planner
+
+
+def _converted(model: Model, graph: Graph, wishes: _Wishes) -> Result:
+    """Convert a graph, of whose sizes some may stay open."""
+    asked = read_layouts(wishes.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = normalise(graph, rules_for)
     # An output that is found to be constant is another tensor now.
@@ -179,14 +220,16 @@ def convert_model(
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [operator_for(op, keep=allow_custom) for op in graph.every_op()]
-    chosen = planner([interface(graph, wanted, io_layout), *sites(operators)])
+    operators = [operator_for(op, keep=wishes.allow_custom) for op in graph.every_op()]
+    check_open([(operator.op, operator) for operator in operators])
+    chosen = wishes.planner([interface(graph, wanted, wishes.io_layout), *sites(operators)])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
+    auto = wishes.activations == "auto"
     builder = partial(
-        Builder, fixed=opset is not None, plain=quantization == "float",
-        unsigned=activations == "uint8" or (activations == "auto" and prefers_uint8(operators)),
+        Builder, fixed=wishes.opset is not None, plain=wishes.quantization == "float",
+        unsigned=wishes.activations == "uint8" or (auto and prefers_uint8(operators)),
     )  # fmt: skip
-    emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), opset)
+    emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), wishes.opset)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return _result(model, graph.name or "main", emitted)
 
@@ -286,6 +329,7 @@ def _described(end: Endpoint) -> dict[str, object]:
         "dtype": end.dtype,
         "tflite_shape": end.tflite_shape,
         "onnx_shape": end.onnx_shape,
+        **({"onnx_sizes": end.sizes} if end.symbols else {}),
         "order": end.order,
         "tflite_layout": tflite_layout,
         "onnx_layout": onnx_layout,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from inspect import signature
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from tflite2onnx.quantize import (
     limits,
     weight_storage,
 )
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -91,6 +92,7 @@ class Emitted(NamedTuple):
     `types` has the values whose type and shape follow from the tensors, which may be all.
     `initial` has the initial values of state as they are stored, in the sequence of the inputs and
     outputs that it is: the last of all.
+    `open_sizes` has the file's value of each size that is a name.
     """
 
     nodes: tuple[Node, ...]
@@ -98,8 +100,9 @@ class Emitted(NamedTuple):
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     tensors: tuple[Port, ...]
-    types: Mapping[Value, tuple[DType, Shape]]
+    types: Mapping[Value, tuple[DType, Sizes]]
     initial: tuple[Array, ...] = ()
+    open_sizes: Mapping[str, int] = MappingProxyType({})
 
 
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
@@ -119,7 +122,8 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     nodes = alive(g.nodes, [port.value for port in outputs])
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
-    return Emitted(nodes, g.opset, inputs, outputs, _ports(g), g.types, initial)
+    sizes = {s: t.shape[axis] for t, *_ in g.homes() for axis, s in t.symbols.items()}
+    return Emitted(nodes, g.opset, inputs, outputs, _ports(g), g.types, initial, sizes)
 
 
 def _ports(g: Builder) -> tuple[Port, ...]:
@@ -169,7 +173,7 @@ def _body(
     own = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
         if value not in own:
-            outputs[i] = g.typed(g.Identity(value), view.dtype, view.shape)
+            outputs[i] = g.typed(g.Identity(value), view.dtype, view.sizes)
         own.discard(value)
     nodes = alive(g.nodes, outputs)
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _ports(g))
@@ -178,7 +182,7 @@ def _body(
 def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside, the tensor may be kept in another."""
     kept, given = g.storage(tensor), g.storage(tensor, weight=True)
-    shape = tuple(tensor.shape[i] for i in order)
+    shape = tuple(tensor.sizes[i] for i in order)
     value = g.typed(Value(dtype=given.dtype), given.dtype, shape)
     g.put(tensor, g.convert(value, given, kept, order), order)
     return Port(tensor.name, value, tensor, order, given.dtype)
@@ -278,12 +282,12 @@ def _finished(
     g: Builder, operator: Operator, view: View, made: Value | Unshaped, activation: str
 ) -> Value:
     """Apply the fused activation, quantize what was computed as real numbers, give it its shape."""
-    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.shape)
+    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.sizes)
     if g.plain and view.kept is REAL and is_quantized(view.tensor):
         value = _limited(g, operator, view.tensor, value, activation)
     else:
         value = _stored(g, operator, view, value, activation)
-    return g.reshape(value, view.shape) if isinstance(made, Unshaped) else value
+    return g.reshape(value, view.sizes) if isinstance(made, Unshaped) else value
 
 
 def _limited(

@@ -58,6 +58,14 @@ class OperatorError(ConversionError):
         return OperatorError(self.reason, place)
 
 
+class FixedSizeError(OperatorError):
+    """An operator that cannot be converted for all sizes of its operands."""
+
+    def at(self, place: str) -> FixedSizeError:
+        """Return the same error with the operator's name, index and output tensor in front."""
+        return FixedSizeError(self.reason, place)
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Raise an OperatorError for what Python and numpy raise when operands make no sense.

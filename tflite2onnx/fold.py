@@ -48,10 +48,19 @@ def fold(graph: Graph, rules_of: RulesOf) -> Graph:
 
     A variable of a loop is no constant, whatever its first value is.
     """
-    constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
-    room = _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
-    folder = _Folder(rules_of, room)
+    folder = _Folder(rules_of, room_for(graph))
     return graph.mapped(folder.left, folder.known)
+
+
+def room_for(graph: Graph) -> int:
+    """Return how many bytes of constants may be made of those of a graph."""
+    constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
+    return _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
+
+
+def constants_made(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+    """Return the outputs of an operator as constants; none if they are not, or take more room."""
+    return _widened(op) or _folded(op, rules_of, room)
 
 
 class _Folder:
@@ -66,7 +75,7 @@ class _Folder:
         """Yield what is left of an operator: nothing, if its outputs are known."""
         op = op.reading(self.known)
         decided = self._decided(op) if op.graphs else None
-        results = _widened(op) or _folded(op, self._rules_of, self._room)
+        results = constants_made(op, self._rules_of, self._room)
         if decided is not None:
             for each in decided:
                 yield from self.left(each)
@@ -104,8 +113,9 @@ def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     if rules is None or sum(t.nbytes for t in op.outputs) > room:
         return []
     arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
+    open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
     unknown = any(a is None for a in arrays) and not rules.of_shapes
-    if unknown or any(t.quantization for t in op.outputs):
+    if unknown or open_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
         with guarded(), np.errstate(all="ignore"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.graph import Graph, Op, Options
@@ -19,7 +19,7 @@ from tflite2onnx.layout import (
     order_of,
     pinned,
 )
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
 IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
@@ -30,7 +30,8 @@ _LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 class Endpoint:
     """An input or output of the model; onnx_shape[i] is tflite_shape[order[i]].
 
-    `dtype` is the element type, by TFLite's name in small letters.
+    `dtype` is the element type, by TFLite's name in small letters. `symbols` are the names of the
+    sizes that stay open, by TFLite axis; the shapes have those of the file.
     """
 
     name: str
@@ -38,6 +39,17 @@ class Endpoint:
     tflite_shape: Shape
     onnx_shape: Shape
     order: Order
+    symbols: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The ONNX shape, with the names of sizes that stay open."""
+        return tuple(self.symbols.get(i, self.tflite_shape[i]) for i in self.order)
+
+    @property
+    def tflite_sizes(self) -> Sizes:
+        """The TFLite shape, with the names of sizes that stay open."""
+        return tuple(self.symbols.get(i, size) for i, size in enumerate(self.tflite_shape))
 
     @property
     def layout(self) -> tuple[str, str]:
@@ -63,7 +75,7 @@ class State:
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:
     """Describe a tensor that is stored in an order."""
     stored = tuple(tensor.shape[i] for i in order)
-    return Endpoint(name, dtype.label, tensor.shape, stored, order)
+    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
@@ -114,7 +126,7 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
         if tensor in wanted:
             return pinned(operand, wanted[tensor], meaning=True)
         first = channels_first(tensor.rank)
-        silent = tuple(tensor.shape[i] for i in first) == tensor.shape
+        silent = tuple(tensor.sizes[i] for i in first) == tensor.sizes
         if io_layout == "tflite" or (io_layout == "auto" and silent):
             return pinned(operand, identity(tensor.rank))
         names = axis_names(tensor.rank)

@@ -241,7 +241,7 @@ class _Problem:
             for frame, axes in edges.ends
         ]
         tensor = edges.tensor
-        kinds = _numbers({}, [packed(tensor.shape, order) for order in forms])
+        kinds = _numbers({}, [packed(tensor.extents, order) for order in forms])
         return Thing(ends, kinds, tensor.nbytes * self._byte)
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.errors import FixedSizeError, OperatorError
+from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 MIN_OPSET = 13
 DEFAULT_OPSET = 17
@@ -145,7 +145,7 @@ class Nodes:
         self.opset = opset
         self.fixed = fixed
         self.nodes: list[Node] = []
-        self.types: dict[Value, tuple[DType, Shape]] = {} if around is None else around.types
+        self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
@@ -187,7 +187,7 @@ class Nodes:
         if version > self.opset:
             raise NeedsOpset(version, what)
 
-    def typed(self, value: Value, dtype: DType, shape: Shape) -> Value:
+    def typed(self, value: Value, dtype: DType, shape: Sizes) -> Value:
         """Note what is known of a value, and return it."""
         self.types.setdefault(value, (dtype, shape))
         return value
@@ -303,12 +303,50 @@ class Nodes:
             return self.DFT(x, None, self.scalar(axis, DType.INT64), onesided=half)
         return self.DFT(x, axis=axis, onesided=half)
 
-    def reshape(self, x: Operand, shape: Sequence[int]) -> Value:
-        """Return x in a shape whose sizes are meant literally, 0 too."""
+    def reshape(self, x: Operand, shape: Sequence[int | str]) -> Value:
+        """Return x in a shape whose sizes are meant literally, 0 too.
+
+        Of those that stay open Reshape finds one by itself; others have to be sizes of x.
+        """
         allow = 1 if 0 in shape else None
         if allow:
             self.require(14, "Reshape to a shape with a 0")
-        return self.Reshape(x, self.ints(shape), allowzero=allow)
+        return self.Reshape(x, self._target(x, shape), allowzero=allow)
+
+    def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
+        value = self._value_of(x)
+        there = self.types[value][1] if value in self.types else ()
+        left = [size for size in shape if isinstance(size, str)]
+        unknown = [size for size in left if size not in there] or left[:1]
+        if not left:
+            return self.ints([size for size in shape if isinstance(size, int)])
+        if len(unknown) > 1 or 0 in shape:
+            message = f"a shape of the open sizes {', '.join(left)} cannot be told"
+            raise FixedSizeError(message)
+        place = shape.index(unknown[0])
+        return self.measured([*shape[:place], -1, *shape[place + 1 :]], x)
+
+    def measured(self, sizes: Sequence[int | str], x: Operand) -> Value:
+        """Return sizes as int64, those that stay open being taken from the shape of x.
+
+        Raises:
+            FixedSizeError: x has no such size.
+        """
+        if not any(isinstance(size, str) for size in sizes):
+            return self.ints([size for size in sizes if isinstance(size, int)])
+        value = self._value_of(x)
+        there = self.types[value][1] if value in self.types else ()
+        missing = [size for size in sizes if isinstance(size, str) and size not in there]
+        if missing:
+            message = f"the open size {missing[0]} cannot be told"
+            raise FixedSizeError(message)
+        shape = self.Shape(value)
+        parts = [
+            self.Gather(shape, self.ints([there.index(size)]), axis=0)
+            if isinstance(size, str) else self.ints([size])
+            for size in sizes
+        ]  # fmt: skip
+        return self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def reduce(self, op_type: str, x: Operand, axes: Sequence[int], *, keepdims: bool) -> Value:
         """Reduce over axes, all in stored positions; no axis at all leaves x as it is.

@@ -108,7 +108,8 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
     if quantization is not None and quantization.per_axis:
         axis = quantization.axis + len(shape) - tensor.rank
         quantization = replace(quantization, axis=axis)
-    return replace(tensor.reshaped(shape), name=name, quantization=quantization)
+    symbols = {axis + len(shape) - tensor.rank: s for axis, s in tensor.symbols.items()}
+    return replace(tensor.reshaped(shape), name=name, quantization=quantization, symbols=symbols)
 
 
 def keep_axes(graph: Graph) -> Graph:
@@ -142,7 +143,7 @@ def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, O
     source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
     if x is None or weights is None or source is None or weights.rank != _MATRIX:
         return {}
-    if image.shape != (*source.shape[:-1], weights.shape[0]) or not _same(source, x):
+    if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same(source, x):
         return {}
     if source.shape[-1] != weights.shape[1] or not _same(op.outputs[0], image):
         return {}
@@ -187,9 +188,11 @@ def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | Non
     if x is None or weights is None or weights.data is None or not all(matrices):
         return None, ()
     source = sources.get(x, x)
-    features = source.shape[features_from(source.shape, weights.shape[1]) :]
+    first = features_from(source.shape, weights.shape[1])
+    features = source.shape[first:]
     along = weights.quantization
     fixed = along is not None and (along.block_size > 0 or (along.per_axis and along.axis != 0))
+    fixed = fixed or max(source.symbols, default=-1) >= first
     if not 1 < len(features) < source.rank or fixed:
         return None, ()
     return source, (weights.shape[0], *features)

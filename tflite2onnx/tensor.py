@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
+Sizes = tuple[int | str, ...]  # a shape with names in place of the sizes that stay open
 
 
 class DType(enum.Enum):
@@ -143,7 +144,7 @@ class Tensor:
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
-    def sizes(self) -> tuple[int | str, ...]:
+    def sizes(self) -> Sizes:
         """The shape with the names of sizes that stay open."""
         return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
 

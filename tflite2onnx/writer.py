@@ -13,7 +13,7 @@ import errno
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +27,7 @@ from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
 from tflite2onnx.nodes import Node, onnx_type
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType, Sizes
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.
@@ -39,7 +39,7 @@ _DOMAINS = {"ai.onnx.ml": 3}
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
-_Types = Mapping[Value, tuple[DType, Shape]]
+_Types = Mapping[Value, tuple[DType, Sizes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,7 @@ class Skeleton:
     proto: onnx.ModelProto
     weights: tuple[tuple[TensorProto, Array], ...]
     tensors: tuple[Port, ...] = ()
+    open_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
@@ -78,12 +79,15 @@ class Skeleton:
 
     @property
     def transposes(self) -> tuple[int, int]:
-        """The number of Transpose nodes, and the bytes that they write in one run."""
+        """The number of Transpose nodes, and the bytes that they write in one run.
+
+        Sizes that stay open count as in the file.
+        """
         moved = []
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
             moved += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
-        return len(moved), sum(_nbytes(t) for t in moved if t is not None)
+        return len(moved), sum(_nbytes(t, self.open_sizes) for t in moved if t is not None)
 
     def model(self) -> onnx.ModelProto:
         """Return the whole model, weights copied in."""
@@ -138,7 +142,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     _describe(model, emitted, names, [h for h, _ in weights])
     made = {value for node in emitted.nodes for value in node.outputs}
     tensors = tuple(p._replace(name=names.of(p.value)) for p in emitted.tensors if p.value in made)
-    return Skeleton(model, weights, tensors)
+    return Skeleton(model, weights, tensors, emitted.open_sizes)
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
@@ -159,8 +163,8 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from _every_graph(attribute.g)
 
 
-def _nbytes(kind: onnx.TypeProto.Tensor) -> int:
-    elements = math.prod(d.dim_value for d in kind.shape.dim)
+def _nbytes(kind: onnx.TypeProto.Tensor, open_sizes: Mapping[str, int]) -> int:
+    elements = math.prod(open_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
@@ -205,7 +209,7 @@ def _infos(
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:
-    shape = [port.tensor.shape[i] for i in port.order]
+    shape = [port.tensor.sizes[i] for i in port.order]
     return helper.make_tensor_value_info(port.name, onnx_type(port.dtype), shape)
 
 

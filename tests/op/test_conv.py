@@ -341,8 +341,8 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("TRANSPOSE_CONV", {"w": [4, 3, 2, 7]}, "3 channels for 4 filters of 7 channels"),
         ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "3 channels for filters of 1 channels"),
         ("TRANSPOSE_CONV", {"y": [2, 6, 7, 4]}, r"\(5, 7\) cannot become \(6, 7\)"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"is \[2, 5, 7, 4\], not \[2, 5, 8, 4\]"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"is \[2, 5, 7, 4\], not \[2, 5\]"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"\[2, 5, 7, 4\] where .*\[2, 5, 8, 4\]"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"\[2, 5, 7, 4\] where .*\[2, 5\]"),
     ],
 )  # fmt: skip
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:

@@ -71,6 +71,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " tflite.custom, for a runtime that has their kernels",
     )  # fmt: skip
     add(
+        "--static", action="store_true",
+        help="fix all sizes as they are in the file; else those of inputs that it does not fix"
+        " stay open, if all operators can do without knowing them",
+    )  # fmt: skip
+    add(
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1; takes the"
@@ -95,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that any model is converted with."""
-    names = ("io_layout", "opset", "quantization", "activations", "allow_custom")
+    names = ("io_layout", "opset", "quantization", "activations", "allow_custom", "static")
     return {name: getattr(options, name) for name in names}
 
 
@@ -186,9 +191,13 @@ def _summary(result: Result) -> list[str]:
 def _shapes(end: Endpoint) -> tuple[str, str]:
     tflite, onnx = end.layout
     return (
-        f"TFLite {list(end.tflite_shape)} {tflite}".rstrip(),
-        f"ONNX {list(end.onnx_shape)} {onnx}".rstrip(),
+        f"TFLite {_sizes(end.tflite_sizes)} {tflite}".rstrip(),
+        f"ONNX {_sizes(end.sizes)} {onnx}".rstrip(),
     )
+
+
+def _sizes(sizes: Sequence[int | str]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _compared(report: Report) -> list[str]:

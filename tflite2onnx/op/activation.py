@@ -84,7 +84,7 @@ class PRelu(Elementwise):
 
     def check(self) -> None:
         super().check()
-        if self.input(0).shape != self.output.shape:
+        if self.input(0).sizes != self.output.sizes:
             message = f"alpha {list(self.input(1).shape)} does not broadcast to the input"
             raise OperatorError(message)
 

@@ -8,6 +8,7 @@ all operators is done by the driver in `emit.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -27,6 +28,15 @@ class Category(Enum):
     TRANSPARENT = "Transparent"  # any order, reads no axis: elementwise
     ATTRIBUTE = "Attribute"  # any order, axes are looked up: concatenation, reduction
     TERMINATE = "Terminate"  # keeps the TFLite order
+
+
+class DeclaredShapeError(OperatorError):
+    """The file declares another shape for a tensor than what the operator makes, or needs."""
+
+    def __init__(self, reason: str, tensor: Tensor, shape: Shape) -> None:
+        self.tensor = tensor
+        self.shape = shape
+        super().__init__(reason)
 
 
 class Operator:
@@ -49,6 +59,8 @@ class Operator:
             Constant weights and biases stay in the file's type while activations may change theirs.
         folds_weights: no runtime multiplies integer weights by float data, so that the weights
             had better become real numbers once, when the model is loaded.
+        any_size: the letters of the axes whose size may change after the conversion, or "..." for
+            all axes: no size of theirs is part of what `emit` makes. See `keeps_open`.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -66,6 +78,7 @@ class Operator:
     of_shapes: ClassVar[bool] = False
     product: ClassVar[tuple[int, int, int] | None] = None
     folds_weights: ClassVar[bool] = False
+    any_size: ClassVar[str] = ""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -120,6 +133,36 @@ class Operator:
         """Return the outputs for constant inputs, None if the class cannot tell."""
         del inputs
         return None
+
+    def inferred(self) -> tuple[Shape, ...]:
+        """Return the shapes of the outputs that follow from the inputs, whatever is declared.
+
+        Raises:
+            OperatorError: the inputs do not fit together, or something else is wrong.
+        """
+        known = self.shapes()
+        if known is not None:
+            return tuple(known)
+        op = self.op
+        for _ in range(2 * len(op.outputs) + 1):
+            try:
+                type(self)(op).check()
+            except DeclaredShapeError as error:
+                if error.tensor not in op.outputs:
+                    raise
+                right = replace(error.tensor, shape=error.shape, shape_signature=())
+                made = tuple(right if t is error.tensor else t for t in op.outputs)
+                op = replace(op, outputs=made)
+            else:
+                break
+        return tuple(t.shape for t in op.outputs)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        """Return whether what `emit` makes holds for any size of an axis of an operand."""
+        if self.any_size == "...":
+            return True
+        letters = self.letters(operand)
+        return bool(letters) and letters[axis] in self.any_size
 
     def on_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""
@@ -191,4 +234,6 @@ def _spec(specs: str, operand: int) -> str:
     return "" if "..." in spec else spec
 
 
-__all__ = ["Builder", "Category", "Operator", "OperatorError", "Value", "View"]
+__all__ = [
+    "Builder", "Category", "DeclaredShapeError", "Operator", "OperatorError", "Value", "View",
+]  # fmt: skip

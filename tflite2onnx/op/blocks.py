@@ -42,11 +42,11 @@ class DepthToSpace(Blocks):
         expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        size, (n, channels, *_) = self.block(), y.shape
+        size, (n, *_), channels = self.block(), y.sizes, y.size("C")
         if x.dtype is DType.FLOAT32:
             return g.DepthToSpace(x, blocksize=size, mode="DCR")
         split = g.reshape(x, [n, size, size, channels, x.size("H"), x.size("W")])
-        return g.reshape(g.Transpose(split, perm=[0, 3, 4, 1, 5, 2]), y.shape)
+        return g.reshape(g.Transpose(split, perm=[0, 3, 4, 1, 5, 2]), y.sizes)
 
 
 class SpaceToDepth(Blocks):
@@ -63,8 +63,8 @@ class SpaceToDepth(Blocks):
         expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        size, (n, channels, *_) = self.block(), x.shape
+        size, (n, *_), channels = self.block(), x.sizes, x.size("C")
         if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
         split = g.reshape(x, [n, channels, y.size("H"), size, y.size("W"), size])
-        return g.reshape(g.Transpose(split, perm=[0, 3, 5, 1, 2, 4]), y.shape)
+        return g.reshape(g.Transpose(split, perm=[0, 3, 5, 1, 2, 4]), y.sizes)

@@ -27,6 +27,7 @@ class Cast(Operator):
     """
 
     codes = ("CAST",)
+    any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     as_filed = True
@@ -94,6 +95,7 @@ class Dequantize(Operator):
     """DEQUANTIZE: real numbers of stored integers, which inputs are anyway, or of float16."""
 
     codes = ("DEQUANTIZE",)
+    any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 

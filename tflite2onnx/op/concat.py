@@ -17,6 +17,7 @@ class Concatenation(Operator):
     """CONCATENATION along an axis; constants without axes are laid in a row."""
 
     codes = ("CONCATENATION",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -46,6 +47,7 @@ class Pack(Operator):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
     rescales = True
@@ -79,6 +81,7 @@ class Unpack(Operator):
     """UNPACK: the slices along an axis, each without it."""
 
     codes = ("UNPACK",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     many_outputs = True
     moves = True
@@ -149,6 +152,9 @@ class Split(Operator):
         for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
             expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis != self._axis
+
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
         return _split(g, x, self._sizes, x.axis(self._axis))
@@ -167,6 +173,7 @@ class Tile(Operator):
     """TILE: each axis over and over."""
 
     codes = ("TILE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -185,7 +192,7 @@ class Tile(Operator):
         expect(self.output, [size * times for size, times in sizes], x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        if y.shape == x.shape:
+        if y.sizes == x.sizes:
             return x.value
         times = g.ints(x.reorder(self._multiples))
         return g.within("Tile", x.dtype, lambda v: g.Tile(v, times), x)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -69,7 +69,9 @@ def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
     if made != op.output.shape:
         listed = " and ".join(str(list(shape)) for shape in shapes)
         message = f"{listed} do not make {list(op.output.shape)}"
-        raise OperatorError(message)
+        if made is None:
+            raise OperatorError(message)
+        raise DeclaredShapeError(message, op.output, made)
 
 
 def bounded(name: str, array: Array) -> Array:
@@ -91,6 +93,7 @@ class Elementwise(Operator):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
+    any_size = "..."
     rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int] = 1
     makes: ClassVar[DType | None] = None

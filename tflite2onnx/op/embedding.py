@@ -59,6 +59,10 @@ class EmbeddingLookup(Operator):
             return scales
         raise OperatorError(message)
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        scales = self.input(1).quantization
+        return scales is None or not scales.block_size
+
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:
         if y.dtype is table.dtype:
             return g.within("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)

@@ -42,6 +42,7 @@ class Gather(Operator):
     """
 
     codes = ("GATHER",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 
@@ -96,6 +97,7 @@ class GatherNd(Operator):
     """GATHER_ND: each index, the last axis of the indices, is about the first axes of the data."""
 
     codes = ("GATHER_ND",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tflite2onnx.builder import View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.tensor import Shape
+from tflite2onnx.tensor import Shape, Sizes
 
 
 class ImageOperator(Operator):
@@ -17,6 +16,7 @@ class ImageOperator(Operator):
     category = Category.IMPLICIT
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
+    any_size = "N"
 
     def sizes(self, operand: int) -> dict[str, int]:
         """Return the sizes of an operand's axes by their letters.
@@ -34,6 +34,12 @@ class ImageOperator(Operator):
 def image_of(view: View) -> Shape:
     """Return how many rows and columns an operand with such axes has."""
     return view.size("H"), view.size("W")
+
+
+def open_image_of(view: View) -> Sizes:
+    """Return the same, with names for sizes that stay open."""
+    rows, columns = (view.tensor.sizes[view.letters.index(letter)] for letter in "HW")
+    return rows, columns
 
 
 class Window(NamedTuple):
@@ -63,18 +69,31 @@ class Window(NamedTuple):
             raise OperatorError(message)
         return counts
 
-    def attributes(self, image: Shape) -> dict[str, Sequence[int] | None]:
+    def attributes(self, image: Shape) -> dict[str, Any]:
         """Return the window in ONNX's words; pads are all those before, then all those behind.
 
         SAME pads with what the last window lacks. Of an odd number the larger half is behind.
         """
         lacking = [max(excess, 0) for excess in self._excess(image)]
+        return self._described() | {
+            "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking]
+        }
+
+    def open_attributes(self, sizes: Sizes) -> dict[str, Any]:
+        """Return the same for an image of which some sizes stay open, if they are names."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.attributes(tuple(size for size in sizes if isinstance(size, int)))
+        if self.same and max(self.strides) > 1:
+            return self._described() | {"auto_pad": "SAME_UPPER"}
+        # What is lacking depends on no size then.
+        return self.attributes(self._extents())
+
+    def _described(self) -> dict[str, Any]:
         return {
             "kernel_shape": self.kernel,
             "strides": self.strides,
             # AveragePool has no such attribute, and no window of its is dilated.
             "dilations": self.dilations if max(self.dilations) > 1 else None,
-            "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking],
         }
 
     def unreached(self, image: Shape) -> Shape:

@@ -89,21 +89,26 @@ class FullyConnected(Operator):
         plain = slots[0] == ("N", "0")
         return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
+        # The hybrid kernel's scales are those of one row, or of each.
+        return batch[:1] in {("N",), (f"N{axis}",)} and not (self._hybrid and self._rounds)
+
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
     ) -> Value | Unshaped:
         if y.rank == _MATRIX and not self._hybrid:
-            return self._gemm(g, x, w, b)
+            return self._gemm(g, y, x, w, b)
         if y.rank == _IMAGE and y.order[1] == y.rank - 1:
             return g.Conv(x, w.reshaped((*w.shape, 1, 1)), b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
-            return Unshaped(self._gemm(g, x, w, b))
+            return Unshaped(self._gemm(g, y, x, w, b))
         if self._hybrid and not g.plain and self._rounds:
             made = self._integers(g, x, w)
             made = self._activated(g, made if b is None else g.Add(made, b))
             return made if y.rank == _MATRIX else Unshaped(made)
         columns = w.ordered((1, 0))
-        made = g.MatMul(*(self._matrices(x, w) if y.rank == _MATRIX else (x, columns)))
+        made = g.MatMul(*(self._matrices(y, x, w) if y.rank == _MATRIX else (x, columns)))
         made = made if b is None else g.Add(made, b)
         return self._activated(g, made) if self._hybrid else made
 
@@ -149,16 +154,15 @@ class FullyConnected(Operator):
         w = self.input(1)
         return w.elements // w.shape[0]
 
-    def _matrices(self, x: View, w: View) -> tuple[Value, Value]:
+    def _matrices(self, y: View, x: View, w: View) -> tuple[Value, Value]:
         """Return [batch, features] and [features, out]."""
-        features = self._features
-        rows, out = x.tensor.elements // features, w.tensor.shape[0]
-        return x.reshaped((rows, features)), w.reshaped((features, out))
+        features, out = self._features, w.tensor.shape[0]
+        return x.reshaped((_rows(y), features)), w.reshaped((features, out))
 
-    def _gemm(self, g: Builder, x: View, w: View, b: View | None) -> Value:
+    def _gemm(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return a matrix; the operands become matrices, in the order in which they are stored."""
         swapped = (1, 0)
-        rows, features, out = x.tensor.elements // self._features, self._features, w.tensor.shape[0]
+        rows, features, out = _rows(y), self._features, w.tensor.shape[0]
         return g.Gemm(
             x.value if x.order == swapped else x.reshaped((rows, features)),
             w.value if w.order == swapped else w.reshaped((out, features)),
@@ -166,6 +170,15 @@ class FullyConnected(Operator):
             transA=1 if x.order == swapped else None,
             transB=None if w.order == swapped else 1,
         )
+
+
+def _rows(y: View) -> int | str:
+    """Return how many rows an output has as a matrix; a name if some of its sizes stay open."""
+    _, *behind = y.sizes[::-1]
+    fixed = [size for size in behind if isinstance(size, int)]
+    if len(fixed) == len(behind):
+        return prod(fixed)
+    return behind[0] if len(behind) == 1 else f"{y.tensor.name}_rows"
 
 
 def _rows_first(label: Axes) -> bool:
@@ -190,6 +203,7 @@ class BatchMatMul(Operator):
     """
 
     codes = ("BATCH_MATMUL",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     product = (0, 1, 2)
     broadcasts = True

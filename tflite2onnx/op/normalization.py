@@ -17,6 +17,7 @@ from tflite2onnx.tensor import DType, Quantization
 class LastAxis(Operator):
     """One input and an output of its shape; what is computed is computed along the last axis."""
 
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
@@ -53,6 +54,9 @@ class Softmax(LastAxis):
         if self._overflows():
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis < self.output.rank - 1 or self.output.quantization is None
 
     def _overflows(self) -> bool:
         """Return whether ONNX Runtime's QLinearSoftmax, fused of the nodes, makes 0 of what is 1.

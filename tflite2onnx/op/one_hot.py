@@ -29,6 +29,7 @@ class OneHot(Operator):
     """
 
     codes = ("ONE_HOT",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 

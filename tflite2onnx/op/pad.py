@@ -17,6 +17,7 @@ _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 class _Padding(Operator):
     """What all of them share: the second input, [rank, 2], says how many elements to add."""
 
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -101,6 +102,9 @@ class MirrorPad(_Padding):
             return self._pad(g, x, mode="edge")  # one element is its own mirror
         # Pad has no such mode. An index per axis moves less than slices and a Concat.
         return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v), x.value)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return self._reflects or np.max(self._pads) <= 1 or not any(self._pads[axis])
 
     def _mirrored(self, g: Builder, x: View, value: Value) -> Value:
         for axis, pads in enumerate(self._pads):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
@@ -58,6 +58,8 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
         message = f"{tensor.name} is {declared} where {dtype.label}{list(shape)} is expected"
+        if tensor.dtype is dtype:
+            raise DeclaredShapeError(message, tensor, tuple(shape))
         raise OperatorError(message)
 
 
@@ -78,10 +80,10 @@ def expect_real(*tensors: Tensor) -> None:
 
 
 def expect_same_shape(one: Tensor, other: Tensor) -> None:
-    """Raise OperatorError unless the file declares two tensors of one shape."""
+    """Raise OperatorError unless the file declares the other tensor of the first one's shape."""
     if one.shape != other.shape:
         message = f"{list(one.shape)} cannot become {list(other.shape)}"
-        raise OperatorError(message)
+        raise DeclaredShapeError(message, other, one.shape)
 
 
 def affordable(count: int) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from tflite2onnx.builder import Builder, Value, View
-from tflite2onnx.op.image import ImageOperator, Window, image_of, window_of
+from tflite2onnx.op.image import ImageOperator, Window, open_image_of, window_of
 from tflite2onnx.op.parameters import expect, expect_real
 from tflite2onnx.tensor import DType, Quantization
 
 
 class Pool2D(ImageOperator):
     """What all pooling has in common."""
+
+    any_size = "NHW"
 
     def window(self) -> Window:
         """Return the window, whose size is an option."""
@@ -41,7 +43,7 @@ class AveragePool2D(Pool2D):
         return self.input(0).quantization
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        window = self.window().attributes(image_of(x))
+        window = self.window().open_attributes(open_image_of(x))
         if x.dtype is not DType.INT16:
             return g.AveragePool(x, **window)
         mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
@@ -57,7 +59,7 @@ class MaxPool2D(Pool2D):
     moves = True
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.carried("MaxPool", x.dtype, x, **self.window().attributes(image_of(x)))
+        return g.carried("MaxPool", x.dtype, x, **self.window().open_attributes(open_image_of(x)))
 
 
 class L2Pool2D(Pool2D):
@@ -66,4 +68,4 @@ class L2Pool2D(Pool2D):
     codes = ("L2_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Sqrt(g.AveragePool(g.Mul(x, x), **self.window().attributes(image_of(x))))
+        return g.Sqrt(g.AveragePool(g.Mul(x, x), **self.window().open_attributes(open_image_of(x))))

@@ -25,6 +25,7 @@ class Quantize(Operator):
     """
 
     codes = ("QUANTIZE",)
+    any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 
@@ -77,13 +78,15 @@ class FakeQuant(Operator):
     """
 
     codes = ("FAKE_QUANT",)
+    any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 
     def check(self) -> None:
         check_count(self.op, 1)
         x, y, options = self.input(0), self.output, self.options
-        if {x.dtype, y.dtype} != {DType.FLOAT32} or x.shape != y.shape:
+        expect_same_shape(x, y)
+        if {x.dtype, y.dtype} != {DType.FLOAT32}:
             message = f"it makes float32 of float32, not {y.dtype.label} of {x.dtype.label}"
             raise OperatorError(message)
         if options.narrow_range:

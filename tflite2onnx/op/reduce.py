@@ -89,6 +89,11 @@ class Reduction(Operator):
         left = names if self.options.keep_dims else self._left(names)
         return [Frame({0: names, ~0: left}, names)]
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        # A mean of integers is divided by their count, and halves of an axis are multiplied.
+        counts = self.input(0).dtype.is_integer and self.op.code in _INTEGERS
+        return not counts or operand < 0 or axis not in self._axes
+
     def on_integers(self) -> bool:
         if self.op.code == "REDUCE_PROD":  # of single elements the kernel moves the integers
             return self.input(0).elements == self.output.elements
@@ -171,7 +176,7 @@ class Reduction(Operator):
                 value = g.Mul(one, other)
                 value = g.Concat(value, *rest, axis=axis) if rest else value
                 size = half + odd
-        value = value if self.options.keep_dims else g.reshape(value, y.shape)
+        value = value if self.options.keep_dims else g.reshape(value, y.sizes)
         return value if x.dtype is wide else g.cast(value, x.dtype)
 
 

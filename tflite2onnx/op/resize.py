@@ -71,7 +71,7 @@ class ResizeBilinear(Resize):
         wanting = any(_rounds(*sizes[axis], align=align) for axis in sizes)
         if not (wanting and is_quantized(x.tensor) and x.tensor.dtype in _IN_STEPS):
             return g.Resize(
-                x, None, None, g.ints(y.shape), mode="linear",
+                x, None, None, g.measured(y.sizes, x), mode="linear",
                 coordinate_transformation_mode=self.mode,
             )  # fmt: skip
         value = x.value
@@ -128,7 +128,7 @@ class ResizeNearest(Resize):
             for other in chosen_by_onnx(*sizes[a], self.mode)
         ):
             return g.Resize(
-                x, None, None, g.ints(y.shape), mode="nearest",
+                x, None, None, g.measured(y.sizes, x), mode="nearest",
                 coordinate_transformation_mode=self.mode,
                 nearest_mode="floor" if self.mode == "asymmetric" else "round_prefer_ceil",
             )  # fmt: skip

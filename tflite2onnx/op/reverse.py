@@ -19,6 +19,7 @@ class Reverse(Operator):
     """REVERSE_V2: whole axes."""
 
     codes = ("REVERSE_V2",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -54,6 +55,7 @@ class ReverseSequence(Operator):
     """REVERSE_SEQUENCE: the first elements of an axis, how many is said for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 

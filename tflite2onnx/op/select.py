@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder import Builder, Unshaped, Value, View
+from tflite2onnx.errors import FixedSizeError
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count, check_shapes
 from tflite2onnx.tensor import Array, DType, Shape
@@ -21,6 +22,7 @@ class Select(Operator):
     """
 
     codes = ("SELECT", "SELECT_V2")
+    any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
@@ -43,6 +45,9 @@ class Select(Operator):
         shapes = [() if shape is None else shape for shape in super().aligned()]
         condition, x = self.input(0), self.input(1)
         if self.op.code == "SELECT" and condition.rank == 1:
+            if condition.symbols:
+                message = "a condition for each row is given axes, and the rows stay open"
+                raise FixedSizeError(message)
             shapes[0] = (condition.shape + (1,) * x.rank)[: max(x.rank, 1)]
         return shapes
 

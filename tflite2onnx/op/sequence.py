@@ -65,6 +65,7 @@ class CumSum(Operator):
     """
 
     codes = ("CUMSUM",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
+from math import prod
 
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.parameters import axis_of, expect, ints
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.op.parameters import axis_of, expect, integer, ints
+from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 
 def runs(source: Shape, target: Shape) -> tuple[Axes, Axes]:
@@ -54,11 +56,41 @@ def _piece(
     return i, j
 
 
+def open_runs(source: Sizes, target: Sizes) -> tuple[Axes, Axes]:
+    """Name the axes as `runs` does, where some sizes stay open and only equal ones are known.
+
+    What lies between these may be split or merged in any way: its axes stay together.
+    """
+    if not any(isinstance(size, str) for size in (*source, *target)):
+        return runs(_fixed(source), _fixed(target))
+    first = _common(source, target)
+    last = _common(source[first:][::-1], target[first:][::-1])
+    between = [sizes[first : len(sizes) - last] for sizes in (source, target)]
+    if any(isinstance(size, str) for sizes in between for size in sizes):
+        inner = tuple(tuple("between" for _ in sizes) for sizes in between)
+    else:
+        inner = runs(*(_fixed(sizes) for sizes in between))
+    before = tuple(f"first{i}" for i in range(first))
+    behind = tuple(f"last{i}" for i in range(last))
+    return (*before, *inner[0], *behind), (*before, *inner[1], *behind)
+
+
+def _fixed(sizes: Sizes) -> Shape:
+    return tuple(size for size in sizes if isinstance(size, int))
+
+
+def _common(a: Sizes, b: Sizes) -> int:
+    """Return how many sizes both begin with."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
+    return len(list(pairs))
+
+
 class Reshape(Operator):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     moves = True
+    any_size = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
@@ -69,12 +101,36 @@ class Reshape(Operator):
             raise OperatorError(message)
 
     def frames(self) -> Sequence[Frame]:
-        source, target = runs(self.input(0).shape, self.output.shape)
+        source, target = open_runs(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merged(source, target)))
         return [Frame({0: source, ~0: target}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return x.value if x.shape == y.shape else g.reshape(x, y.shape)
+        return x.value if x.sizes == y.sizes else g.reshape(x, y.sizes)
+
+    def inferred(self) -> tuple[Shape, ...]:
+        shape = [int(size) for size in self._asked()]
+        known = prod(size for size in shape if size != -1)
+        rest = self.input(0).elements // max(known, 1)
+        made = tuple(rest if size == -1 else size for size in shape)
+        if prod(made) != self.input(0).elements or shape.count(-1) > 1:
+            message = f"{list(self.input(0).shape)} cannot become {shape}"
+            raise OperatorError(message)
+        return (made,)
+
+    def _asked(self) -> Sequence[int]:
+        """Return the shape that is asked for, with -1 for what is left."""
+        x = self.input(0)
+        if self.op.code == "EXPAND_DIMS":
+            axis = axis_of(integer(self, 1), x.rank + 1)
+            return (*x.shape[:axis], 1, *x.shape[axis:])
+        if self.op.code == "SQUEEZE":
+            dropped = {axis_of(axis, x.rank) for axis in self.options.squeeze_dims or ()}
+            dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
+            return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
+        if len(self.op.inputs) > 1 and self.input(1).rank == 1:
+            return ints(self, 1)
+        return self.options.new_shape or ()
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[0].reshape(self.output.shape)]
@@ -98,6 +154,7 @@ class Transpose(Operator):
 
     codes = ("TRANSPOSE",)
     moves = True
+    any_size = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
@@ -128,6 +185,7 @@ class ShapeOf(Operator):
     """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
 
     codes = ("SHAPE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
     of_shapes = True
@@ -154,6 +212,7 @@ class Rank(Operator):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
     of_shapes = True
@@ -177,6 +236,7 @@ class AsPlanned(Operator):
     """An operator of ours behind a tensor that the user wants in an order (`interface.pin`)."""
 
     codes = ("AS_PLANNED",)
+    any_size = "..."
     category = Category.IMPLICIT
 
     def frames(self) -> Sequence[Frame]:

@@ -13,26 +13,37 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Valu
 from tflite2onnx.op.parameters import expect, expect_type, ints
 from tflite2onnx.tensor import Array, DType
 
-# Before the first element: -1 would mean the last.
-_BEFORE = np.iinfo(np.int64).min
+# Before the first element, where -1 would mean the last, and behind all.
+_BEFORE, _BEHIND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_WHOLE = slice(None)
 
 
-def _cut(g: Builder, x: View, value: Value, ranges: Sequence[range]) -> Value:
-    """Return what is at these indices of each TFLite axis of x."""
-    cut = {
-        x.axis(axis): kept if len(kept) else range(0)
-        for axis, kept in enumerate(ranges)
-        if kept != range(x.tensor.shape[axis])
-    }
+def _part(kept: range, size: int) -> slice:
+    """Return the indices that are kept as Python slices them."""
+    if kept == range(size):
+        return _WHOLE
+    if not kept:
+        return slice(0, 0, 1)
+    return slice(kept.start, kept.stop if kept.stop >= 0 else None, kept.step)
+
+
+def _cut(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Value:
+    """Return these parts of each TFLite axis of x."""
+    cut = {x.axis(axis): part for axis, part in enumerate(parts) if part != _WHOLE}
     if not cut:
         return value
-    kept = cut.values()
-    return g.Slice(
-        value,
-        g.ints([r.start for r in kept]),
-        g.ints([_BEFORE if r.stop < 0 else r.stop for r in kept]),
-        g.ints(list(cut)),
-        g.ints([r.step for r in kept]) if any(r.step != 1 for r in kept) else None,
+    bounds = [_bounds(part) for part in cut.values()]
+    first, last, steps = (g.ints(numbers) for numbers in zip(*bounds, strict=True))
+    stepwise = any(step != 1 for *_, step in bounds)
+    return g.Slice(value, first, last, g.ints(list(cut)), steps if stepwise else None)
+
+
+def _bounds(part: slice) -> tuple[int, int, int]:
+    """Return begin, end and step as ONNX has them."""
+    step = 1 if part.step is None else part.step
+    first, last = (0, _BEHIND) if step > 0 else (_BEHIND, _BEFORE)
+    return (
+        first if part.start is None else part.start, last if part.stop is None else part.stop, step
     )
 
 
@@ -49,6 +60,7 @@ class Slice(Operator):
     """
 
     codes = ("SLICE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -69,6 +81,16 @@ class Slice(Operator):
             raise OperatorError(message)
         return [range(*pair) for pair in zip(begins, ends, strict=True)]
 
+    @property
+    def _parts(self) -> list[slice]:
+        """The same, of axes whose size stays open by what the file says."""
+        x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
+        return [
+            slice(begin or None, None if size == -1 else begin + size) if axis in x.symbols
+            else _part(kept, x.shape[axis])
+            for axis, (kept, begin, size) in enumerate(numbers)
+        ]  # fmt: skip
+
     def check(self) -> None:
         x, begin = self.input(0), self.input(1)
         if begin.data is not None or not begin.elements:
@@ -84,7 +106,7 @@ class Slice(Operator):
 
     def emit(self, g: Builder, y: View, x: View, begin: View, _: View) -> Value:
         if begin.tensor.data is not None or not begin.tensor.elements:
-            return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._ranges), x.value)
+            return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._parts), x.value)
         first = g.recast(begin, begin.dtype, DType.INT64)
         last = g.Add(first, g.ints(ints(self, 2)))
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
@@ -95,10 +117,14 @@ class Slice(Operator):
 
 
 class _Part(NamedTuple):
-    """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept."""
+    """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept.
+
+    `asked` is the same in the file's words, which hold for any size.
+    """
 
     axis: int | None
     kept: range
+    asked: slice = _WHOLE
     shrinks: bool = False
 
 
@@ -112,6 +138,7 @@ class StridedSlice(Operator):
     """
 
     codes = ("STRIDED_SLICE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 
@@ -169,10 +196,20 @@ class StridedSlice(Operator):
             if not 0 <= start < size or step < 0:
                 message = f"index {begin} of axis {axis}, which has {size} elements"
                 raise OperatorError(message)
-            return _Part(axis, range(start, start + 1), shrinks=True)
+            asked = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
+            return _Part(axis, range(start, start + 1), asked, shrinks=True)
         end += start if o.offset else 0
         stop = last if o.end_mask & bit else _clamped(end, size, low, high)
-        return _Part(axis, range(start, stop, step))
+        asked = slice(
+            None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
+            None if o.end_mask & bit else end,
+            None if step == 1 else step,
+        )
+        return _Part(axis, range(start, stop, step), asked)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        # With `offset` an end is known by where the begin is, which may be counted from the end.
+        return not self.options.offset
 
     def check(self) -> None:
         shape = [len(part.kept) for part in self._parts if not part.shrinks]
@@ -190,7 +227,12 @@ class StridedSlice(Operator):
         return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
 
     def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
-        value = _cut(g, x, value, [p.kept for p in self._parts if p.axis is not None])
+        shape, unknown = x.tensor.shape, x.tensor.symbols
+        parts = [
+            p.asked if p.axis in unknown else _part(p.kept, shape[p.axis])
+            for p in self._parts if p.axis is not None
+        ]  # fmt: skip
+        value = _cut(g, x, value, parts)
         dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
         left = (part for part in self._parts if not part.shrinks)
         added = [y.axis(i) for i, part in enumerate(left) if part.axis is None]

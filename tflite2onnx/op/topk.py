@@ -25,6 +25,7 @@ class TopK(Operator):
     """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
 
     codes = ("TOPK_V2",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     many_outputs = True
@@ -64,6 +65,7 @@ class Arg(Operator):
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     codes = tuple(nodes)
+    any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
 
