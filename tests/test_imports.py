@@ -17,11 +17,11 @@ PACKAGE = ROOT / "tflite2onnx"
 # From the ground up: a module imports from the rows above its own alone. The modules of operators
 # share one row; they may import each other as long as they do not do so in a circle.
 ROWS = (
-    {"errors", "flexbuffer", "mincut", "schema", "text", "version"},
+    {"errors", "flexbuffer", "metadata_schema", "mincut", "schema", "text", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "fold", "lists", "pairs", "regions"},
-    {"builder", "inline", "interface", "normalise", "reader", "shapes"},
+    {"builder", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
     {"op.base", "sizes", "state"},
     {"op.*"},
     {"op"},
@@ -30,12 +30,12 @@ ROWS = (
     {"convert"},
     {"verification.difference"},
     {"verification.runtimes", "verification.samples"},
-    {"verification.converted", "verification.segments"},
+    {"verification.converted", "verification.images", "verification.segments"},
     {"verification.tensors"},
     {"verification.findings", "verification.run"},
     {"verification.api"},
     {"bundle", "inspection", "verification"},
-    {"commands.convert", "commands.inspect", "commands.ops"},
+    {"commands.convert", "commands.inspect", "commands.ops", "commands.verify"},
     {"commands", "cli", "operators"},
     {"__init__", "__main__"},
 )

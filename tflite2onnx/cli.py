@@ -18,7 +18,7 @@ from tflite2onnx.version import VERSION
 
 _FAILED, _INTERRUPTED = 1, 130
 # The first word; without one of these the command is to convert.
-COMMANDS = ("inspect", "ops")
+COMMANDS = ("inspect", "ops", "verify")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

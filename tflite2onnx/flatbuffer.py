@@ -1,4 +1,4 @@
-"""The tables of a flatbuffer, read by the schema (https://flatbuffers.dev/internals/).
+"""The tables of a flatbuffer, read by the schemas (https://flatbuffers.dev/internals/).
 
 A table refers to what does not fit into a field by a distance ahead, and by one back to the list
 of its slots, which other tables may share. What would lie outside of the bytes raises ValueError
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.schema import TABLES, UNIONS
+from tflite2onnx import metadata_schema, schema
 from tflite2onnx.tensor import Array
 
 # The letters are those of the struct module, and numpy's.
@@ -23,7 +23,9 @@ _NUMBERS = {
     "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
 _CASTS = {"bool": bool, "float32": float, "float64": float}
-_KINDS = TABLES | {kind: fields for union in UNIONS.values() for kind, fields in union.items()}
+_UNIONS = schema.UNIONS | metadata_schema.UNIONS
+_KINDS = schema.TABLES | metadata_schema.TABLES
+_KINDS |= {kind: fields for union in _UNIONS.values() for kind, fields in union.items()}
 _SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 
 
@@ -78,9 +80,9 @@ class Vector:
         return Table(self._data, _ahead(self._data, place), self._kind)
 
 
-def root(data: memoryview) -> Table:
-    """Return the table that a whole flatbuffer is: the model."""
-    return Table(data, _ahead(data, 0), "Model")
+def root(data: memoryview, kind: str = "Model") -> Table:
+    """Return the table that a whole flatbuffer is: the model, or one inside a buffer of it."""
+    return Table(data, _ahead(data, 0), kind)
 
 
 class _Field(NamedTuple):
@@ -108,8 +110,8 @@ def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], 
         return partial(_number, struct.Struct(f"<{letter}")), _CASTS.get(kind, int)(default or 0)
     if kind.startswith("["):
         return partial(_tables, kind.strip("[]")), ()
-    if kind in UNIONS:
-        return partial(_union, f"{name}_type", tuple(UNIONS[kind])), None
+    if kind in _UNIONS:
+        return partial(_union, f"{name}_type", tuple(_UNIONS[kind])), None
     return (_string if kind == "string" else partial(_table, kind)), None
 
 

@@ -46,7 +46,7 @@ _Types = Mapping[Value, tuple[DType, Sizes]]
 class Skeleton:
     """A model with all but its large weights, and these as (header, elements).
 
-    `tensors` are those of the TFLite model that nodes compute, by the names of their values.
+    `tensors` are those of the TFLite model that it computes, by the names of their values.
     """
 
     proto: onnx.ModelProto
@@ -141,6 +141,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
     made = {value for node in emitted.nodes for value in node.outputs}
+    made |= {port.value for port in emitted.inputs}
     tensors = tuple(p._replace(name=names.of(p.value)) for p in emitted.tensors if p.value in made)
     return Skeleton(model, weights, tensors, emitted.open_sizes)
 

@@ -13,6 +13,7 @@ most 3 dB more noise.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification.converted import ConvertedModel, Opened, inside, opened
 from tflite2onnx.verification.difference import TOLERANCE
 from tflite2onnx.verification.findings import Report
-from tflite2onnx.verification.run import Progress, Run
+from tflite2onnx.verification.images import image_input
+from tflite2onnx.verification.run import Found, Progress, Run
 from tflite2onnx.verification.runtimes import ModelFile, interpreter_of
 from tflite2onnx.verification.samples import sample
 from tflite2onnx.verification.tensors import Inside, places
@@ -36,8 +38,9 @@ def verify(  # noqa: PLR0913 - options
     converted: ConvertedModel | None = None,
     *,
     inputs: Mapping[str, Array] | None = None,
+    images: Sequence[str | os.PathLike[str]] = (),
     seed: int = 0,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     tolerance: float = TOLERANCE,
     tensors: bool = True,
     per_operator: bool = False,
@@ -52,8 +55,11 @@ def verify(  # noqa: PLR0913 - options
             the model is converted if None.
         inputs: arrays for inputs of the TFLite model, by name, as it takes them; those that are
             not named are random.
+        images: pictures (PNG, JPEG), each of which is a sample of the input that takes pictures:
+            resized, and normalised as the model's metadata say. They take the package Pillow.
         seed: of the random numbers.
-        samples: how often to run, 1 or more times.
+        samples: how often to run, 1 or more times; if None, twice, or as often as there are
+            pictures.
         tolerance: what floats may differ by, as a part of the range of their tensor.
         tensors: compare the tensors between the operators as well.
         per_operator: also run each operator on LiteRT's own inputs, so that differences do not
@@ -64,6 +70,7 @@ def verify(  # noqa: PLR0913 - options
         VerifyError: a runtime is not installed, or cannot run its model; or inputs do not fit.
         ConversionError: the model cannot be converted.
     """
+    samples = len(images) or SAMPLES if samples is None else samples
     if samples < 1:
         message = f"there is nothing to verify on {samples} samples"
         raise OptionError(message)
@@ -71,23 +78,31 @@ def verify(  # noqa: PLR0913 - options
     interpreter = interpreter_of(model, inner=tensors or per_operator)
     ends = opened(converted)
     _check_same(interpreter, ends)
-    walks = _walks(model, converted, ends, [False] * tensors + [True] * per_operator)
-    run = Run(model, interpreter, ends, walks, tolerance)
-    arrays = [sample(interpreter, seed + i, inputs or {}) for i in range(samples)]
-    outputs, inner = run.compared(arrays, progress or (lambda *_: None))
-    found = {walk.alone: each for walk, each in zip(walks, inner, strict=True)}
-    return Report(outputs, samples, seed, found.get(False, ()), found.get(True, ()))
+    given = _given(model, interpreter, inputs or {}, images)
+    arrays = [sample(interpreter, seed + i, given[i % len(given)]) for i in range(samples)]
+    skeleton = inside(model, converted, ends) if tensors or per_operator else None
+    found = [] if skeleton is None else places(read(model).graphs[0], skeleton)
+
+    def compared(interpreter: Any, *ways: bool) -> Found:  # noqa: ANN401
+        walks = [Inside(skeleton, found, alone=way) for way in ways if skeleton and found]
+        run = Run(model, interpreter, ends, tolerance, progress or (lambda *_: None))
+        return run.compared(arrays, walks)
+
+    outputs, inner = compared(interpreter, *[False] * tensors, *[True] * per_operator)
+    if not per_operator and any(not c.difference.ok for each in inner.values() for c in each):
+        inner |= compared(interpreter_of(model, inner=True), True)[1]
+    return Report(outputs, samples, seed, inner.get(False, ()), inner.get(True, ()))
 
 
-def _walks(
-    model: ModelFile, converted: ConvertedModel, ends: Opened, alone: Sequence[bool]
-) -> list[Inside]:
-    """Return the ways in which to go through the tensors inside; none if they are not known."""
-    skeleton = inside(model, converted, ends) if alone else None
-    if skeleton is None:
-        return []
-    found = places(read(model).graphs[0], skeleton)
-    return [Inside(skeleton, found, alone=each) for each in alone if found]
+def _given(
+    model: ModelFile, interpreter: Any, inputs: Mapping[str, Array],  # noqa: ANN401
+    images: Sequence[str | os.PathLike[str]],
+) -> list[Mapping[str, Array]]:  # fmt: skip
+    """Return what is given for the inputs by name, of one sample after another."""
+    if not images:
+        return [inputs]
+    target = image_input(model, interpreter.get_input_details())
+    return [{**inputs, target.name: target.array(path)} for path in images]
 
 
 def _check_same(interpreter: Any, ends: Opened) -> None:  # noqa: ANN401

@@ -81,6 +81,8 @@ class Difference:
 
     def beside(self, kernels: Difference) -> Difference:
         """Return the same, allowed to be about as large as that of LiteRT's own kernels is."""
+        if self.reason or kernels.reason:
+            return self
         noise = math.inf if math.isinf(self.enough) else kernels.decibels - _MORE_NOISE
         allowed = max(self.allowed, _FACTOR * kernels.largest)
         return replace(self, allowed=allowed, enough=min(self.enough, noise))
@@ -140,16 +142,16 @@ def _measured_steps(want: Array, have: Array, zero_point: int) -> tuple[float, f
     largest = int(apart.max(initial=0))
     if not largest:
         return 0.0, float(spread), math.inf
-    signal = want.astype(np.float32).reshape(-1) - np.float32(zero_point)
-    noise = apart.astype(np.float32).reshape(-1)
-    loud, quiet = (float(np.dot(x, x)) for x in (signal, noise))
+    signal = want.astype(np.float32) - np.float32(zero_point)
+    noise = apart.astype(np.float32)
+    loud, quiet = _power(signal), _power(noise)
     return float(largest), float(spread), 10 * math.log10(loud / quiet) if loud else -math.inf
 
 
 def _measured_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
     """Return the same for ordinary numbers in a fraction of the time, None if some are not."""
     with np.errstate(all="ignore"):
-        apart = np.abs(want - have).reshape(-1)
+        apart = np.abs(want - have)
         largest = float(apart.max(initial=0))
     high, low = float(want.max(initial=0)), float(want.min(initial=0))
     peak = max(high, -low)
@@ -157,8 +159,12 @@ def _measured_floats(want: Array, have: Array) -> tuple[float, float, float] | N
         return None
     if not largest:
         return 0.0, high - low, math.inf
-    loud, quiet = (float(np.dot(x, x)) for x in (want.reshape(-1), apart))
-    return largest, high - low, 10 * math.log10(loud / quiet)
+    return largest, high - low, 10 * math.log10(_power(want) / _power(apart))
+
+
+def _power(numbers: Array) -> float:
+    """Return the sum of squares; threads of BLAS would wait for each other longer than it takes."""
+    return float(np.square(numbers).sum())
 
 
 def _decibels(signal: Array, noise: Array) -> float:

@@ -15,7 +15,8 @@ class Report:
     """What a verification found: for each output, and each tensor inside, the worst of all samples.
 
     `tensors` are in order of execution; there are none if the ONNX model does not tell where its
-    tensors are. `operators` are the same tensors, each computed from LiteRT's own inputs.
+    tensors are. `operators` are the same tensors, each computed from LiteRT's own inputs; there
+    are none unless that was asked for, or tensors are further off than is allowed.
     """
 
     outputs: tuple[Difference, ...]
@@ -31,9 +32,11 @@ class Report:
 
     @property
     def diverging(self) -> Compared | None:
-        """The first tensor that is not as it should be, in order of execution."""
-        found = (*self.operators, *self.tensors)
-        return next((c for c in found if not c.difference.ok), None)
+        """The first tensor that an operator computes wrongly, in order of execution.
+
+        A tensor that is too far off while all operators are right shows how roundings add up.
+        """
+        return next((c for c in self.operators or self.tensors if not c.difference.ok), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as numbers, strings, lists and dicts; what is infinite is None."""

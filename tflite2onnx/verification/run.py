@@ -23,7 +23,9 @@ from tflite2onnx.verification.samples import Detail, real, restored, step_of, st
 from tflite2onnx.verification.tensors import Compared, Inside, Place, as_stored, compared
 
 Progress = Callable[[int, int], None]
-Found = TypeVar("Found", Difference, Compared)
+# The outputs, and the tensors inside by whether operators run alone.
+Found = tuple[tuple[Difference, ...], dict[bool, tuple[Compared, ...]]]
+_Each = TypeVar("_Each", Difference, Compared)
 
 _OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
 # Kernels that show their tensors between operators: XNNPACK keeps its own to itself.
@@ -34,20 +36,21 @@ class Run:
     """Both models, and how their tensors are compared."""
 
     def __init__(
-        self, model: ModelFile, interpreter: Any, ends: Opened, walks: Sequence[Inside],  # noqa: ANN401
-        tolerance: float,
+        self, model: ModelFile, interpreter: Any, ends: Opened, tolerance: float,  # noqa: ANN401
+        progress: Progress,
     ) -> None:  # fmt: skip
-        self._model, self._interpreter, self._ends, self._walks = model, interpreter, ends, walks
-        self._tolerance = tolerance
+        self._model, self._interpreter, self._ends = model, interpreter, ends
+        self._tolerance, self._progress = tolerance, progress
         self._enough = DECIBELS if is_quantized(interpreter) else None
 
     def compared(
-        self, samples: Sequence[Sequence[Array]], progress: Progress
-    ) -> tuple[tuple[Difference, ...], list[tuple[Compared, ...]]]:
-        """Return the worst of each output, and of each tensor in each walk inside."""
+        self, samples: Sequence[Sequence[Array]], walks: Sequence[Inside]
+    ) -> Found:
+        """Return the worst of each output and each tensor; what is remembered begins anew."""
+        self._ends.session.reset()
         outputs: dict[str, Difference] = {}
-        inner: list[dict[str, Compared]] = [{} for _ in self._walks]
-        total = len(samples) * sum(len(walk.places) for walk in self._walks)
+        inner: dict[bool, dict[str, Compared]] = {walk.alone: {} for walk in walks}
+        total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
         for arrays in samples:
             want = run_litert(self._interpreter, arrays)
@@ -55,26 +58,27 @@ class Run:
             feeds |= self._ends.session.state
             have = restored(self._ends.outputs, run_onnx(self._ends.session, feeds))
             _keep_worst(outputs, self._outputs(want, have))
-            for walk, found in zip(self._walks, inner, strict=True):
+            for walk in walks:
                 for each in walk.compared(self._interpreter, feeds, self._tolerance, self._enough):
-                    _keep_worst(found, [each])
+                    _keep_worst(inner[walk.alone], [each])
                     done += 1
-                    progress(done, total)
+                    self._progress(done, total)
+        chains = [(walk, inner[False]) for walk in walks if not walk.alone]
         for kernels in _OTHER_KERNELS:
-            self._forgive(kernels, samples, outputs, inner)
-        return tuple(outputs.values()), [tuple(found.values()) for found in inner]
+            self._forgive(kernels, samples, outputs, chains)
+        return tuple(outputs.values()), {how: tuple(each.values()) for how, each in inner.items()}
 
     def _outputs(self, want: Sequence[Array], have: Sequence[Array]) -> Iterator[Difference]:
         """Compare the outputs of LiteRT with others in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
             own, other = (real(end, each, detail) for each in (a, b))
-            how = self._tolerance, self._enough, *step_of(end, detail)
-            yield compare(end.name, own, other, *how)
+            step = step_of(end, detail)
+            yield compare(end.name, own, other, self._tolerance, self._enough, step)
 
     def _forgive(
         self, kernels: str, samples: Sequence[Sequence[Array]],
-        outputs: dict[str, Difference], inner: Sequence[dict[str, Compared]],
+        outputs: dict[str, Difference], chains: Sequence[tuple[Inside, dict[str, Compared]]],
     ) -> None:  # fmt: skip
         """Allow what is too far off to be about as far as other kernels of LiteRT are.
 
@@ -82,9 +86,9 @@ class Run:
         """
         wrong = [
             (found, place)
-            for walk, found in zip(self._walks, inner, strict=True)
+            for walk, found in chains
             for place in walk.places
-            if not walk.alone and kernels == _OPEN_KERNELS and _is_wrong(found, place)
+            if kernels == _OPEN_KERNELS and _is_wrong(found, place)
         ]
         if all(each.ok for each in outputs.values()) and not wrong:
             return
@@ -127,7 +131,7 @@ def _is_wrong(found: Mapping[str, Compared], place: Place) -> bool:
     return name in found and not found[name].difference.ok
 
 
-def _keep_worst(found: dict[str, Found], more: Iterable[Found]) -> None:
+def _keep_worst(found: dict[str, _Each], more: Iterable[_Each]) -> None:
     for each in more:
         before = found.get(each.name)
         found[each.name] = each if before is None else before.or_worse(each)

@@ -43,7 +43,8 @@ def sample(interpreter: Any, seed: int, given: Mapping[str, Array]) -> list[Arra
     generator = np.random.default_rng(seed)
     arrays = []
     for detail in details:
-        name, dtype, shape = detail["name"], np.dtype(detail["dtype"]), tuple(detail["shape"])
+        name, dtype = detail["name"], np.dtype(detail["dtype"])
+        shape = tuple(map(int, detail["shape"]))
         if name in given:
             arrays.append(_fitting(name, given[name], dtype, shape))
         else:
@@ -96,25 +97,25 @@ def stored(
 
 def real(end: Endpoint, array: Array, detail: Detail) -> Array:
     """Return what LiteRT has; as real numbers where the ONNX model has such instead of integers."""
-    quantization = _quantization(detail)
+    quantization = quantization_of(detail)
     if end.dtype != "float32" or array.dtype.kind not in "iu" or quantization is None:
         return array
     return dequantized(array, quantization)
 
 
-def step_of(end: Endpoint, detail: Detail) -> tuple[float, int]:
-    """Return what a step of LiteRT's integers is in the ONNX model's real numbers, and their zero.
+def step_of(end: Endpoint, detail: Detail) -> float:
+    """Return what a step of LiteRT's integers is in the ONNX model's real numbers.
 
-    The step is 0 where the ONNX model has the integers themselves.
+    It is 0 where the ONNX model has the integers themselves.
     """
-    quantization = _quantization(detail)
-    if quantization is None:
-        return 0.0, 0
-    is_real = end.dtype == "float32" and np.dtype(detail["dtype"]).kind in "iu"
-    return float(quantization.scale.max()) * is_real, int(quantization.zero_point[0])
+    quantization = quantization_of(detail)
+    if quantization is None or end.dtype != "float32" or np.dtype(detail["dtype"]).kind not in "iu":
+        return 0.0
+    return float(quantization.scale.max())
 
 
-def _quantization(detail: Detail) -> Quantization | None:
+def quantization_of(detail: Detail) -> Quantization | None:
+    """Return what LiteRT says of the integers of an input or output, None if nothing."""
     parameters = detail["quantization_parameters"]
     if not parameters["scales"].size:
         return None

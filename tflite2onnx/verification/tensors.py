@@ -23,6 +23,9 @@ from tflite2onnx.verification.segments import MOST_BYTES, segments
 from tflite2onnx.writer import Skeleton
 
 MOST_STEPS = 16  # that are counted one by one
+# What lies between -1 and 1 is computed to within so much of 1, however small it is.
+_OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
+_COARSE = 1e-6
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
 # Of an element type by name: numpy has no numbers of these.
@@ -99,7 +102,10 @@ class Inside:
     ) -> None:
         self.alone = alone
         self.places = tuple(found)
-        self._places = {place.port.name: place for place in found}
+        # Where nothing has to be moved, a TRANSPOSE or RESHAPE gives one value a second meaning.
+        self._places: dict[str, list[Place]] = {}
+        for place in found:
+            self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
             (segment._replace(model=b""), session_of(segment.model, arena=False))
             for segment in segments(skeleton, list(self._places), alone=alone, most=most)
@@ -120,6 +126,9 @@ class Inside:
     ) -> Iterator[tuple[Place, Array]]:
         """Yield the values of the ONNX model, of which a few are in memory at a time."""
         live = dict(feeds)
+        for name in feeds:
+            for place in self._places.get(name, ()):
+                yield place, feeds[name]
         for i, (segment, session) in enumerate(self._pieces):
             given = {name: self._fed(interpreter, live, name) for name in segment.feeds}
             states = (each.name for each in session.get_overridable_initializers())
@@ -127,15 +136,20 @@ class Inside:
             outputs = run_onnx(session, given, segment.fetches)
             made = dict(zip(segment.fetches, outputs, strict=True))
             for called, name in segment.tensors:
-                yield self._places[name], made[called]
+                first, *others = self._places[name]
+                yield first, made[called]
+                same = self._stored(interpreter, first) if self.alone and others else made[called]
+                for place in others:
+                    yield place, same
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
 
     def _fed(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:  # noqa: ANN401
         """Return what a piece reads: what pieces before it have made, or what LiteRT has."""
-        if name in live:
-            return live[name]
-        place = self._places[name]
+        return live[name] if name in live else self._stored(interpreter, self._places[name][0])
+
+    def _stored(self, interpreter: Any, place: Place) -> Array:  # noqa: ANN401
+        """Return what LiteRT has as the ONNX model stores it, zeros if it has kept nothing."""
         array = inner_tensor(interpreter, place.litert)
         if array is None:
             array = np.zeros(place.tensor.shape, place.tensor.dtype.numpy)
@@ -148,9 +162,12 @@ def compared(
     """Compare a tensor as LiteRT has it with what a value of the ONNX model stores."""
     tensor, port = place.tensor, place.port
     have = _as_filed(place, have)
+    if have.size == want.size and tensor.shape != port.tensor.shape:
+        have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
     want, step = _real(place, want)
+    smallest = _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
-    found = compare(tensor.name, want, have, tolerance, enough, step, zero)
+    found = compare(tensor.name, want, have, tolerance, enough, max(step, smallest), zero)
     counts: tuple[int, ...] = ()
     if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
         counts = _counted(want, have, step)
@@ -182,13 +199,10 @@ def _real(place: Place, array: Array) -> tuple[Array, float]:
 
 
 def _as_filed(place: Place, array: Array) -> Array:
-    """Return what the ONNX model stores in TFLite's layout, shape and integers."""
-    tensor, port = place.tensor, place.port
-    if array.ndim != len(port.order):
-        return array
-    array = array.transpose(np.argsort(port.order))
-    if array.shape == port.tensor.shape:
-        array = array.reshape(tensor.shape)
+    """Return what the ONNX model stores in TFLite's layout and integers."""
+    order = place.port.order
+    if array.ndim == len(order):
+        array = array.transpose(np.argsort(order))
     return _flipped(place, array, np.dtype(np.uint8))
 
 

@@ -1,0 +1,202 @@
+"""tflite2onnx/metadata.py: what authors say of a model, and bytes that say nothing sensible."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.metadata import packed
+from tests.small import chain
+from tflite2onnx import metadata
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.graph import Model
+from tflite2onnx.metadata import AssociatedFile, associated_files, model_metadata
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = {"name": "labels.txt", "description": "of flowers", "type": 2, "locale": "en"}
+IMAGE: dict[str, Any] = {
+    "name": "image",
+    "description": "a flower",
+    "content": {"content_properties": ("ImageProperties", {"color_space": 1})},
+    "process_units": [
+        {"options": ("NormalizationOptions", {"mean": [1, 2, 3], "std": [4]})},
+    ],
+    "stats": {"min": [-1.5], "max": [2.5]},
+}
+SOUND: dict[str, Any] = {
+    "content": {
+        "content_properties": ("AudioProperties", {"sample_rate": 16000, "channels": 2})
+    },
+}
+TEXT: dict[str, Any] = {
+    "content": {"content_properties": ("FeatureProperties", {})},
+    "process_units": [
+        {
+            "options": (
+                "SentencePieceTokenizerOptions",
+                {"sentencepiece_model": [{"name": "a"}], "vocab_file": [{"name": "b"}]},
+            )
+        },
+        {"options": ("RegexTokenizerOptions", {"vocab_file": [{"name": "c"}]})},
+    ],
+}
+SCORES: dict[str, Any] = {
+    "name": "scores",
+    "process_units": [
+        {"options": ("ScoreThresholdingOptions", {"global_score_threshold": 0.25})},
+        {
+            "options": (
+                "ScoreCalibrationOptions",
+                {"score_transformation": 2, "default_score": 0.5},
+            )
+        },
+        {},
+    ],
+    "associated_files": [LABELS],
+}
+WHOLE: dict[str, Any] = {
+    "name": "Flowers",
+    "description": "tells them apart",
+    "version": "v1",
+    "author": "Linné",
+    "license": "Apache-2.0",
+    "subgraph_metadata": [
+        {
+            "input_tensor_metadata": [IMAGE, SOUND, TEXT],
+            "output_tensor_metadata": [SCORES],
+            "associated_files": [{"name": "read.me", "type": 1}],
+            "input_process_units": [
+                {"options": ("BertTokenizerOptions", {"vocab_file": [{"name": "d"}]})}
+            ],
+        },
+        {"input_tensor_metadata": [IMAGE]},
+    ],
+    "associated_files": [{"name": "later", "type": 77}],
+    "min_parser_version": "1.5.0",
+}
+
+
+def with_metadata(raw: bytes) -> Model:
+    """Return a model with metadata."""
+    return read(chain("ABS"))._replace(metadata={"TFLITE_METADATA": raw})
+
+
+def test_all_that_is_said() -> None:
+    """Of the model and its main sub-graph."""
+    found = model_metadata(with_metadata(packed(WHOLE)))
+    assert found is not None
+    assert (found.name, found.description, found.version) == ("Flowers", "tells them apart", "v1")
+    assert (found.author, found.license) == ("Linné", "Apache-2.0")
+    image, sound, text = found.inputs
+    assert (image.name, image.description) == ("image", "a flower")
+    assert (image.content, image.color_space) == ("image", "RGB")
+    assert (image.mean, image.std) == ((1, 2, 3), (4,))
+    assert (image.minimum, image.maximum) == ((-1.5,), (2.5,))
+    assert (image.threshold, image.calibration, image.files) == (None, None, ())
+    assert (sound.content, sound.sample_rate, sound.channels) == ("audio", 16000, 2)
+    assert (text.content, [f.name for f in text.files]) == ("feature", ["a", "b", "c"])
+    (scores,) = found.outputs
+    assert (scores.content, scores.mean) == ("", ())
+    assert (scores.threshold, scores.calibration) == (0.25, ("INVERSE_LOGISTIC", 0.5))
+    assert scores.files == (AssociatedFile("labels.txt", "of flowers", "TENSOR_AXIS_LABELS", "en"),)
+    kinds = {file.name: file.kind for file in found.files}
+    assert kinds == {"later": "77", "read.me": "DESCRIPTIONS", "d": "UNKNOWN"}
+
+
+def test_nothing_is_said() -> None:
+    """By most models, or in most fields."""
+    assert model_metadata(read(chain("ABS"))) is None
+    found = model_metadata(with_metadata(packed({})))
+    assert found is not None
+    assert (found.name, found.inputs, found.files) == ("", (), ())
+    (bare,) = model_metadata(
+        with_metadata(packed({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
+    ).inputs  # type: ignore[union-attr]
+    assert (bare.name, bare.content, bare.minimum) == ("", "", ())
+
+
+def test_another_identifier() -> None:
+    """It is something else."""
+    raw = packed(WHOLE).replace(b"M001", b"M999")
+    with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
+        model_metadata(with_metadata(raw))
+
+
+@pytest.mark.parametrize("size", range(8, len(packed(WHOLE)), 7))
+def test_truncated(size: int) -> None:
+    """It is said to be, or what is left is read."""
+    attempt(packed(WHOLE)[:size])
+
+
+def attempt(raw: bytes) -> None:
+    """Read what may be damaged: there is a result or an error for the user."""
+    try:
+        model_metadata(with_metadata(raw))
+    except ModelFileError as error:
+        assert "metadata of the TFLite model" in str(error)  # noqa: PT017 - either may be
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(8, len(packed(WHOLE)) - 1), st.integers(0, 255))))
+def test_damaged(changes: list[tuple[int, int]]) -> None:
+    """Whatever stands there, it ends soon and in no other error."""
+    raw = bytearray(packed(WHOLE))
+    for place, byte in changes:
+        raw[place] = byte
+    attempt(bytes(raw))
+
+
+def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shared can be listed often; there is an end to it."""
+    monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
+    with pytest.raises(ModelFileError, match="more than it has room for"):
+        model_metadata(with_metadata(packed(WHOLE)))
+
+
+# The files
+
+
+def archive(**files: bytes) -> bytes:
+    """Return a zip archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("folder/", b"")
+        for name, data in files.items():
+            target.writestr(name, data)
+    return buffer.getvalue()
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appended to the model; what is too large is no list of labels."""
+    data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
+    (tmp_path / "model.tflite").write_bytes(data)
+    want = {"labels": b"rose\ntulip", "vocab": b"x"}
+    assert associated_files(data) == associated_files(tmp_path / "model.tflite") == want
+    assert read(data).graphs
+    assert associated_files(chain("ABS")) == {}
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        associated_files(tmp_path / "none.tflite")
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
+    with pytest.raises(ModelFileError, match="a file is too large"):
+        associated_files(data)
+
+
+def test_damaged_files() -> None:
+    """Either there is no archive, or it is said what is wrong with it."""
+    data = bytearray(archive(labels=bytes(np.arange(200, dtype=np.uint8)) * 9))
+    for place in range(len(data)):
+        damaged = data.copy()
+        damaged[place] ^= 0xFF
+        try:
+            associated_files(bytes(damaged))
+        except ModelFileError as error:
+            assert "cannot be read" in str(error)  # noqa: PT017 - either may be

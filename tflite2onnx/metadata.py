@@ -1,0 +1,215 @@
+"""What a model's authors say of it: the TFLite metadata, and the files that come with them.
+
+They are a flatbuffer of their own in the buffer TFLITE_METADATA, read by `metadata_schema`; the
+files (labels, vocabularies) are a zip archive that is appended to the model.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.flatbuffer import Table, Vector, root
+from tflite2onnx.graph import Model
+from tflite2onnx.metadata_schema import ENUMERATIONS, IDENTIFIER
+
+BUFFER = "TFLITE_METADATA"
+_NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
+# Parts of a flatbuffer can be shared, so that a small one could list more than memory holds.
+_MOST_TABLES = 100_000
+_MOST_BYTES = 1 << 26  # of one file in the archive
+_CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
+_GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
+
+
+@dataclass(frozen=True)
+class AssociatedFile:
+    """A file that comes with the model; `kind` is one of AssociatedFileType."""
+
+    name: str
+    description: str
+    kind: str
+    locale: str
+
+
+@dataclass(frozen=True)
+class TensorMetadata:
+    """What is said of an input or an output.
+
+    `content` is "image", "audio", "feature", "bounding box" or "". `mean` and `std` normalise an
+    input: (x - mean) / std, one number each, or one for each channel; both are () if it is not
+    said. `minimum` and `maximum` are statistics of its elements. `threshold` and `calibration`
+    (a transformation and the score by default) are for scores, None if there are none.
+    """
+
+    name: str
+    description: str
+    content: str = ""
+    color_space: str = ""
+    sample_rate: int = 0
+    channels: int = 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    minimum: tuple[float, ...] = ()
+    maximum: tuple[float, ...] = ()
+    threshold: float | None = None
+    calibration: tuple[str, float] | None = None
+    files: tuple[AssociatedFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What is said of a model; `inputs` and `outputs` are in the order of the main sub-graph's."""
+
+    name: str
+    description: str
+    version: str
+    author: str
+    license: str
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
+    files: tuple[AssociatedFile, ...]
+
+
+def model_metadata(model: Model) -> ModelMetadata | None:
+    """Return the metadata of a model, None if it has none.
+
+    Raises:
+        ModelFileError: they are damaged.
+    """
+    raw = model.metadata.get(BUFFER, b"")
+    if not raw:
+        return None
+    try:
+        if raw[4:8] != IDENTIFIER:
+            message = "the identifier is missing"
+            raise ValueError(message)
+        return _Reader().model(root(memoryview(raw), "ModelMetadata"))
+    except _GARBAGE as error:
+        message = f"the metadata of the TFLite model are truncated or damaged ({error})"
+        raise ModelFileError(message) from error
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._left = _MOST_TABLES
+
+    def model(self, table: Table) -> ModelMetadata:
+        graphs = self._all(table["subgraph_metadata"])[:1]
+        files = self._files(table)
+        inputs, outputs = (
+            tuple(self._tensor(t) for g in graphs for t in self._all(g[f"{kind}_tensor_metadata"]))
+            for kind in ("input", "output")
+        )
+        for graph in graphs:
+            files += self._files(graph)
+            units = [*self._all(graph["input_process_units"])]
+            units += self._all(graph["output_process_units"])
+            files += self._vocabularies(units)
+        return ModelMetadata(
+            _text(table["name"]), _text(table["description"]), _text(table["version"]),
+            _text(table["author"]), _text(table["license"]), inputs, outputs, files,
+        )  # fmt: skip
+
+    def _all(self, tables: Vector | Sequence[Table]) -> list[Table]:
+        self._left -= len(tables)
+        if self._left < 0:
+            message = "it lists more than it has room for"
+            raise ValueError(message)
+        return [tables[i] for i in range(len(tables))]
+
+    def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
+        return tuple(
+            AssociatedFile(
+                _text(f["name"]), _text(f["description"]),
+                _named("AssociatedFileType", f["type"]), _text(f["locale"]),
+            )
+            for f in self._all(table[field])
+        )  # fmt: skip
+
+    def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
+        """Return the files that tokenizers need."""
+        options = [unit["options"] for unit in units]
+        return tuple(
+            file
+            for table in options if table is not None
+            for field in ("sentencepiece_model", "vocab_file") if field in table
+            for file in self._files(table, field)
+        )  # fmt: skip
+
+    def _tensor(self, table: Table) -> TensorMetadata:
+        units = self._all(table["process_units"])
+        found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
+        stats = table["stats"] or {"min": (), "max": ()}
+        return TensorMetadata(
+            _text(table["name"]), _text(table["description"]), **_content(table["content"]),
+            **_processing(found),
+            minimum=_floats(stats["min"]), maximum=_floats(stats["max"]),
+            files=self._files(table) + self._vocabularies(units),
+        )  # fmt: skip
+
+
+def _content(table: Table | None) -> dict[str, Any]:
+    properties: Table | None = table and table["content_properties"]
+    if properties is None:
+        return {}
+    if properties.kind == "ImageProperties":
+        space = _named("ColorSpaceType", properties["color_space"])
+        return {"content": "image", "color_space": space}
+    if properties.kind == "AudioProperties":
+        rate, channels = properties["sample_rate"], properties["channels"]
+        return {"content": "audio", "sample_rate": rate, "channels": channels}
+    return {"content": _CONTENTS[properties.kind]}
+
+
+def _processing(found: dict[str, Table]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if normalization := found.get("NormalizationOptions"):
+        fields |= {"mean": _floats(normalization["mean"]), "std": _floats(normalization["std"])}
+    if thresholding := found.get("ScoreThresholdingOptions"):
+        fields["threshold"] = thresholding["global_score_threshold"]
+    if calibration := found.get("ScoreCalibrationOptions"):
+        kind = _named("ScoreTransformationType", calibration["score_transformation"])
+        fields["calibration"] = kind, calibration["default_score"]
+    return fields
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def _floats(numbers: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(number) for number in numbers)
+
+
+def _named(enumeration: str, number: int) -> str:
+    names = _NAMES[enumeration]
+    return names[number] if 0 <= number < len(names) else str(number)
+
+
+def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
+    """Return the files that are packed with a model, by name; none if there is no archive.
+
+    Raises:
+        ModelFileError: the archive is damaged, or one of its files is too large to be labels.
+    """
+    source = io.BytesIO(model) if isinstance(model, bytes) else model
+    try:
+        with zipfile.ZipFile(source) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if any(entry.file_size > _MOST_BYTES for entry in entries):
+                message = "a file is too large"
+                raise ValueError(message)
+            return {entry.filename: archive.read(entry) for entry in entries}
+    except zipfile.BadZipFile:
+        return {}
+    except (*_GARBAGE, RuntimeError, NotImplementedError, EOFError, OSError, zlib.error) as error:
+        message = f"the files packed with the TFLite model cannot be read ({error})"
+        raise ModelFileError(message) from error

@@ -1,0 +1,57 @@
+"""The schema of TFLite's own metadata in short, as far as it is read; `schema` says how to read it.
+
+It is metadata_schema.fbs of https://github.com/tensorflow/tflite-support, version 1.5.
+"""
+
+from __future__ import annotations
+
+IDENTIFIER = b"M001"
+
+TABLES = {
+    "ModelMetadata": (
+        "name:string description:string version:string subgraph_metadata:[SubGraphMetadata] "
+        "author:string license:string associated_files:[AssociatedFile] min_parser_version:string"
+    ),
+    "SubGraphMetadata": (
+        "name:string description:string input_tensor_metadata:[TensorMetadata] "
+        "output_tensor_metadata:[TensorMetadata] associated_files:[AssociatedFile] "
+        "input_process_units:[ProcessUnit] output_process_units:[ProcessUnit]"
+    ),
+    "TensorMetadata": (
+        "name:string description:string - content:Content process_units:[ProcessUnit] "
+        "stats:Stats associated_files:[AssociatedFile]"
+    ),
+    "Content": "content_properties_type:uint8 content_properties:ContentProperties",
+    "ProcessUnit": "options_type:uint8 options:ProcessUnitOptions",
+    "Stats": "max:[float32] min:[float32]",
+    "AssociatedFile": "name:string description:string type:int8 locale:string version:string",
+    "ImageSize": "width:uint32 height:uint32",
+}
+
+UNIONS = {
+    "ContentProperties": {
+        "FeatureProperties": "",
+        "ImageProperties": "color_space:int8 default_size:ImageSize",
+        "BoundingBoxProperties": "index:[uint32] type:int8 coordinate_type:int8",
+        "AudioProperties": "sample_rate:uint32 channels:uint32",
+    },
+    "ProcessUnitOptions": {
+        "NormalizationOptions": "mean:[float32] std:[float32]",
+        "ScoreCalibrationOptions": "score_transformation:int8 default_score:float32",
+        "ScoreThresholdingOptions": "global_score_threshold:float32",
+        "BertTokenizerOptions": "vocab_file:[AssociatedFile]",
+        "SentencePieceTokenizerOptions": (
+            "sentencepiece_model:[AssociatedFile] vocab_file:[AssociatedFile]"
+        ),
+        "RegexTokenizerOptions": "delim_regex_pattern:string vocab_file:[AssociatedFile]",
+    },
+}
+
+ENUMERATIONS = {
+    "AssociatedFileType": (
+        "UNKNOWN DESCRIPTIONS TENSOR_AXIS_LABELS TENSOR_VALUE_LABELS "
+        "TENSOR_AXIS_SCORE_CALIBRATION VOCABULARY SCANN_INDEX_FILE"
+    ),
+    "ColorSpaceType": "UNKNOWN RGB GRAYSCALE",
+    "ScoreTransformationType": "IDENTITY LOG INVERSE_LOGISTIC",
+}

@@ -1,0 +1,132 @@
+"""The user's own inputs: arrays in files of numpy, and pictures as the model's metadata want them.
+
+Pictures are decoded by Pillow, which is imported when there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.metadata import TensorMetadata, model_metadata
+from tflite2onnx.quantize import integer_range
+from tflite2onnx.reader import read
+from tflite2onnx.tensor import Array, DType
+from tflite2onnx.verification.runtimes import ModelFile
+from tflite2onnx.verification.samples import Detail, quantization_of
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's, by channels
+_IMAGE = 4  # axes of a batch of pictures
+# Where nothing is said, real numbers go from -1 to 1, and integers are the pixels.
+_MEAN = _STD = (127.5,)
+
+
+def array_of(path: str | os.PathLike[str]) -> Array:
+    """Return the array in a .npy file.
+
+    Raises:
+        VerifyError: there is none.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        raise VerifyError(message) from error
+    if not isinstance(array, np.ndarray):
+        message = f"{os.fspath(path)} holds several arrays; one in a .npy file is an input"
+        raise VerifyError(message)
+    return array
+
+
+class ImageInput(NamedTuple):
+    """The input of a model that takes pictures, [batch, height, width, channels].
+
+    Pixels become (pixel - mean) / std, by one number each or one for each channel, () if unknown.
+    """
+
+    name: str
+    detail: Detail
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of its axes."""
+        return tuple(map(int, self.detail["shape"]))
+
+    def array(self, path: str | os.PathLike[str]) -> Array:
+        """Return a picture as the input takes it: resized, normalised, and quantized if it is.
+
+        Raises:
+            VerifyError: it cannot be read.
+        """
+        batch, height, width, channels = self.shape
+        pixels = _decoded(path, _MODES[channels], (width, height))
+        picture = pixels.reshape(height, width, channels)
+        return np.repeat(self._normalised(picture)[np.newaxis], batch, axis=0)
+
+    def _normalised(self, pixels: Array) -> Array:
+        dtype = np.dtype(self.detail["dtype"])
+        quantization = quantization_of(self.detail)
+        if dtype.kind in "iu" and (quantization is None or not self.mean):
+            lowest = -128 if dtype == np.int8 else 0
+            return (pixels.astype(np.int16) + lowest).astype(dtype)
+        mean = np.asarray(self.mean or _MEAN, np.float32)
+        numbers: Array = (pixels - mean) / np.asarray(self.std or _STD, np.float32)
+        if quantization is not None:
+            numbers = np.rint(numbers / quantization.scale[0]) + quantization.zero_point[0]
+            low, high = integer_range(DType[dtype.name.upper()])
+            numbers = np.clip(numbers, low, high)
+        return numbers.astype(dtype)
+
+
+def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
+    """Return the input of a model that takes pictures; `details` are LiteRT's of all inputs.
+
+    Raises:
+        VerifyError: there is none, or there are several.
+    """
+    metadata = model_metadata(read(model))
+    said: Sequence[TensorMetadata | None] = metadata.inputs if metadata else ()
+    said = [*said, *[None] * len(details)][: len(details)]
+    found = [(d, t) for d, t in zip(details, said, strict=True) if _takes_pictures(d)]
+    if len(found) != 1:
+        message = (
+            f"the model has {len(found)} inputs that take a picture, [batch, height, width,"
+            " channels] with 1, 3 or 4 channels; use --input NAME=FILE.npy"
+        )
+        raise VerifyError(message)
+    ((detail, tensor),) = found
+    mean, std = (tensor.mean, tensor.std) if tensor else ((), ())
+    channels = int(detail["shape"][-1])
+    if not {len(mean), len(std)} <= {0, 1, channels} or not np.all(np.asarray(std)):
+        message = f"the metadata of {detail['name']} normalise it by {list(mean)} and {list(std)}"
+        raise VerifyError(message)
+    return ImageInput(detail["name"], detail, mean, std)
+
+
+def _takes_pictures(detail: Mapping[str, Any]) -> bool:
+    shape = detail["shape"]
+    return len(shape) == _IMAGE and int(shape[-1]) in _MODES
+
+
+def _decoded(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:
+    """Return the pixels of a picture, uint8, in a mode of Pillow's and a (width, height)."""
+    try:
+        pillow = import_module("PIL.Image")
+    except ImportError as error:
+        message = f"pictures take one more package: pip install tflite2onnx[images] ({error})"
+        raise VerifyError(message) from error
+    try:
+        with pillow.open(path) as picture:
+            pixels = picture.convert(mode).resize(size, pillow.Resampling.BILINEAR)
+            return np.asarray(pixels, np.uint8)
+    except (OSError, ValueError, pillow.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"cannot read {os.fspath(path)}: {reason}"
+        raise VerifyError(message) from error
