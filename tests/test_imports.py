@@ -26,7 +26,7 @@ ROWS = (
     {"op.*"},
     {"op"},
     {"ancestor", "emit"},
-    {"writer"},
+    {"signatures", "writer"},
     {"convert"},
     {"verification.difference"},
     {"verification.runtimes", "verification.samples"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,15 @@ from tests.streams import SHAPE, assign, handle, initialise, read_from, summing
 from tests.toolkit import Build, Subgraph, Tensor, check
 from tests.toolkit.runtimes import session
 from tflite2onnx import Stateful, convert
+from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.op import rules_for
 from tflite2onnx.reader import read
 from tflite2onnx.state import explicit
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
 
@@ -457,3 +461,18 @@ def test_variable_tensors_that_nothing_writes_to_are_constant() -> None:
     state = m.tensor([2, 3], variable=True)
     m.output(*m.op("ADD", [state, m.input([2, 3])], [[2, 3]]))
     assert states(check(m.bytes(), runs=2)) == []
+
+
+# What is printed
+
+
+def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """States stand apart from what the model takes and gives."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(summing())
+    assert main([str(path), "--verify"]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "input   x       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
+        "output  y       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
+        "state   memory  float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
+    ]

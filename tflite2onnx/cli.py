@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.text import complain
+from tflite2onnx.text import complain, show
 from tflite2onnx.version import VERSION
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(words)
     about = getattr(options, "model", name)
     try:
-        with _logging(verbose=options.verbose):
+        with _logging(options):
             status = int(command.run(options))
         sys.stdout.flush()
     except ConversionError as error:
@@ -77,16 +77,24 @@ def _parser(name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
     return parser
 
 
+class _Shown(logging.Handler):
+    """Prints what is logged on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, in which names from the file may hold anything."""
+        show(sys.stderr, [self.format(record)])
+
+
 @contextmanager
-def _logging(*, verbose: bool) -> Iterator[None]:
-    if not verbose:
-        yield
-        return
-    logger, handler = logging.getLogger("tflite2onnx"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(relativeCreated)6d ms  %(message)s"))
+def _logging(options: argparse.Namespace) -> Iterator[None]:
+    """Show what is logged on stderr: warnings, each stage if asked for, nothing if quiet."""
+    logger, handler = logging.getLogger("tflite2onnx"), _Shown()
+    start = "%(relativeCreated)6d ms " if options.verbose else "tflite2onnx:"
+    handler.setFormatter(logging.Formatter(f"{start} %(message)s"))
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
+    if options.verbose or options.quiet:
+        logger.setLevel(logging.DEBUG if options.verbose else logging.ERROR)
     try:
         yield
     finally:

@@ -43,6 +43,7 @@ from tflite2onnx.op import operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
+from tflite2onnx.signatures import NAMES, entry, renamed, told, warn
 from tflite2onnx.sizes import check_open, opened
 from tflite2onnx.state import explicit
 from tflite2onnx.stateful import STATES
@@ -121,6 +122,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     activations: str = "auto",
     allow_custom: bool = False,
     static: bool = False,
+    signature: str | None = None,
+    names: str = "tensor",
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -143,19 +146,23 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             the domain "tflite.custom" with their options as attributes.
         static: whether to fix all sizes as they are in the file. Else those of inputs that the
             file does not fix stay open, if all operators can do without knowing them.
+        signature: which entry point of the model to convert; the main one if None.
+        names: what inputs and outputs are called by: the "tensor", or the "signature".
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
     """
     _check(io_layout, opset)
-    _check_quantization(quantization, activations)
+    _check_words(quantization=quantization, activations=activations, names=names)
     if output is not None and not isinstance(model, bytes):
         keep_apart(model, output)
     try:
+        source = read(model)
+        warn(source, signature)
         result = convert_model(
-            read(model), layouts, io_layout=io_layout, opset=opset,
+            source, layouts, io_layout=io_layout, opset=opset,
             quantization=quantization, activations=activations, allow_custom=allow_custom,
-            static=static,
+            static=static, signature=signature, names=names,
         )  # fmt: skip
         if output is not None:
             result.save(output)
@@ -175,18 +182,21 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     activations: str = "auto",
     allow_custom: bool = False,
     static: bool = False,
+    signature: str | None = None,
+    names: str = "tensor",
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
     model = with_computations(model)
-    graph = shaped(inlined(model), shapes_for)
-    graph = paired(explicit(model, graph, rules_for))
+    index, _ = entry(model, signature)
+    graph = shaped(inlined(model, index), shapes_for)
+    graph = paired(explicit(model, graph, rules_for, index))
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
     wishes = _Wishes(
         {} if layouts is None else layouts, io_layout, opset, quantization, activations,
-        allow_custom, planner,
+        allow_custom, signature, names, planner,
     )  # fmt: skip
     if static:
         return _converted(model, graph, wishes)
@@ -207,6 +217,8 @@ class _Wishes(NamedTuple):
     quantization: str
     activations: str
     allow_custom: bool
+    signature: str | None
+    names: str
     planner: Planner
 
 
@@ -231,7 +243,10 @@ def _converted(model: Model, graph: Graph, wishes: _Wishes) -> Result:
     )  # fmt: skip
     emitted = _emit(lambda version: emit(graph, operators, chosen, builder(version)), wishes.opset)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
-    return _result(model, graph.name or "main", emitted)
+    index, signature = entry(model, wishes.signature)
+    if wishes.names == "signature":
+        emitted = renamed(emitted, model.graphs[index], signature)
+    return _result(emitted, graph.name or "main", told(model, index, emitted))
 
 
 def keep_apart(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -255,13 +270,11 @@ def _check(io_layout: str, opset: int | None) -> None:
         raise OptionError(message)
 
 
-def _check_quantization(quantization: str, activations: str) -> None:
-    for name, value, known in (
-        ("quantization", quantization, QUANTIZATIONS),
-        ("activations", activations, ACTIVATIONS),
-    ):
-        if value not in known:
-            message = f"{name} is {value!r}; it can be {', '.join(known)}"
+def _check_words(**options: str) -> None:
+    known = {"quantization": QUANTIZATIONS, "activations": ACTIVATIONS, "names": NAMES}
+    for name, value in options.items():
+        if value not in known[name]:
+            message = f"{name} is {value!r}; it can be {', '.join(known[name])}"
             raise OptionError(message)
 
 
@@ -277,11 +290,13 @@ def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:
             version = need.version
 
 
-def _result(model: Model, name: str, emitted: Emitted) -> Result:
+def _result(emitted: Emitted, name: str, signatures: Mapping[str, object]) -> Result:
     inputs, taken = _ends(emitted.inputs, len(emitted.initial))
     outputs, given = _ends(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, taken, given, emitted.initial))
-    properties = _properties(model, emitted, inputs, outputs, states)
+    properties = _properties(inputs, outputs, states)
+    if signatures:
+        properties["tflite2onnx.signatures"] = json.dumps(signatures)
     skeleton = assemble(name, emitted, properties, VERSION)
     count, moved = skeleton.transposes
     nodes = sum(1 for _ in every_node(emitted.nodes))
@@ -297,10 +312,9 @@ def _ends(ports: Sequence[Port], states: int) -> tuple[tuple[Endpoint, ...], tup
 
 
 def _properties(
-    model: Model, emitted: Emitted, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint],
-    states: Sequence[State],
-) -> dict[str, str]:  # fmt: skip
-    """Return the metadata of the ONNX model: layouts, states, and the signatures' own names."""
+    inputs: Sequence[Endpoint], outputs: Sequence[Endpoint], states: Sequence[State]
+) -> dict[str, str]:
+    """Return what the metadata of the ONNX model say of its interface."""
     props = {
         "tflite2onnx.inputs": json.dumps([_described(e) for e in inputs]),
         "tflite2onnx.outputs": json.dumps([_described(e) for e in outputs]),
@@ -308,17 +322,6 @@ def _properties(
     if states:
         described = [_described(s.input) | {"output": s.output.name} for s in states]
         props[STATES] = json.dumps(described)
-    named = {p.tensor.name: p.name for p in reversed(emitted.outputs)}
-    signatures = {
-        s.key: {
-            "inputs": {name: t.name for name, t in s.inputs.items()},
-            "outputs": {name: named.get(t.name, t.name) for name, t in s.outputs.items()},
-        }
-        for s in model.signatures
-        if s.subgraph == 0
-    }
-    if signatures:
-        props["tflite2onnx.signatures"] = json.dumps(signatures)
     return props
 
 

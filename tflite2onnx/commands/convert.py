@@ -15,6 +15,7 @@ from tflite2onnx.convert import ACTIVATIONS, QUANTIZATIONS, Result, convert, kee
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.signatures import NAMES
 from tflite2onnx.text import columns, complain, count, show
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " stay open, if all operators can do without knowing them",
     )  # fmt: skip
     add(
+        "--signature", metavar="NAME",
+        help="the entry point to convert, of a model that has several (default: the main one)",
+    )  # fmt: skip
+    add(
+        "--names", choices=NAMES, default="tensor",
+        help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
+    )  # fmt: skip
+    add(
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1; takes the"
@@ -100,7 +109,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that any model is converted with."""
-    names = ("io_layout", "opset", "quantization", "activations", "allow_custom", "static")
+    names = (
+        "io_layout", "opset", "quantization", "activations", "allow_custom", "static", "signature",
+        "names",
+    )  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
 
@@ -182,6 +194,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _summary(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
+    ends += [("state", s.input) for s in result.states]
     rows = [(kind, e.name, e.dtype, *_shapes(e)) for kind, e in ends]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"

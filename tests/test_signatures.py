@@ -1,0 +1,195 @@
+"""Models with several entry points."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.streams import SHAPE, assign, handle, initialise, read_from
+from tests.toolkit import Build, Subgraph, run_onnx, run_signature
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+X = np.linspace(-4, 4, 30, dtype=np.float32).reshape(SHAPE)
+
+
+def unary(m: Subgraph, code: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fill a sub-graph: "in" -> operator -> "out"; return its signature's inputs and outputs."""
+    x = m.input(SHAPE, name=f"{code}_x")
+    (y,) = m.op(code, [x], [m.tensor(SHAPE, name=f"{code}_y")])
+    m.output(y)
+    return {"in": x}, {"out": y}
+
+
+def several() -> bytes:
+    """Return a model with the signatures "minus" and "same" (the main graph), and "size"."""
+    m = Build()
+    ends = unary(m, "NEG")
+    m.signature("minus", *ends)
+    m.signature("same", *ends)
+    m.signature("size", *unary(m.subgraph("size"), "ABS"))
+    return m.bytes()
+
+
+def names(result: Any) -> tuple[list[str], list[str]]:
+    """Return what inputs and outputs are called."""
+    ends = result.model.graph.input, result.model.graph.output
+    inputs, outputs = ([each.name for each in kind] for kind in ends)
+    return inputs, outputs
+
+
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        (None, (["NEG_x"], ["NEG_y"])), ("minus", (["NEG_x"], ["NEG_y"])),
+        ("same", (["NEG_x"], ["NEG_y"])), ("size", (["ABS_x"], ["ABS_y"])),
+    ],
+)  # fmt: skip
+def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[str]]) -> None:
+    result = convert(several(), signature=key)
+    assert names(result) == want
+    (y,) = run_onnx(result.model, {want[0][0]: X})
+    np.testing.assert_array_equal(y, run_signature(several(), key or "minus", {"in": X})["out"])
+
+
+def test_names_of_the_signature() -> None:
+    """In the model, in what is said of it, and in the metadata."""
+    result = convert(several(), signature="size", names="signature")
+    assert names(result) == (["in"], ["out"])
+    assert [e.name for e in (*result.inputs, *result.outputs)] == ["in", "out"]
+    properties = {p.key: p.value for p in result.model.metadata_props}
+    said = json.loads(properties["tflite2onnx.signatures"])
+    assert said == {"size": {"inputs": {"in": "in"}, "outputs": {"out": "out"}}}
+    (y,) = run_onnx(result.model, {"in": X})
+    np.testing.assert_array_equal(y, np.abs(X))
+
+
+def test_metadata_of_all_signatures_of_the_graph() -> None:
+    properties = {p.key: p.value for p in convert(several()).model.metadata_props}
+    ends = {"inputs": {"in": "NEG_x"}, "outputs": {"out": "NEG_y"}}
+    assert json.loads(properties["tflite2onnx.signatures"]) == {"minus": ends, "same": ends}
+
+
+def test_names_that_are_not_one_to_one() -> None:
+    """An input that is an output, an output by two names, and one without any."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    (y,) = m.op("NEG", [x], [m.tensor(SHAPE, name="y")])
+    (z,) = m.op("ABS", [y], [m.tensor(SHAPE, name="a")])
+    m.output(x, y, y, z)
+    m.signature("main", {"a": x}, {"a": x, "first": y, "second": y})
+    result = convert(m.bytes(), names="signature")
+    assert names(result) == (["a"], ["a_1", "first", "second", "a_2"])
+    made = run_onnx(result.model, {"a": X})
+    for have, want in zip(made, [X, -X, -X, abs(X)], strict=True):
+        np.testing.assert_array_equal(have, want)
+
+
+def test_those_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Unless one of them is asked for, or they are of one graph."""
+    convert(several())
+    message = "of the signatures minus, same, size only minus is converted"
+    assert caplog.record_tuples == [("tflite2onnx.signatures", logging.WARNING, message)]
+    caplog.clear()
+    convert(several(), signature="same")
+    m = Build()
+    ends = unary(m, "NEG")
+    m.signature("one", *ends)
+    m.signature("two", *ends)
+    convert(m.bytes())
+    assert caplog.records == []
+
+
+def test_a_main_graph_without_a_signature(caplog: pytest.LogCaptureFixture) -> None:
+    m = Build()
+    unary(m, "NEG")
+    m.signature("size", *unary(m.subgraph("size"), "ABS"))
+    assert names(convert(m.bytes())) == (["NEG_x"], ["NEG_y"])
+    assert "of the signatures size none is converted" in caplog.text
+    with pytest.raises(OptionError, match="the model has no signature that gives names"):
+        convert(m.bytes(), names="signature")
+
+
+def test_options_that_do_not_fit() -> None:
+    with pytest.raises(OptionError, match=r"sise: .* minus, same, size; did you mean size"):
+        convert(several(), signature="sise")
+    with pytest.raises(OptionError, match="there is no signature x: the model has minus, same"):
+        convert(several(), signature="x")
+    m = Build()
+    unary(m, "NEG")
+    with pytest.raises(OptionError, match=r"there is no signature x: the model has none$"):
+        convert(m.bytes(), signature="x")
+    with pytest.raises(OptionError, match="names is 'short'; it can be tensor, signature"):
+        convert(several(), names="short")
+
+
+# State
+
+
+def sharing(*, initialised: bool) -> bytes:
+    """Return a model that has two signatures, to "set" and to "get" a variable."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    if initialised:
+        initialise(m, memory=np.ones(SHAPE, np.float32))
+    (twice,) = m.op("ADD", [x, x], [m.tensor(SHAPE, name="twice")])
+    assign(m, handle(m), twice)
+    m.output(twice)
+    m.signature("set", {"x": x}, {"twice": twice})
+    other = m.subgraph("get")
+    y = other.input(SHAPE, name="y")
+    (z,) = other.op("ADD", [read_from(other, handle(other)), y], [other.tensor(SHAPE, name="z")])
+    assign(other, handle(other), z)
+    other.output(z)
+    m.signature("get", {"memory": y}, {"z": z})
+    return m.bytes()
+
+
+@pytest.mark.parametrize("initialised", [False, True])
+def test_variables_are_shared(*, initialised: bool) -> None:
+    """What one signature sets another reads: it is an output here, and an input there.
+
+    Initial values are those of all signatures together.
+    """
+    data = sharing(initialised=initialised)
+    one, two = (convert(data, signature=key, names="signature") for key in ("set", "get"))
+    assert names(one) == (["x", "memory"], ["twice", "memory/next"])
+    assert names(two) == (["memory", "memory_1"], ["z", "memory/next"])
+    np.testing.assert_array_equal(two.states[0].initial, np.full(SHAPE, initialised, np.float32))
+    _, memory = run_onnx(one.model, {"x": X})
+    _, memory = run_onnx(two.model, {"memory": X, "memory_1": memory})
+    np.testing.assert_array_equal(memory, 3 * X)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint", "name"),
+    [
+        ([], "tflite2onnx: of the signatures one, two\\x1b only one is converted\n", "x"),
+        (["--quiet"], "", "x"), (["--signature", "two\x1b"], "", "y"),
+        (["--signature", "one", "--names", "signature"], "", "in"),
+    ],
+)  # fmt: skip
+def test_on_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], complaint: str, name: str
+) -> None:
+    """Those that are left out are listed on stderr; what the file says of them is no command."""
+    m = Build()
+    for graph, key, end in ((m, "one", "x"), (m.subgraph("other"), "two\x1b", "y")):
+        x = graph.input([2], name=end)
+        (y,) = graph.op("ABS", [x], [[2]])
+        graph.output(y)
+        m.signature(key, {"in": x}, {"out": y})
+    path, out = tmp_path / "model.tflite", tmp_path / "out.onnx"
+    path.write_bytes(m.bytes())
+    assert main([str(path), str(out), *words]) == 0
+    assert capsys.readouterr().err == complaint
+    assert onnx.load(out).graph.input[0].name == name

@@ -1,0 +1,103 @@
+"""State that is carried from call to call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.small import chain
+from tests.streams import SHAPE, summing
+from tflite2onnx import Stateful, convert
+
+FIRST = np.arange(30, dtype=np.float32).reshape(SHAPE)
+ONES = np.ones(SHAPE, np.float32)
+
+
+def session(data: bytes) -> onnxruntime.InferenceSession:
+    """Return a session of the converted model."""
+    return onnxruntime.InferenceSession(convert(data).model.SerializeToString())
+
+
+def test_each_run_goes_on_where_the_last_has_ended() -> None:
+    """The outputs are the model's own, by position."""
+    live = Stateful(session(summing()))
+    for step in (1, 2, 3):
+        (y,) = live.run(None, {"x": ONES})
+        np.testing.assert_array_equal(y, FIRST + step)
+
+
+def test_what_a_session_without_it_does() -> None:
+    """A run that is fed no state begins anew; the next value is an output like others."""
+    plain = session(summing())
+    for _ in range(2):
+        y, after = plain.run(None, {"x": ONES})
+        np.testing.assert_array_equal(y, FIRST + 1)
+        np.testing.assert_array_equal(after, FIRST + 1)
+
+
+def test_begin_anew() -> None:
+    live = Stateful(session(summing()))
+    for _ in range(2):
+        (y,) = live.run(None, {"x": ONES})
+        np.testing.assert_array_equal(y, FIRST + 1)
+        live.reset()
+        assert live.state == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "count"), [([], 0), (["y"], 1), (("y", "y"), 2), (["memory/next", "y"], 2)]
+)
+def test_outputs_by_name(names: Any, count: int) -> None:
+    """State is carried whether it is asked for or not."""
+    live = Stateful(session(summing()))
+    live.run(names, {"x": ONES})
+    outputs = live.run(names, {"x": ONES})
+    assert len(outputs) == count
+    assert all(np.array_equal(each, FIRST + 2) for each in outputs)
+    np.testing.assert_array_equal(live.state["memory"], FIRST + 2)
+
+
+def test_state_that_is_kept_and_set_again() -> None:
+    live = Stateful(session(summing()))
+    live.run(None, {"x": ONES})
+    kept = live.state
+    live.run(None, {"x": ONES})
+    live.state = kept
+    (y,) = live.run(None, {"x": ONES})
+    np.testing.assert_array_equal(y, FIRST + 2)
+
+
+def test_state_that_is_fed() -> None:
+    """It counts for this run, and the run after it goes on from there."""
+    live = Stateful(session(summing()))
+    live.run(None, {"x": ONES})
+    for feeds, want in (({"memory": 5 * ONES}, 6), ({}, 7)):
+        (y,) = live.run(None, {"x": ONES, **feeds})
+        np.testing.assert_array_equal(y, want * ONES)
+
+
+def test_a_run_that_fails_changes_nothing() -> None:
+    live = Stateful(session(summing()))
+    live.run(None, {"x": ONES})
+    with pytest.raises(Exception, match="x"):
+        live.run(None, {})
+    (y,) = live.run(None, {"x": ONES})
+    np.testing.assert_array_equal(y, FIRST + 2)
+
+
+def test_models_without_state() -> None:
+    live = Stateful(session(chain("ABS")))
+    for _ in range(2):
+        np.testing.assert_array_equal(live.run(None, {"x": -FIRST})[0], FIRST)
+    assert live.state == {}
+
+
+def test_it_needs_no_runtime_to_be_imported() -> None:
+    code = "import sys, tflite2onnx; tflite2onnx.Stateful; print('onnxruntime' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,115 @@
+"""Signatures: the entry points of a model, each a sub-graph with names of its own for its ends."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from tflite2onnx.builder import Port
+from tflite2onnx.emit import Emitted
+from tflite2onnx.errors import OptionError
+from tflite2onnx.graph import Graph, Model, Signature
+from tflite2onnx.tensor import Tensor
+
+NAMES = ("tensor", "signature")
+
+_logger = logging.getLogger(__name__)
+
+
+def entry(model: Model, key: str | None) -> tuple[int, Signature | None]:
+    """Return the sub-graph to convert, the main one if no signature is asked for, and a signature.
+
+    Raises:
+        OptionError: the model has no signature of that name.
+    """
+    if key is None:
+        return 0, next((s for s in model.signatures if s.subgraph == 0), None)
+    for signature in model.signatures:
+        if signature.key == key:
+            return signature.subgraph, signature
+    close = difflib.get_close_matches(str(key), [s.key for s in model.signatures], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    message = f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}"
+    raise OptionError(message)
+
+
+def warn(model: Model, key: str | None) -> None:
+    """Log which signatures are left out if none is asked for."""
+    _, chosen = entry(model, key)
+    if key is None and any(s.subgraph != 0 for s in model.signatures):
+        what = f"only {chosen.key}" if chosen else "none"
+        _logger.warning("of the signatures %s %s is converted", _keys(model), what)
+
+
+def _keys(model: Model) -> str:
+    return ", ".join(s.key for s in model.signatures)
+
+
+def renamed(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:
+    """Return an ONNX model with a signature's names for its inputs and outputs.
+
+    `graph` is the sub-graph in the file. What the signature does not name keeps its own name; of
+    several that are called the same the later ones are numbered, inputs before outputs before
+    states.
+
+    Raises:
+        OptionError: there is no signature.
+    """
+    if signature is None:
+        message = "the model has no signature that gives names to its inputs and outputs"
+        raise OptionError(message)
+    inputs, outputs = len(graph.inputs), len(graph.outputs)
+    own = inputs + outputs
+    names = _unique([
+        *_called(graph.inputs, signature.inputs), *_called(graph.outputs, signature.outputs),
+        *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
+    ])  # fmt: skip
+    after = own + len(emitted.initial)
+    return emitted._replace(
+        inputs=_with(emitted.inputs, [*names[:inputs], *names[own:after]]),
+        outputs=_with(emitted.outputs, [*names[inputs:own], *names[after:]]),
+    )
+
+
+def told(
+    model: Model, index: int, emitted: Emitted
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return what each signature of a sub-graph calls the inputs and outputs of the ONNX model."""
+    graph = model.graphs[index]
+
+    def ends(
+        names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
+    ) -> dict[str, str]:
+        called = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
+        return {name: called.get(tensor, tensor.name) for name, tensor in names.items()}
+
+    return {
+        s.key: {
+            "inputs": ends(s.inputs, graph.inputs, emitted.inputs),
+            "outputs": ends(s.outputs, graph.outputs, emitted.outputs),
+        }
+        for s in model.signatures
+        if s.subgraph == index
+    }
+
+
+def _called(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of tensors, of which one may be there twice, by two names."""
+    left: dict[Tensor, list[str]] = {}
+    for name, tensor in names.items():
+        left.setdefault(tensor, []).append(name)
+    return [left[t].pop(0) if left.get(t) else t.name for t in tensors]
+
+
+def _unique(wishes: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for wish in wishes:
+        numbered = (f"{wish}_{i}" if i else wish for i in count())
+        names.append(next(name for name in numbered if name not in names))
+    return names
+
+
+def _with(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
+    return tuple(p._replace(name=name) for p, name in zip(ports, names, strict=True))
