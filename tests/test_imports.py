@@ -20,7 +20,7 @@ ROWS = (
     {"errors", "flexbuffer", "metadata_schema", "mincut", "schema", "text", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
-    {"complex", "fold", "lists", "pairs", "regions"},
+    {"complex", "fold", "lists", "pairs", "regions", "tables"},
     {"builder", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
     {"op.base", "sizes", "state"},
     {"op.*"},

@@ -47,6 +47,7 @@ from tflite2onnx.signatures import NAMES, entry, renamed, told, warn
 from tflite2onnx.sizes import check_open, opened
 from tflite2onnx.state import explicit
 from tflite2onnx.stateful import STATES
+from tflite2onnx.tables import with_tables
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
 
@@ -187,7 +188,7 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    model = with_computations(model)
+    model = with_tables(with_computations(model))
     index, _ = entry(model, signature)
     graph = shaped(inlined(model, index), shapes_for)
     graph = paired(explicit(model, graph, rules_for, index))

@@ -1,4 +1,4 @@
-"""HASHTABLE_LOOKUP."""
+"""HASHTABLE_LOOKUP, and tables that are filled before they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.op.ports import feed, prove
-from tests.toolkit import Build, Tensor
+from tests.toolkit import Build, Subgraph, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -65,3 +65,87 @@ def test_refuses() -> None:
         m.output(*looked_up(m, m.input(shape), keys))
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())
+
+
+NUMBERS = np.array([5, -3, 2**40, 5, 0], np.int64)
+WORDS = ["five", "minus", "large", "again", "\u00fc"]
+
+
+def table(graph: Subgraph, number: int, dtypes: tuple[str, str]) -> Tensor:
+    (handle,) = graph.op(
+        "HASHTABLE", [], [graph.tensor([1], dtype="resource")], table_id=number,
+        key_dtype=dtypes[0], value_dtype=dtypes[1],
+    )  # fmt: skip
+    return handle
+
+
+def filled(graph: Subgraph, number: int, keys: Any, values: Any) -> Tensor:
+    """Return a handle of a table with these contents."""
+    inputs = [graph.constant(each) for each in (keys, values)]
+    handle = table(graph, number, (inputs[0].dtype, inputs[1].dtype))
+    graph.op("HASHTABLE_IMPORT", [handle, *inputs], [])
+    return handle
+
+
+def found(m: Build, handle: Tensor, shape: list[int], dtype: str, default: Tensor) -> Tensor:
+    wanted = m.input(shape, dtype="int64" if dtype == "string" else "string")
+    made = m.tensor(shape, dtype=dtype)
+    return m.op("HASHTABLE_FIND", [handle, wanted, default], [made])[0]
+
+
+def initialised(m: Build, number: int, keys: Any, values: Any) -> Tensor:
+    """Return a handle of a table that a sub-graph fills."""
+    inner = m.subgraph("init")
+    dtypes = ("int64", "string") if isinstance(values, list) else ("string", "int64")
+    filled(inner, number, keys, values)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    return table(m, number, dtypes)
+
+
+@pytest.mark.parametrize("fill", [filled, initialised])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [[6], [2, 3], [1]], ids=str)
+def test_words_of_numbers(shape: list[int], fill: Any, *, constant: bool) -> None:
+    m = Build()
+    handle = fill(m, 7, NUMBERS, WORDS)
+    default = m.constant(["?", "!"]) if constant else m.input([2], dtype="string")
+    y = found(m, handle, shape, "string", default)
+    wanted = np.resize(np.array([5, 1, 2**40, -3, 0, 4], np.int64), shape)
+    given = [] if constant else [np.array(["?", "!"], object)]
+    prove(m, y, inputs=[*given, wanted])
+
+
+@pytest.mark.parametrize("fill", [filled, initialised])
+@pytest.mark.parametrize("constant", [True, False])
+def test_numbers_of_words(fill: Any, *, constant: bool) -> None:
+    m = Build()
+    handle = fill(m, 7, WORDS, NUMBERS)
+    default = m.constant(np.array([-9])) if constant else m.input([1], dtype="int64")
+    y = found(m, handle, [2, 3], "int64", default)
+    wanted = np.array([["five", "", "\u00fc"], ["Five", "large", "again"]], object)
+    given = [] if constant else [np.array([-9])]
+    prove(m, y, inputs=[*given, wanted])
+
+
+def test_sizes_and_second_imports() -> None:
+    """A table is filled once; equal keys count once."""
+    m = Build()
+    handle = initialised(m, 7, NUMBERS, WORDS)
+    filled(m, 7, np.array([1, 2, 3]), ["a", "b", "c"])
+    other = filled(m, 8, np.array([1, 2, 3]), ["a", "b", "c"])
+    sizes = [m.op("HASHTABLE_SIZE", [each], [m.tensor([1], dtype="int64")])[0]
+             for each in (handle, other)]  # fmt: skip
+    y = found(m, other, [3], "string", m.constant(["?"]))
+    prove(m, *sizes, y, inputs=[np.array([2, 5, 3])])
+
+
+def test_what_is_not_known() -> None:
+    m = Build()
+    keys, values = m.input([3], dtype="int64"), m.constant(["a", "b", "c"])
+    handle = table(m, 7, ("int64", "string"))
+    m.op("HASHTABLE_IMPORT", [handle, keys, values], [])
+    m.output(found(m, handle, [3], "string", m.constant(["?"])))
+    m.output(*m.op("HASHTABLE_SIZE", [handle], [m.tensor([1], dtype="int64")]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    assert str(error.value).count("what its table is filled with is not constant") == 2

@@ -1,12 +1,15 @@
-"""HASHTABLE_LOOKUP: rows of a table, by keys."""
+"""Operators on tables: HASHTABLE_LOOKUP, HASHTABLE_FIND and their kin."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.parameters import expect
-from tflite2onnx.tensor import DType
+from tflite2onnx.tables import FILLING
+from tflite2onnx.tensor import Array, DType, Tensor
 
 
 class HashtableLookup(Operator):
@@ -50,3 +53,92 @@ class HashtableLookup(Operator):
             nothing = g.scalar(0, y.dtype)
         made = g.within("Where", y.dtype, lambda a, b: g.Where(known, a, b), found, nothing)
         return made, g.cast(hits, DType.UINT8)
+
+
+class Filling(Operator):
+    """HASHTABLE and HASHTABLE_IMPORT: tables are constants by now (see `tables`)."""
+
+    codes = FILLING
+    category = Category.TERMINATE
+
+    def check(self) -> None:
+        message = "its table is not only read"
+        raise OperatorError(message)
+
+
+class _Reader(Operator):
+    """What reads a table: keys and values are its first inputs by now."""
+
+    category = Category.TERMINATE
+
+    def _keys(self, more: int) -> Tensor:
+        """Return the keys of a table; so many inputs are to follow its values."""
+        if len(self.op.inputs) != 2 + more:
+            message = "what its table is filled with is not constant"
+            raise OperatorError(message)
+        return self.input(0)
+
+
+class HashtableSize(_Reader):
+    """HASHTABLE_SIZE: the number of keys."""
+
+    codes = ("HASHTABLE_SIZE",)
+
+    def check(self) -> None:
+        self._keys(0)
+        expect(self.output, (1,), DType.INT64)
+
+    def emit(self, g: Builder, y: View, keys: View, _: View) -> Value:
+        return g.ints([keys.tensor.elements])
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.array([self.input(0).elements], np.int64)]
+
+
+# What ONNX calls lists of elements, and one of them, in the attributes of a LabelEncoder.
+_LISTS = {DType.INT64: ("int64s", "int64"), DType.STRING: ("strings", "string")}
+
+
+class HashtableFind(_Reader):
+    """HASHTABLE_FIND: the values of keys, or the first element of a default where there is none."""
+
+    codes = ("HASHTABLE_FIND",)
+
+    def check(self) -> None:
+        keys = self._keys(2)
+        values, wanted, default = (self.input(i) for i in (1, 2, 3))
+        if {keys.dtype, values.dtype} != {DType.INT64, DType.STRING}:
+            message = f"its table has keys of {keys.dtype.label}, values of {values.dtype.label}"
+            raise OperatorError(message)
+        expect(wanted, wanted.shape, keys.dtype)
+        expect(default, default.shape, values.dtype)
+        if not default.elements:
+            message = f"{default.name} is empty"
+            raise OperatorError(message)
+        expect(self.output, wanted.shape, values.dtype)
+
+    def emit(
+        self, g: Builder, y: View, keys: View, values: View, wanted: View, default: View
+    ) -> Value:
+        other = g.Gather(default.reshaped((default.tensor.elements,)), g.scalar(0, DType.INT64))
+        if not keys.tensor.elements:
+            return g.Expand(other, g.ints(wanted.shape))
+        if default.tensor.data is not None:
+            first = default.constant.reshape(-1)[0]
+            return self._encoded(g, wanted, keys, values.constant, first, y.dtype)
+        places = np.arange(keys.tensor.elements)
+        place = self._encoded(g, wanted, keys, places, -1, DType.INT64)
+        zero = g.scalar(0, DType.INT64)
+        found = g.Gather(values, g.Max(place, zero))
+        return g.Where(g.Less(place, zero), other, found)
+
+    def _encoded(
+        self, g: Builder, wanted: View, keys: View, values: Array, default: object, dtype: DType
+    ) -> Value:
+        (key_list, _), (value_list, one) = _LISTS[keys.dtype], _LISTS[dtype]
+        attributes = {
+            f"keys_{key_list}": keys.constant.tolist(),
+            f"values_{value_list}": values.tolist(),
+            f"default_{one}": default.item() if isinstance(default, np.generic) else default,
+        }
+        return g.node("LabelEncoder", wanted, domain="ai.onnx.ml", **attributes)

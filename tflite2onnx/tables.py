@@ -1,0 +1,106 @@
+"""Hash tables become constants: TFLite to TFLite, before anything else.
+
+HASHTABLE refers to a table by number, HASHTABLE_IMPORT fills it, mostly in a sub-graph that
+CALL_ONCE runs, HASHTABLE_FIND and HASHTABLE_SIZE read it. A table is filled once: what is
+imported later is ignored, and of equal keys the first counts. So what is read is known if what
+is imported is constant, and its readers get it as further inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.tensor import Tensor
+
+# What fills tables, and is gone when they are constants.
+FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
+READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
+_IMPORT_INPUTS = 3
+
+
+class _Table(NamedTuple):
+    """Keys that all differ, and the value of each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def with_tables(model: Model) -> Model:
+    """Return a model whose readers of tables have (keys, values) in place of the table's handle.
+
+    Those whose table is not known stay as they are.
+    """
+    if not any(_is(op, *FILLING, *READING) for graph in model.graphs for op in graph.ops):
+        return model
+    tables: dict[int, _Table | None] = {}
+    for graph in _in_order(model):
+        handles = _handles(graph)
+        for op in graph.ops:
+            number = handles.get(op.inputs[0]) if _is(op, "HASHTABLE_IMPORT") else None
+            if number is not None:
+                tables.setdefault(number, _imported(op))
+    known = {number: table for number, table in tables.items() if table is not None}
+    graphs = (
+        replace(graph, ops=tuple(_rewritten(graph.ops, _handles(graph), known)))
+        for graph in model.graphs
+    )
+    return model._replace(graphs=tuple(graphs))
+
+
+def _is(op: Op, *codes: str) -> bool:
+    return op.code in codes and not op.custom
+
+
+def _in_order(model: Model) -> Iterator[Graph]:
+    """Yield the graphs, those first that CALL_ONCE runs before all others."""
+    called = {
+        int(op.options.init_subgraph_index)
+        for graph in model.graphs for op in graph.ops if _is(op, "CALL_ONCE")
+    }  # fmt: skip
+    yield from (graph for i, graph in enumerate(model.graphs) if i in called)
+    yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
+
+
+def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
+    """Return which tables the handles of a graph refer to."""
+    return {
+        op.outputs[0]: int(op.options.table_id)
+        for op in graph.ops
+        if _is(op, "HASHTABLE") and op.outputs
+    }
+
+
+def _imported(op: Op) -> _Table | None:
+    """Return what an import fills a table with, None if that is not known."""
+    _, keys, values = op.inputs if len(op.inputs) == _IMPORT_INPUTS else (None, None, None)
+    if keys is None or values is None or keys.elements != values.elements:
+        return None
+    if keys.data is None or values.data is None:
+        return None
+    entries: dict[object, object] = {}
+    for key, value in zip(keys.data.ravel().tolist(), values.data.ravel().tolist(), strict=True):
+        entries.setdefault(key, value)
+    return _Table(_listed(keys, entries.keys()), _listed(values, entries.values()))
+
+
+def _listed(like: Tensor, items: Iterable[object]) -> Tensor:
+    kind = np.object_ if like.dtype.numpy is None else like.dtype.numpy
+    data = np.array([*items], kind)
+    return replace(like, shape=data.shape, data=data, shape_signature=())
+
+
+def _rewritten(
+    ops: Iterable[Op], handles: Mapping[Tensor | None, int], known: Mapping[int, _Table]
+) -> Iterator[Op]:
+    for op in ops:
+        number = handles.get(op.inputs[0]) if op.inputs else None
+        table = None if number is None else known.get(number)
+        if _is(op, *READING) and table is not None:
+            yield replace(op, inputs=(*table, *op.inputs[1:]))
+        elif not _is(op, *FILLING):
+            yield op
