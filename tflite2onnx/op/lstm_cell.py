@@ -163,12 +163,14 @@ class Cell:
             projection = stacked(g, self.h, [self.projection], np.transpose)
         matrices = [gate.recurrent for gate in self.gates.values()]
         weights = Weights(stacked(g, self.h, matrices, np.transpose), projection)
-        step = partial(self._step, g, weights)
+        step = partial(self._step, weights)
         sums = self._of_inputs(g, x, auxiliary, len(shape))
         if len(shape) == 2:  # noqa: PLR2004 - batch and units
-            states = step(sums, states)
+            states = step(g, sums, states)
             return states[0], states
-        return over_time(g, step, sums, states, shape, reverse=reverse)
+        batch, n = shape[1], self.cells
+        shapes = (*shape[:-1], n * len(self.gates)), (batch, self.units), (batch, n)
+        return over_time(g, step, sums, states, shapes, reverse=reverse)
 
     def _of_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
         """Return what x adds to the sums of all gates, side by side."""
@@ -190,7 +192,7 @@ class Cell:
         return integers(DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells))
 
     def _step(
-        self, g: Builder, weights: Weights, now: Value, states: tuple[Value, ...]
+        self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         h, c = states
         sums = rounded(g, g.Gemm(h, weights.recurrent, now), self._sums)

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pinned
 from tflite2onnx.op.activation import clipped
 from tflite2onnx.op.base import Category, Operator, OperatorError
@@ -26,7 +26,7 @@ from tflite2onnx.quantize import BOUNDS, Storage, dequantized, stored, weight_st
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # From the states before a time to those after it; the first is what the operator makes.
-Step: TypeAlias = Callable[[Value, tuple[Value, ...]], tuple[Value, ...]]
+Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 
 _SEQUENCE, _STATE = 3, 2  # axes
 
@@ -136,22 +136,35 @@ def within(g: Builder, x: Value, limits: tuple[float, float] | None) -> Value:
 
 
 def over_time(
-    g: Builder, step: Step, x: Value, states: tuple[Value, ...], shape: Shape, *,
+    g: Builder, step: Step, x: Value, states: Sequence[Value], shapes: Sequence[Shape], *,
     reverse: bool = False,
 ) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
-    """Return what a step makes of each time of x, and the states in the end.
+    """Return the first state at all times, and all states in the end.
 
-    x is [time, ...], and `shape`, [time, batch, units], that of the result.
+    x is [time, ...], of which a step is given one time; `shapes` are those of x and the states.
     """
-    times = range(shape[0])
-    made: dict[int, Value] = {}
-    one = g.ints([0])
-    for time in reversed(times) if reverse else times:
-        now = g.Gather(x, g.scalar(time, DType.INT64), axis=0)
-        states = step(now, states)
-        made[time] = g.Unsqueeze(states[0], one)
-    values = [made[time] for time in times]
-    return (values[0] if len(values) == 1 else g.Concat(*values, axis=0)), states
+    (times, *each), of_states = shapes[0], shapes[1:]
+    if times == 1:
+        after = step(g, g.reshape(x, each), tuple(states))
+        return g.reshape(after[0], (1, *of_states[0])), after
+    inner = g.nested()
+    now, *before = (
+        inner.typed(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, tuple(shape))
+        for name, shape in zip(("now", "h", "c"), (each, *of_states), strict=False)
+    )
+    after = step(inner, now, tuple(before))
+    seen = inner.Identity(after[0])
+    outputs = tuple(
+        inner.typed(value, DType.FLOAT32, shape)
+        for value, shape in zip((*after, seen), (*of_states, of_states[0]), strict=True)
+    )
+    back = [1] if reverse else None
+    *last, made = g.many(
+        "Scan", len(outputs), *states, x,
+        body=Body("step", (*before, now), tuple(inner.nodes), outputs, ()), num_scan_inputs=1,
+        scan_input_directions=back, scan_output_directions=back,
+    )  # fmt: skip
+    return made, tuple(last)
 
 
 class Recurrent(Operator):

@@ -93,7 +93,7 @@ class UnidirectionalRnn(Recurrent):
             return g.reshape(y, shape), (g.reshape(h, (self.batch, units)),)
         recurrent = stacked(g, data, [r], np.transpose)
 
-        def step(now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
+        def step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
             sums = g.Gemm(before[0], recurrent, now)
             return (activated(g, self.activation_function, sums),)
 
@@ -102,9 +102,9 @@ class UnidirectionalRnn(Recurrent):
             sums = g.Add(sums, g.MatMul(auxiliary, stacked(g, data, extra, np.transpose)))
         before = (states[0].reshaped((self.batch, units)),)
         if x.rank < _SEQUENCE:
-            after = step(sums, before)
+            after = step(g, sums, before)
             return after[0], after
-        return over_time(g, step, sums, before, shape, reverse=reverse)
+        return over_time(g, step, sums, before, (shape, shape[1:]), reverse=reverse)
 
 
 class Rnn(UnidirectionalRnn):
