@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.toolkit import Tensor
+    from tests.toolkit.tensor import TensorFields
 
     Tensors = list[Tensor | None]
 
@@ -218,4 +219,114 @@ def basic_lstm() -> bytes:
         "LSTM", operands, [[3, 11], [3, 11], [3, 18], [3, 44]], kernel_type="BASIC",
         fused_activation_function="TANH",
     ))  # fmt: skip
+    return m.bytes()
+
+
+class IntegerModel(Model):
+    """A model of which even the activations are integers."""
+
+    X = 1 / 40  # scale of x, with zero point 5
+    H = 1 / 120  # of what the operator makes, with zero point -7
+
+    def __init__(self) -> None:
+        super().__init__("int8")
+
+    def wide(self, *shape: int, spread: float = 0.5) -> Tensor:
+        """A constant of 16 bits."""
+        integers = self.generator.integers(-32767, 32767, shape, np.int16, endpoint=True)
+        return self.constant(integers, scale=spread / 32767)
+
+    def bias(self, scale: float, *shape: int) -> Tensor:
+        """A constant of 32 bits within 1/2."""
+        most = int(0.5 / scale)
+        integers = self.generator.integers(-most, most, shape, np.int32, endpoint=True)
+        return self.constant(integers, scale=scale)
+
+
+def scale_of(tensor: Tensor) -> float:
+    """The scale of a tensor."""
+    return float(tensor.quantization.scale[0])
+
+
+def integer_lstm(form: Form) -> bytes:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM or LSTM, int8 with 16 bits for the cell."""
+    m, n, made = IntegerModel(), form.cells, form.made
+    x = m.input([*form.lead, form.features], dtype="int8", scale=m.X, zero_point=5)
+    weights = m.gates(form, lambda: m.weights(n, form.features))
+    recurrent = m.gates(form, lambda: m.weights(n, made))
+    looking: Tensors = [None] * 3
+    if form.peephole:
+        looking = [None if form.coupled and not i else m.wide(n) for i in range(3)]
+    norms: Tensors = [None] * 4
+    if form.normalized:
+        norms = m.gates(form, lambda: m.wide(n, spread=1))
+    biases: Tensors = []
+    for w, norm in zip(weights, norms, strict=True):
+        scale = 2**-10 * scale_of(norm) if norm else 0 if w is None else m.X * scale_of(w)
+        biases.append(m.bias(scale, n) if w else None)
+    hidden, zero = (1 / 110, 3) if form.projection else (m.H, -7)
+    projection = m.weights(made, n) if form.projection else None
+    added = None
+    if projection and form.projection_bias:
+        added = m.bias(hidden * scale_of(projection), made)
+    states = [
+        m.tensor([form.batch, made], dtype="int8", scale=m.H, zero_point=-7, variable=True),
+        m.tensor([form.batch, n], dtype="int16", scale=2**-11, variable=True),
+    ]
+    between = [m.tensor([1], dtype="int16", scale=2**-12 * k) for k in (1, 0.75, 1.5, 1.25)]
+    between.append(m.tensor([1], dtype="int8", scale=hidden, zero_point=zero))
+    operands = [x, *weights, *recurrent, *looking, *biases, projection, added, *states, *norms]
+    code = "LSTM" if form.single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    m.output(*m.op(
+        code, operands, [[*form.lead, made]], scale=m.H, zero_point=-7, intermediates=between,
+        **form.options, **form.clips,
+    ))  # fmt: skip
+    return m.bytes()
+
+
+def integer_svdf(
+    form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "int16"
+) -> bytes:
+    """SVDF, int8; state and weights of times are of another type, or the same."""
+    m, filters = IntegerModel(), form.cells * rank
+    scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 24, -9)}[dtype]
+    times = (m.wide if dtype == "int16" else m.weights)(filters, form.times)
+    state = m.tensor(
+        [form.batch, filters * form.times], dtype=dtype, scale=scale, zero_point=zero,
+        variable=True,
+    )  # fmt: skip
+    operands = [
+        m.input([form.batch, form.features], dtype="int8", scale=m.X, zero_point=5),
+        m.weights(filters, form.features),
+        times,
+        m.bias(scale_of(times) * scale, form.cells) if bias else None,
+        state,
+    ]
+    m.output(*m.op(
+        "SVDF", operands, [[form.batch, form.cells]], rank=rank, scale=1 / 20, zero_point=-128,
+        fused_activation_function="RELU",
+    ))  # fmt: skip
+    return m.bytes()
+
+
+def integer_basic_lstm(outputs: int = 4) -> bytes:
+    """LSTM of the kernel BASIC, uint8 with 16 bits for the cell, and how many outputs to make."""
+    m = IntegerModel()
+    near: TensorFields = {"dtype": "uint8", "scale": 1 / 128, "zero_point": 128}
+    cell: TensorFields = {"dtype": "int16", "scale": 2**-11}
+    old_h: TensorFields = {**near, "variable": True}
+    old_c: TensorFields = {**cell, "variable": True}
+    x, h = m.input([3, 7], **near), m.tensor([3, 11], **old_h)
+    integers = m.generator.integers(0, 255, (44, 18), np.uint8, endpoint=True)
+    w = m.constant(integers, scale=1 / 256, zero_point=120)
+    c = m.tensor([3, 11], **old_c)
+    made = [
+        m.tensor([3, 11], **near), m.tensor([3, 11], **cell), m.tensor([3, 18], **near),
+        m.tensor([3, 44], dtype="int16", scale=2**-12),
+    ]  # fmt: skip
+    m.op(
+        "LSTM", [x, h, w, m.bias(2**-15, 44), c], made, kernel_type="BASIC",
+        fused_activation_function="TANH",
+    )  # fmt: skip
+    m.output(*made[:outputs])
     return m.bytes()

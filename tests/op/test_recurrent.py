@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.op import cells
-from tests.op.cells import Form
+from tests.op.cells import Form, Model
 from tests.toolkit import check
+from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,3 +103,95 @@ CASES = [
 @pytest.mark.parametrize(("make", "form"), CASES)
 def test_forms(make: Make, form: Form) -> None:
     check(make(form), runs=3, seeds=[0], ranges={"float32": (-2, 2)})
+
+
+def nodes(result: Any) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.bidirectional_lstm, cells.rnn])
+def test_fifty_runs(make: Make) -> None:
+    """What little is off does not add up."""
+    check(make(Form()), runs=50, seeds=[0], ranges={"float32": (-2, 2)}, random_layouts=[])
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "node"),
+    [
+        (cells.lstm, Form(peephole=True, coupled=True), "LSTM"),
+        (cells.lstm, Form(activation="RELU"), "LSTM"),
+        (cells.lstm, Form(diagonal=True), "LSTM"),
+        (cells.lstm, Form(cell_clip=10), "Scan"),
+        (cells.lstm, Form(projection=True), "Scan"),
+        (cells.lstm, Form(normalized=True), "Scan"),
+        (cells.lstm, Form(activation="RELU6"), "Scan"),
+        (cells.rnn, Form(activation="RELU"), "RNN"),
+        (cells.rnn, Form(activation="RELU6"), "Scan"),
+    ],
+)
+def test_nodes(make: Make, form: Form, node: str) -> None:
+    """What ONNX's recurrent nodes mean as well becomes one, all else steps in a Scan."""
+    assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
+
+
+def test_a_single_step_needs_no_loop() -> None:
+    assert nodes(convert(cells.rnn(Form(single=True)))) == [
+        "MatMul", "Add", "Gemm", "Tanh", "Identity"
+    ]  # fmt: skip
+    assert "Scan" not in nodes(convert(cells.lstm(Form(times=1, cell_clip=10))))
+
+
+def test_time_comes_first() -> None:
+    """Sequences that are batch-major are moved, all others are as ONNX wants them."""
+    assert nodes(convert(cells.lstm(Form()))).count("Transpose") == 2
+    for form in (Form(time_major=True), Form(batch=1), Form(times=1)):
+        assert "Transpose" not in nodes(convert(cells.lstm(form)))
+
+
+def test_a_basic_kernel() -> None:
+    """Its states are outputs as well."""
+    result: Any = check(cells.basic_lstm(), runs=5)
+    assert len(result.states) == 2
+
+
+# What the kernels do not take, or make something of that no model can mean
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(ConversionError) as caught:
+        convert(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "reason"),
+    [
+        (cells.lstm, Form(activation="NONE"), "no result without an activation"),
+        (cells.lstm, Form(cell_clip=-1), "a clip is negative"),
+        (cells.bidirectional_lstm, Form(proj_clip=-1), "a clip is negative"),
+        (cells.bidirectional_rnn, Form(weights="int8", time_major=True), "again and again"),
+        (
+            cells.bidirectional_rnn,
+            Form(auxiliary="added", time_major=True),
+            "reads [5, 3, 2] as if it were [5, 3, 7]",
+        ),
+        (
+            cells.integer_lstm,
+            Form(peephole=True, projection=True),
+            "does not look at the cell where there is a projection",
+        ),
+    ],
+)
+def test_refusals(make: Make, form: Form, reason: str) -> None:
+    assert reason in refusal(make(form))
+
+
+@pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
+def test_weights_that_are_computed_or_of_the_wrong_shape(weights: tuple[int, int]) -> None:
+    m = Model()
+    x = m.input([3, 7])
+    w = m.input(weights) if weights == (11, 7) else m.weights(*weights)
+    operands = [x, w, m.weights(11, 11), m.vector(11), m.state(3, 11)]
+    m.output(*m.op("RNN", operands, [[3, 11]], fused_activation_function="TANH"))
+    expected = "is not constant" if weights == (11, 7) else "[11, 5] where [11, 7] is expected"
+    assert expected in refusal(m.bytes())

@@ -22,7 +22,7 @@ from tflite2onnx.layout import Frame, identity, pinned
 from tflite2onnx.op.activation import clipped
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import expect
-from tflite2onnx.quantize import BOUNDS, Storage, dequantized, stored, weight_storage
+from tflite2onnx.quantize import BOUNDS, Storage, dequantized, is_quantized, stored, weight_storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # From the states before a time to those after it; the first is what the operator makes.
@@ -86,8 +86,9 @@ def stacked(
     """Return matrices one above the other as one, in real numbers; x is multiplied by them.
 
     `arrange` gives it its form, and leaves the rows on axis 1. Integers stay what they are in the
-    file: a runtime makes real numbers of them when it loads the model. A vector is the diagonal
-    of a matrix, and a sign of -1 stands for the opposite.
+    file: of those for float data a runtime makes real numbers when it loads the model. (Of others
+    too, but then ONNX Runtime would make integers of these again, by WeightBiasQuantization.) A
+    vector is the diagonal of a matrix, and a sign of -1 stands for the opposite.
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
@@ -104,7 +105,7 @@ def stacked(
     zero = np.repeat([s.zero_point[0] for s in scales], sizes)
     data = np.ascontiguousarray(arrange(rows))
     quantization = Quantization(scale.astype(np.float32), zero, 1)
-    storage = Storage(kept[0].dtype, quantization, folds=True)
+    storage = Storage(kept[0].dtype, quantization, folds=not is_quantized(x))
     return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
 
 
