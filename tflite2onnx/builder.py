@@ -14,7 +14,7 @@ from tflite2onnx.pairs import Pairs
 from tflite2onnx.quantize import Storage, dequantized, is_quantized, storage, stored
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
-__all__ = ["REAL", "Body", "Builder", "Operand", "Port", "Unshaped", "Value", "View"]
+__all__ = ["REAL", "Body", "Builder", "Operand", "Port", "Stored", "Unshaped", "Value", "View"]
 
 REAL = Storage(DType.FLOAT32)
 
@@ -108,6 +108,12 @@ class Unshaped(NamedTuple):
 
     The driver reshapes it after quantizing, so that the operator and QuantizeLinear can fuse.
     """
+
+    value: Value
+
+
+class Stored(NamedTuple):
+    """What `emit` may return for a value that is stored already, as `Builder.storage` has it."""
 
     value: Value
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder import REAL, Body, Builder, Port, Unshaped, Value, View, alive
+from tflite2onnx.builder import REAL, Body, Builder, Port, Stored, Unshaped, Value, View, alive
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
@@ -279,9 +279,11 @@ def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool)
 
 
 def _finished(
-    g: Builder, operator: Operator, view: View, made: Value | Unshaped, activation: str
+    g: Builder, operator: Operator, view: View, made: Value | Unshaped | Stored, activation: str
 ) -> Value:
     """Apply the fused activation, quantize what was computed as real numbers, give it its shape."""
+    if isinstance(made, Stored):
+        return made.value
     value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.sizes)
     if g.plain and view.kept is REAL and is_quantized(view.tensor):
         value = _limited(g, operator, view.tensor, value, activation)

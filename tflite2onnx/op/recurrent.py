@@ -85,10 +85,10 @@ def stacked(
 ) -> Value:  # fmt: skip
     """Return matrices one above the other as one, in real numbers; x is multiplied by them.
 
-    `arrange` gives it its form, and leaves the rows on axis 1. Integers stay what they are in the
-    file: of those for float data a runtime makes real numbers when it loads the model. (Of others
-    too, but then ONNX Runtime would make integers of these again, by WeightBiasQuantization.) A
-    vector is the diagonal of a matrix, and a sign of -1 stands for the opposite.
+    `arrange` gives it its form, and leaves the rows of several on axis 1. Integers stay what they
+    are in the file: of those for float data a runtime makes real numbers when it loads the model.
+    (Of others ONNX Runtime would then make integers again, by WeightBiasQuantization.) A vector is
+    the diagonal of a matrix, and a sign of -1 stands for the opposite.
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
@@ -101,8 +101,10 @@ def stacked(
     rows = np.concatenate(
         [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
     )
-    scale = np.repeat([f * s.scale[0] for f, s in zip(factors, scales, strict=True)], sizes)
-    zero = np.repeat([s.zero_point[0] for s in scales], sizes)
+    scale = np.array([f * s.scale[0] for f, s in zip(factors, scales, strict=True)])
+    zero = np.array([s.zero_point[0] for s in scales])
+    if len(matrices) > 1:
+        scale, zero = np.repeat(scale, sizes), np.repeat(zero, sizes)
     data = np.ascontiguousarray(arrange(rows))
     quantization = Quantization(scale.astype(np.float32), zero, 1)
     storage = Storage(kept[0].dtype, quantization, folds=not is_quantized(x))
