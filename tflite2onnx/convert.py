@@ -44,7 +44,7 @@ from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
 from tflite2onnx.signatures import NAMES, entry, renamed, told, warn
-from tflite2onnx.sizes import check_open, opened
+from tflite2onnx.sizes import check_open, opened, settled
 from tflite2onnx.state import explicit
 from tflite2onnx.stateful import STATES
 from tflite2onnx.tables import with_tables
@@ -191,7 +191,7 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     model = with_tables(with_computations(model))
     index, _ = entry(model, signature)
     graph = shaped(inlined(model, index), shapes_for)
-    graph = paired(explicit(model, graph, rules_for, index))
+    graph = settled(paired(explicit(model, graph, rules_for, index)), operator_for)
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)

@@ -14,6 +14,7 @@ Whether an operator can be converted for any size is its own affair: `Operator.k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -46,6 +47,34 @@ class Sized(Rules, Protocol):
 
 
 SizedOf = Callable[[Op], Sized]
+
+
+def settled(graph: Graph, operator_of: SizedOf) -> Graph:
+    """Return the graph in the shapes that its operators make of inputs as the file sizes them.
+
+    A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
+    open batch it says that there is one row. LiteRT asks the kernels, as is done here.
+    """
+    if not any(t.dynamic_axes for op in graph.ops for t in op.outputs):
+        return graph
+    shapes: dict[Tensor, Tensor] = {}  # what tensors are
+    known: dict[Tensor, Tensor] = {}  # and what they hold, where that can be told
+    room = room_for(graph)
+    ops = []
+    for op in graph.ops:
+        here = op.reading(known)
+        # What is wrong with an operator at these sizes is said when it is converted.
+        with suppress(OperatorError):
+            here = replace(here, outputs=_made(here, operator_of))
+        shapes |= dict(zip(op.outputs, here.outputs, strict=True))
+        ops.append(replace(op.reading(shapes), outputs=here.outputs))
+        made = constants_made(here, operator_of, room)
+        room -= sum(t.nbytes for t in made)
+        known |= dict(zip(op.outputs, made or here.outputs, strict=True))
+    return replace(
+        graph, ops=tuple(ops), outputs=tuple(shapes.get(t, t) for t in graph.outputs),
+        tensors=tuple(shapes.get(t, t) for t in graph.tensors),
+    )  # fmt: skip
 
 
 def opened(graph: Graph, operator_of: SizedOf) -> Graph:
