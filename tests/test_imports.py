@@ -17,11 +17,11 @@ PACKAGE = ROOT / "tflite2onnx"
 # From the ground up: a module imports from the rows above its own alone. The modules of operators
 # share one row; they may import each other as long as they do not do so in a circle.
 ROWS = (
-    {"errors", "flexbuffer", "metadata_schema", "mincut", "schema", "text", "version"},
+    {"errors", "flexbuffer", "metadata_schema", "mincut", "nodedef", "schema", "text", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "fold", "lists", "pairs", "regions", "tables"},
-    {"builder", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
+    {"builder", "flex", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
     {"op.base", "sizes", "state"},
     {"op.*"},
     {"op"},

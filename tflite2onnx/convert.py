@@ -25,6 +25,7 @@ from tflite2onnx.errors import (
     OutputError,
     UnsupportedOperators,
 )
+from tflite2onnx.flex import translated
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.inline import inlined
 from tflite2onnx.interface import (
@@ -39,7 +40,7 @@ from tflite2onnx.interface import (
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
-from tflite2onnx.op import operator_for, rules_for, shapes_for
+from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
 from tflite2onnx.shapes import shaped
@@ -188,7 +189,7 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     planner: Planner = plan,
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors."""
-    model = with_tables(with_computations(model))
+    model = with_tables(with_computations(translated(model, has_converter)))
     index, _ = entry(model, signature)
     graph = shaped(inlined(model, index), shapes_for)
     graph = settled(paired(explicit(model, graph, rules_for, index)), operator_for)

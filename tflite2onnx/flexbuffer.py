@@ -50,8 +50,15 @@ class _Decoder:
             self._spend(len(items))
             return [self.value(item) for item in items]
         if ref.IsString or ref.IsKey:
-            return self._text(ref.AsStringBytes)
+            return self._string(ref.AsStringBytes)
         return self._bytes(ref.AsBlob) if ref.IsBlob else ref.Value
+
+    def _string(self, raw: bytes) -> str | bytes:
+        """Return a text; what is none, such as a protobuf, stays bytes."""
+        try:
+            return self._bytes(raw).decode()
+        except UnicodeDecodeError:
+            return raw
 
     def _text(self, raw: bytes) -> str:
         return self._bytes(raw).decode("utf-8", "replace")

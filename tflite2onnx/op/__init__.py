@@ -24,6 +24,7 @@ from tflite2onnx.op import (
     elementwise,
     embedding,
     fingerprint,
+    flex,
     fourier,
     gather,
     landmarks,
@@ -65,15 +66,16 @@ from tflite2onnx.op import (
     window,
 )
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.registry import Key
 from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fingerprint, fourier, gather,
-    landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool, quantize,
-    random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape,
-    slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
-    unpool, update, variable, volume, warp, window,
+    control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, fourier,
+    gather, landmarks, local_response, lstm, matmul, normalization, one_hot, opaque, pad, pool,
+    quantize, random_bits, reduce, registry, resize, reverse, rnn, rotation, sampling, scatter,
+    select, sequence, shape, slice, spectrum, stablehlo, stablehlo_index, suppression, svdf,
+    table, topk, transpose_bias, unpool, update, variable, volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
@@ -98,6 +100,11 @@ def operator_for(op: Op, *, keep: bool = False) -> Operator:
     except OperatorError as error:  # said later, with all else that is wrong
         return opaque.Unsupported(op, str(error))
     return (known or (opaque.Kept if keep and op.custom else opaque.Unsupported))(op)
+
+
+def has_converter(op: Op) -> bool:
+    """Return whether somebody has added a class for this operator."""
+    return Key(op.code, op.custom) in registry.known()
 
 
 def shapes_for(op: Op) -> Sequence[Shape] | None:

@@ -1,0 +1,216 @@
+"""tflite2onnx/flex.py: Flex operators become what TFLite's that mean the same become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.toolkit import Build, Tensor, difference, run_onnx
+from tests.toolkit.flex import flex_options
+from tflite2onnx import convert, register, unregister
+from tflite2onnx.errors import ConversionError, UnsupportedOperators
+from tflite2onnx.op.flex import FlexUnary
+
+IMAGE = [2, 5, 7, 3]
+I32 = "int32"
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def ints(*numbers: int) -> np.ndarray[Any, Any]:
+    return np.array(numbers, np.int32)
+
+
+def scalar(number: int) -> np.ndarray[Any, Any]:
+    return np.array(number, np.int32)
+
+
+WINDOW: dict[str, Any] = {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"}
+OURS: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
+# Flex operator, its attributes and further operands; TFLite's, its options and further operands;
+# the input, and the output or outputs.
+Case = tuple[str, dict[str, Any], list[Any], str, dict[str, Any], list[Any], list[int], list[Any]]
+CASES: list[Case] = [
+    ("Reshape", {}, [ints(6, 35)], "RESHAPE", {}, [ints(6, 35)], IMAGE, [[6, 35]]),
+    ("Transpose", {}, [ints(0, 3, 1, 2)], "TRANSPOSE", {}, [ints(0, 3, 1, 2)], IMAGE,
+     [[2, 3, 5, 7]]),
+    ("ExpandDims", {}, [scalar(1)], "EXPAND_DIMS", {}, [scalar(1)], [3, 5], [[3, 1, 5]]),
+    ("Squeeze", {"squeeze_dims": [1]}, [], "SQUEEZE", {"squeeze_dims": [1]}, [], [3, 1, 5],
+     [[3, 5]]),
+    ("Squeeze", {}, [], "SQUEEZE", {}, [], [3, 1, 5, 1], [[3, 5]]),
+    ("BroadcastTo", {}, [ints(2, 3, 5)], "BROADCAST_TO", {}, [ints(2, 3, 5)], [3, 1],
+     [[2, 3, 5]]),
+    ("Tile", {}, [ints(2, 1, 3)], "TILE", {}, [ints(2, 1, 3)], [2, 3, 5], [[4, 3, 15]]),
+    ("ZerosLike", {}, [], "ZEROS_LIKE", {}, [], [2, 3], [[2, 3]]),
+    ("Slice", {}, [ints(1, 0), ints(1, 2)], "SLICE", {}, [ints(1, 0), ints(1, 2)], [3, 5],
+     [[1, 2]]),
+    ("StridedSlice", {"begin_mask": 1, "shrink_axis_mask": 2},
+     [ints(0, 2), ints(2, 3), ints(1, 1)], "STRIDED_SLICE",
+     {"begin_mask": 1, "shrink_axis_mask": 2}, [ints(0, 2), ints(2, 3), ints(1, 1)], [3, 5], [[2]]),
+    ("Pad", {}, [ints(1, 2, 0, 3).reshape(2, 2)], "PAD", {}, [ints(1, 2, 0, 3).reshape(2, 2)],
+     [3, 5], [[6, 8]]),
+    ("MirrorPad", {"mode": "SYMMETRIC"}, [ints(1, 2, 0, 3).reshape(2, 2)], "MIRROR_PAD",
+     {"mode": "SYMMETRIC"}, [ints(1, 2, 0, 3).reshape(2, 2)], [3, 5], [[6, 8]]),
+    ("ConcatV2", {"N": 2}, [floats(3, 2), scalar(-1)], "CONCATENATION", {"axis": -1},
+     [floats(3, 2)], [3, 5], [[3, 7]]),
+    ("Pack", {"axis": 1, "N": 2}, [floats(3, 5)], "PACK", {"axis": 1, "values_count": 2},
+     [floats(3, 5)], [3, 5], [[3, 2, 5]]),
+    ("Unpack", {"axis": 1, "num": 2}, [], "UNPACK", {"axis": 1, "num": 2}, [], [3, 2],
+     [[3], [3]]),
+    ("GatherV2", {"batch_dims": 0}, [ints(2, 0), scalar(1)], "GATHER", {"axis": 1},
+     [ints(2, 0)], [4, 3, 5], [[4, 2, 5]]),
+    ("GatherNd", {}, [ints(2, 0).reshape(1, 2)], "GATHER_ND", {}, [ints(2, 0).reshape(1, 2)],
+     [4, 3, 5], [[1, 5]]),
+    ("ReverseV2", {}, [ints(1)], "REVERSE_V2", {}, [ints(1)], [3, 5], [[3, 5]]),
+    ("SpaceToDepth", {"block_size": 2, "data_format": "NHWC"}, [], "SPACE_TO_DEPTH",
+     {"block_size": 2}, [], [1, 4, 6, 3], [[1, 2, 3, 12]]),
+    ("DepthToSpace", {"block_size": 2}, [], "DEPTH_TO_SPACE", {"block_size": 2}, [],
+     [1, 2, 3, 12], [[1, 4, 6, 3]]),
+    *((f, {"keep_dims": keep}, [ints(1, 2)], code, {"keep_dims": keep}, [ints(1, 2)], IMAGE,
+       [[2, 1, 1, 3] if keep else [2, 3]])
+      for f, code in (("Sum", "SUM"), ("Mean", "MEAN"), ("Max", "REDUCE_MAX"),
+                      ("Min", "REDUCE_MIN"), ("Prod", "REDUCE_PROD"))
+      for keep in (True, False)),
+    ("Mean", {}, [ints(0)], "MEAN", {}, [ints(0)], [3, 5], [[5]]),
+    ("Cumsum", {"exclusive": True}, [scalar(1)], "CUMSUM", {"exclusive": True}, [scalar(1)],
+     [3, 5], [[3, 5]]),
+    ("AddN", {"N": 2}, [floats(3, 5)], "ADD_N", {}, [floats(3, 5)], [3, 5], [[3, 5]]),
+    ("Softmax", {}, [], "SOFTMAX", {"beta": 1.0}, [], [3, 5], [[3, 5]]),
+    ("LogSoftmax", {}, [], "LOG_SOFTMAX", {}, [], [3, 5], [[3, 5]]),
+    ("LeakyRelu", {"alpha": 0.5}, [], "LEAKY_RELU", {"alpha": 0.5}, [], [3, 5], [[3, 5]]),
+    ("BatchMatMulV2", {"adj_y": True}, [floats(7, 5)], "BATCH_MATMUL", {"adj_y": True},
+     [floats(7, 5)], [2, 3, 5], [[2, 3, 7]]),
+    ("MatMul", {"transpose_a": True}, [floats(3, 7)], "BATCH_MATMUL", {"adj_x": True},
+     [floats(3, 7)], [3, 5], [[5, 7]]),
+    ("Conv2D", WINDOW, [floats(3, 2, 3, 4)], "CONV_2D", OURS,
+     [floats(3, 2, 3, 4).transpose(3, 0, 1, 2)], IMAGE, [[2, 3, 7, 4]]),
+    ("DepthwiseConv2dNative", {**WINDOW, "strides": [1, 2, 2, 1]}, [floats(3, 2, 3, 2)],
+     "DEPTHWISE_CONV_2D", {**OURS, "stride_w": 2, "depth_multiplier": 2},
+     [floats(3, 2, 3, 2).reshape(1, 3, 2, 6)], IMAGE, [[2, 3, 4, 6]]),
+    ("Conv3D", {"strides": [1, 2, 1, 1, 1], "padding": "VALID"}, [floats(2, 3, 1, 2, 3)],
+     "CONV_3D", {"stride_d": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"},
+     [floats(2, 3, 1, 2, 3)], [1, 5, 7, 4, 2], [[1, 2, 5, 4, 3]]),
+    ("MaxPool", {**WINDOW, "ksize": [1, 3, 2, 1]}, [], "MAX_POOL_2D",
+     {**OURS, "filter_height": 3, "filter_width": 2}, [], IMAGE, [[2, 3, 7, 3]]),
+    ("AvgPool", {**WINDOW, "ksize": [1, 3, 2, 1]}, [], "AVERAGE_POOL_2D",
+     {**OURS, "filter_height": 3, "filter_width": 2}, [], IMAGE, [[2, 3, 7, 3]]),
+    ("BiasAdd", {"data_format": "NHWC"}, [floats(3)], "ADD", {}, [floats(3)], IMAGE, [IMAGE]),
+    ("RFFT2D", {}, [ints(4, 8)], "RFFT2D", {}, [ints(4, 8)], [4, 8], [[4, 5]]),
+]  # fmt: skip
+
+
+def model(case: Case, *, flex: bool) -> bytes:
+    name, attributes, theirs, code, options, ours, shape, made = case
+    m = Build()
+    operands = [m.input(shape), *(m.constant(c) for c in (theirs if flex else ours))]
+    outputs = [m.tensor(s, dtype="complex64" if code == "RFFT2D" else "float32") for s in made]
+    if flex:
+        m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
+    else:
+        m.output(*m.op(code, operands, outputs, **options))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
+def test_the_same_as_tflite(case: Case) -> None:
+    """The same nodes, and the same numbers."""
+    theirs, ours = (convert(model(case, flex=flex)) for flex in (True, False))
+    nodes = [[n.op_type for n in made.model.graph.node] for made in (theirs, ours)]
+    assert nodes[0] == nodes[1]
+    (port,) = ours.inputs
+    x = np.random.default_rng(0).standard_normal(port.onnx_shape).astype(np.float32)
+    results = [run_onnx(made.model, {made.inputs[0].name: x}) for made in (theirs, ours)]
+    for a, b in zip(*results, strict=True):
+        assert not difference(a, b, tolerance=0)
+
+
+def flexed(
+    name: str, shapes: list[Any], made: list[int], dtype: str = "float32", **attributes: Any
+) -> bytes:
+    m = Build()
+    operands: list[Tensor] = [
+        m.input(each) if isinstance(each, list) else m.constant(each) for each in shapes
+    ]
+    outputs = [m.tensor(made, dtype=dtype)]
+    m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
+    return m.bytes()
+
+
+def test_of_integers() -> None:
+    """Operators that make integers, or are made of numbers alone."""
+    for name, shapes, made, dtype in (
+        ("ArgMax", [[3, 5], scalar(1)], [3], "int64"), ("ArgMin", [[3, 5], scalar(1)], [3], I32),
+        ("Shape", [[3, 5]], [2], I32), ("Rank", [[3, 5]], [], I32),
+        ("Cast", [[3, 5]], [3, 5], I32),
+        ("Fill", [ints(2, 3), np.float32(1)], [2, 3], "float32"),
+        ("SplitV", [[3, 5], ints(5), scalar(1)], [3, 5], "float32"),
+        ("Split", [scalar(1), [3, 5]], [3, 5], "float32"),
+    ):  # fmt: skip
+        assert convert(flexed(name, shapes, made, dtype, num_split=1)).outputs
+
+
+def test_clipping() -> None:
+    result = convert(flexed("ClipByValue", [[3, 5], np.float32(-1), np.float32(2)], [3, 5]))
+    assert [node.op_type for node in result.model.graph.node] == ["Min", "Max"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes"),
+    [
+        ("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], {**WINDOW, "data_format": "NCHW"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "padding": "EXPLICIT"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "strides": [2, 1, 1, 1]}),
+        ("Conv2D", [[1, 5, 7, 3]], WINDOW),
+        ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"data_format": "NCDHW"}),
+        ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"strides": [1, 1]}),
+        ("MaxPool", [[1, 5, 7, 3]], WINDOW),
+        ("ConcatV2", [[3], [3], [1]], {}),
+        ("TopKV2", [[3], scalar(1)], {"sorted": False}),
+        ("BiasAdd", [[1, 3, 5, 7], floats(3)], {"data_format": "NCHW"}),
+        ("Reshape", [[3]], {}),
+        ("ClipByValue", [[3]], {}),
+        ("Bincount", [[3]], {}),
+    ],
+    ids=str,
+)
+def test_what_has_no_counterpart(
+    name: str, shapes: list[Any], attributes: dict[str, Any]
+) -> None:
+    message = f"Flex{name} .*: TensorFlow operator {name}, run by the Flex delegate"
+    with pytest.raises(UnsupportedOperators, match=message):
+        convert(flexed(name, shapes, [3], **attributes))
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x01\x02", flex_options("Pad")[:-3]])
+def test_options_that_cannot_be_read(raw: bytes) -> None:
+    """They count as if there were none."""
+    m = Build()
+    operands = [m.input([3]), m.constant(ints(1, 1).reshape(1, 2))]
+    m.output(*m.custom("FlexPad", operands, [[5]], raw))
+    assert convert(m.bytes()).nodes == 1
+    m = Build()
+    m.output(*m.custom("FlexConv2D", [m.input([3])], [[5]], raw))
+    with pytest.raises(ConversionError):
+        convert(m.bytes())
+
+
+def test_a_class_of_ones_own_comes_first() -> None:
+    """It is given the attributes as options."""
+
+    class Own(FlexUnary):
+        def check(self) -> None:
+            assert dict(self.options) == {"squeeze_dims": [0], "T": "x"}
+
+        def emit(self, g: Any, y: Any, *xs: Any) -> Any:
+            return g.reshape(*xs, y.shape)
+
+    register("FlexSqueeze")(Own)
+    try:
+        data = flexed("Squeeze", [[1, 3]], [3], squeeze_dims=[0], T="x")
+        assert [node.op_type for node in convert(data).model.graph.node] == ["Reshape"]
+    finally:
+        unregister("FlexSqueeze")

@@ -1,0 +1,125 @@
+"""The NodeDef of a TensorFlow operator, which a Flex operator carries: its name and attributes.
+
+A protobuf is read here field by field, for the sake of the few kinds of attributes that operators
+have: numbers, texts, element types, and lists of these.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # wire types
+_MOST_BYTES = 10  # of a number of 64 bits
+# Fields of NodeDef, of an entry of its map of attributes, and of AttrValue.
+_OP, _ATTRIBUTES = 2, 5
+_KEY, _VALUE = 1, 2
+_LIST, _TEXT, _INTEGER, _REAL, _TRUTH, _TYPE = 1, 2, 3, 4, 5, 6
+
+
+class NodeDefError(ValueError):
+    """The bytes are no NodeDef."""
+
+
+class NodeDef(NamedTuple):
+    """A TensorFlow operator. Element types are numbers, texts are bytes if they are no UTF-8."""
+
+    op: str
+    attributes: dict[str, Any]
+
+
+def decode(data: bytes) -> NodeDef:
+    """Return the operator that a NodeDef describes.
+
+    Raises:
+        NodeDefError: the bytes are no NodeDef.
+    """
+    try:
+        op, attributes = "", {}
+        for number, _, value in _fields(data):
+            if number == _OP:
+                op = value.decode()
+            elif number == _ATTRIBUTES:
+                entry = {number: value for number, _, value in _fields(value)}
+                attributes[entry[_KEY].decode()] = _attribute(entry.get(_VALUE, b""))
+    except (
+        AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error
+    ) as error:  # fmt: skip
+        message = f"no NodeDef: {error}"
+        raise NodeDefError(message) from error
+    return NodeDef(op, attributes)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, wire type and value of each field of a message."""
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        wire = tag & 7
+        if wire == _VARINT:
+            value, place = _varint(data, place)
+            yield tag >> 3, wire, value
+            continue
+        if wire == _BYTES:
+            size, place = _varint(data, place)
+        elif wire in (_DOUBLE, _FLOAT):
+            size = 8 if wire == _DOUBLE else 4
+        else:
+            message = f"wire type {wire}"
+            raise ValueError(message)
+        if place + size > len(data):
+            message = "a field ends behind the end"
+            raise ValueError(message)
+        yield tag >> 3, wire, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for i in range(_MOST_BYTES):
+        byte = data[place + i]
+        value |= (byte & 127) << 7 * i
+        if byte < 128:  # noqa: PLR2004 - the highest bit says that more bytes follow
+            return value, place + i + 1
+    message = "a number of too many bytes"
+    raise ValueError(message)
+
+
+def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
+    """Return an AttrValue; None of a kind that is not known here, such as a tensor."""
+    found = None
+    for number, wire, value in _fields(data):
+        if number == _LIST:
+            found = [item for field in _fields(value) for item in _items(*field)]
+        else:
+            items = _items(number, wire, value)
+            found = items[0] if items else None
+    return found
+
+
+def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401
+    """Return the values of a field, which in a list may hold many: AttrValue and its list agree."""
+    if number == _TEXT:
+        return [_text(value)]
+    if number == _REAL:
+        return [item for (item,) in struct.iter_unpack("<f", value)]
+    if number not in (_INTEGER, _TRUTH, _TYPE):
+        return []
+    numbers = [value] if wire == _VARINT else list(_packed(value))
+    signed = [n - (1 << 64) if n >= 1 << 63 else n for n in numbers]
+    return [bool(n) for n in signed] if number == _TRUTH else signed
+
+
+def _packed(data: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(data):
+        value, place = _varint(data, place)
+        yield value
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
