@@ -201,11 +201,12 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
         allow_custom, signature, names, planner,
     )  # fmt: skip
     if static:
-        return _converted(model, graph, wishes)
+        return _converted(model, opened(graph, operator_for, inputs=False), wishes)
     try:
         return _converted(model, opened(graph, operator_for), wishes)
     except (FixedSizeError, UnsupportedOperators) as error:
-        result = _converted(model, graph, wishes)  # what is wrong at any size is wrong here too
+        # What is wrong at any size is wrong here too.
+        result = _converted(model, opened(graph, operator_for, inputs=False), wishes)
         _logger.warning("all sizes are fixed as they are in the file, since %s", error)
         return result
 

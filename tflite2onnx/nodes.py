@@ -63,6 +63,10 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         ("TopK", dtype): (DType.INT32, _ALWAYS)
         for dtype in (DType.INT8, DType.UINT8, DType.INT16)
     },
+    **{
+        ("Unique", dtype): (DType.INT64, _ALWAYS)
+        for dtype in (DType.INT16, DType.INT32, DType.UINT8)
+    },
     **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
 }
 # Types that hardly any node takes but Cast, and those that hold their elements.

@@ -1,5 +1,7 @@
 """Which sizes stay open in the ONNX model: those of inputs that the file does not fix.
 
+Of what some operators make (WHERE, UNIQUE) no size is known before the model runs: it is open too.
+
 What other sizes follow from them is found out by trial: the open sizes get other values, distinct
 ones, and each operator says what shapes it makes then. A size that changes with them is open too,
 and sizes that are equal in all trials have one name. The file's own word on inner tensors is not
@@ -33,7 +35,7 @@ _PRIMES = (2, 5, 11, 17, 23, 31, 41, 47, 59, 67, 73, 83)
 BATCH = "batch"
 
 Known = Mapping[Tensor, Tensor]
-_Place = tuple[Tensor, int]  # an axis of an input
+_Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
 
 
 class Sized(Rules, Protocol):
@@ -41,6 +43,9 @@ class Sized(Rules, Protocol):
 
     def inferred(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs."""
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return sizes that are known at run time, each as (output, axis) that are equal."""
 
     def keeps_open(self, operand: int, axis: int) -> bool:
         """Return whether the operator can be converted for any size of an axis."""
@@ -77,21 +82,42 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     )  # fmt: skip
 
 
-def opened(graph: Graph, operator_of: SizedOf) -> Graph:
+def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     """Return the graph with the names of all open sizes, and constants where none is involved.
+
+    Sizes of inputs can be those of the file.
 
     Raises:
         FixedSizeError: an operator makes no output for other sizes than the file's.
     """
-    places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
-    if not places:
+    places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
+    unforeseen = dict(_unforeseen(graph, operator_of))
+    if not places and not unforeseen:
         return graph
     graph = densify(graph)
     for op in (op for op in graph.ops if op.graphs):
         message = "the sizes within its sub-graphs are those of the file"
         raise FixedSizeError(message).at(op.place)
-    trials = _Trials(graph, operator_of, places)
+    trials = _Trials(graph, operator_of, places, unforeseen)
     return trials.result()
+
+
+def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, str]]:
+    """Yield the sizes that nobody foresees with their names."""
+    outermost = {*graph.ops}
+    for op in graph.every_op():
+        try:
+            with guarded():
+                sizes = operator_of(op).unforeseen()
+                groups = [[(op.outputs[output], axis) for output, axis in size] for size in sizes]
+        except OperatorError:  # said later, with all else that is wrong
+            continue
+        if groups and op not in outermost:
+            message = "what it makes in a sub-graph has a size that is known when it runs"
+            raise FixedSizeError(message).at(op.place)
+        for (tensor, first), *others in groups:
+            name = f"{tensor.name}_{first}"
+            yield from ((place, name) for place in ((tensor, first), *others))
 
 
 def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
@@ -109,8 +135,11 @@ def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
 class _Trials:
     """The graph as it is at the sizes of the file, and at others."""
 
-    def __init__(self, graph: Graph, operator_of: SizedOf, places: Sequence[_Place]) -> None:
-        self._graph, self._operator_of = graph, operator_of
+    def __init__(
+        self, graph: Graph, operator_of: SizedOf, places: Sequence[_Place],
+        unforeseen: Mapping[_Place, str],
+    ) -> None:  # fmt: skip
+        self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
         self._file = self._known({})
         names, grown = self._grown(places)
         close = self._tried(_sizes(names, 1))
@@ -121,7 +150,8 @@ class _Trials:
 
     def _grown(self, places: Sequence[_Place]) -> tuple[dict[_Place, str], Known]:
         """Return names for the open sizes of the inputs: each its own, or one for all batches."""
-        apart = {place: f"{place[0].name}_{place[1]}" for place in places}
+        own = {place: f"{place[0].name}_{place[1]}" for place in places}
+        apart = {**own, **self._unforeseen}
         batches = [place for place in places if place[1] == 0]
         together = apart | dict.fromkeys(batches, BATCH)
         if len(batches) > 1:
@@ -146,7 +176,8 @@ class _Trials:
         for op in self._graph.ops:
             here = op.reading(known)
             if sizes:
-                here = replace(here, outputs=_made(here, self._operator_of))
+                pairs = zip(op.outputs, _made(here, self._operator_of), strict=True)
+                here = replace(here, outputs=tuple(_resized(*pair, sizes) for pair in pairs))
             made = constants_made(here, self._operator_of, room)
             room -= sum(t.nbytes for t in made)
             known |= dict(zip(op.outputs, made or here.outputs, strict=True))
@@ -200,6 +231,12 @@ def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
         (t, axis): t.shape[axis] + growth[name] * (by if axis else 1) + (by == 1)
         for (t, axis), name in names.items()
     }
+
+
+def _resized(origin: Tensor, tensor: Tensor, sizes: Mapping[_Place, int]) -> Tensor:
+    """Return a tensor with the sizes in a trial that nobody foresees."""
+    shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
 
 
 def _primes(count: int) -> Iterator[int]:

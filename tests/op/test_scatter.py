@@ -99,6 +99,20 @@ def test_segment_sum(shape: tuple[int, ...], dtype: str) -> None:
     prove(m, *m.op("SEGMENT_SUM", inputs, [[3, *shape[1:]]]))
 
 
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3)], ids=str)
+def test_as_many_segments_as_are_found(shape: tuple[int, ...]) -> None:
+    m = Build()
+    data, numbers = m.input(shape), m.input([5], dtype="int32")
+    (y,) = m.op("SEGMENT_SUM", [data, numbers], [m.tensor([None, *shape[1:]])])
+    (double,) = m.op("ADD", [y, y], [m.tensor([None, *shape[1:]])])
+    values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    result = prove(m, double, inputs=[values, np.array([0, 1, 1, 2, 2], np.int32)])
+    sizes = result.model.graph.output[0].type.tensor_type.shape.dim
+    assert [size.dim_param or size.dim_value for size in sizes] == [
+        f"tensor_{y.index}_0", *shape[1:]
+    ]
+
+
 def refusal(code: str, inputs: list[Any], made: list[int]) -> str:
     m = Build()
     given = [m.input(each) if isinstance(each, tuple) else m.constant(each) for each in inputs]

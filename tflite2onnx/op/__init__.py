@@ -25,6 +25,7 @@ from tflite2onnx.op import (
     embedding,
     fingerprint,
     flex,
+    found,
     fourier,
     gather,
     landmarks,
@@ -71,11 +72,11 @@ from tflite2onnx.tensor import Shape
 
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, fourier,
-    gather, landmarks, local_response, lstm, matmul, normalization, one_hot, opaque, pad, pool,
-    quantize, random_bits, reduce, registry, resize, reverse, rnn, rotation, sampling, scatter,
-    select, sequence, shape, slice, spectrum, stablehlo, stablehlo_index, suppression, svdf,
-    table, topk, transpose_bias, unpool, update, variable, volume, warp, window,
+    control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, found, fourier,
+    gather, landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool, quantize,
+    random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape,
+    slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
+    unpool, update, variable, volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -157,6 +157,13 @@ class Operator:
                 break
         return tuple(t.shape for t in op.outputs)
 
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the sizes that follow from elements, not from shapes: each is known at run time.
+
+        Each is one or more (output, axis) that are always equal.
+        """
+        return ()
+
     def keeps_open(self, operand: int, axis: int) -> bool:
         """Return whether what `emit` makes holds for any size of an axis of an operand."""
         if self.any_size == "...":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
@@ -112,7 +113,7 @@ class Segments(Operator):
 
     Numbers below 0 belong to no segment. A segment without elements has what the reduction
     starts with: the kernels' largest and smallest numbers are finite. SEGMENT_SUM is the same
-    with numbers that rise one by one.
+    with numbers that rise one by one, the last of which says how many segments there are.
     """
 
     # The reduction of ScatterND, and what it starts with: a number, or a limit of the type.
@@ -126,11 +127,31 @@ class Segments(Operator):
     codes = tuple(starts)
     category = Category.TERMINATE
 
+    @property
+    def _is_counted(self) -> bool:
+        """Whether it is the last of numbers that are not constant which says how many there are."""
+        return self.op.code == "SEGMENT_SUM" and self.input(1).data is None
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        return [[(0, 0)]] if self._is_counted else ()
+
+    def shapes(self) -> Sequence[Shape] | None:
+        if not self._is_counted:
+            return None
+        return [(max(self.output.shape[:1], default=1) or 1, *self.input(0).shape[1:])]
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        if operand < 0:
+            return self._is_counted and axis == 0
+        return axis < self.input(1).rank
+
     @cached_property
     def _count(self) -> int:
-        """The number of segments."""
+        """The number of segments, as far as it is known."""
         if self.op.code != "SEGMENT_SUM":
             return integer(self, 2)
+        if self._is_counted:
+            return self.output.shape[0] if self.output.rank else 0
         numbers = ints(self, 1)
         steps = {b - a for a, b in pairwise(numbers)}
         if numbers[:1] != [0] or not steps <= {0, 1}:
@@ -158,8 +179,13 @@ class Segments(Operator):
         limits = np.finfo(np.float32) if y.dtype is DType.FLOAT32 else np.iinfo(np.int32)
         first = start if isinstance(start, int) else getattr(limits, start)
         # One row more, which is cut off again, for what belongs to no segment: row -1.
-        rows = _full(g, first, y.dtype, (y.shape[0] + 1, *y.shape[1:]))
+        rest, end = y.shape[1:], g.ints([y.shape[0]])
+        rows = g.ints([y.shape[0] + 1, *rest])
         known = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
+        if self._is_counted:
+            end = g.Add(g.reduce("ReduceMax", known, [0], keepdims=True), g.ints([1]))
+            rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
+        into = g.Expand(g.scalar(first, y.dtype), rows)
         where = g.Unsqueeze(known, g.ints([numbers.rank]))
-        made = _scattered(g, rows, where, data, reduction)
-        return g.Slice(made, g.ints([0]), g.ints([y.shape[0]]), g.ints([0]))
+        made = _scattered(g, into, where, data, reduction)
+        return g.Slice(made, g.ints([0]), end, g.ints([0]))

@@ -1,0 +1,133 @@
+"""WHERE and UNIQUE, and what is computed with as much as they find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.toolkit import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+SHAPES = [[7], [3, 5], [2, 3, 5], [2, 3, 1, 5]]
+
+
+def where(m: Build, x: Tensor) -> Tensor:
+    return m.op("WHERE", [x], [m.tensor([None, len(x.shape)], dtype="int64")])[0]
+
+
+def unique(m: Build, x: Tensor, dtype: str = "int32", **fields: Any) -> list[Tensor]:
+    outputs = [m.tensor([None], dtype=x.dtype, **fields), m.tensor(x.shape, dtype=dtype)]
+    return m.op("UNIQUE", [x], outputs, idx_out_type=dtype)
+
+
+def declared(result: Any) -> list[list[str | int]]:
+    """Return the sizes of the outputs, by name where they stay open."""
+    return [
+        [size.dim_param or size.dim_value for size in port.type.tensor_type.shape.dim]
+        for port in result.model.graph.output
+    ]
+
+
+def few(shape: list[int], dtype: str) -> Any:
+    """Return small numbers, many of them 0."""
+    generator = np.random.default_rng(0)
+    return (generator.integers(1, 4, shape) * (generator.random(shape) < 0.6)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32", "int8", "uint8", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_where(shape: list[int], dtype: str) -> None:
+    m = Build()
+    y = where(m, m.input(shape, dtype=dtype))
+    result = prove(m, y, inputs=[few(shape, dtype)])
+    assert declared(result) == [[f"tensor_{y.index}_0", len(shape)]]
+
+
+def test_nothing_is_found() -> None:
+    """LiteRT hands out no such tensor, but computes with it."""
+    m = Build()
+    places = where(m, m.input([3, 5]))
+    (total,) = m.op("SUM", [places, m.constant([0])], [[2]])
+    prove(m, total, inputs=[np.zeros([3, 5], np.float32)])
+
+
+def test_where_of_odd_numbers() -> None:
+    m = Build()
+    y = where(m, m.input([6]))
+    prove(m, y, inputs=[np.array([np.nan, 0, -0.0, 1e-40, np.inf, 0.5], np.float32)])
+
+
+def test_where_of_stored_integers() -> None:
+    """What counts is the integer, not what it stands for."""
+    m = Build()
+    y = where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
+    prove(m, y, inputs=[np.array([0, 3, -3, 1, 0], np.int8)])
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16", "int32", "int64"])
+def test_unique(dtype: str, kind: str) -> None:
+    m = Build()
+    values, places = unique(m, m.input([11], dtype=dtype), kind)
+    numbers = np.array([3, 0, 3, 7, 0, 5, 7, 1, 3, 2, 9]).astype(dtype)
+    result = prove(m, values, places, inputs=[numbers])
+    assert declared(result) == [[f"tensor_{values.index}_0"], [11]]
+
+
+def test_unique_of_stored_integers() -> None:
+    m, scale = Build(), {"scale": 0.5, "zero_point": 3}
+    outputs = unique(m, m.input([5], dtype="int8", **scale), **scale)
+    prove(m, *outputs, inputs=[np.array([4, -4, 4, 0, -4], np.int8)])
+
+
+def test_what_was_found_is_computed_with() -> None:
+    """The elements that are not 0, times two, added up; what is open is open all the way."""
+    m = Build()
+    x = m.input([3, 5])
+    places = where(m, x)
+    (picked,) = m.op("GATHER_ND", [x, places], [m.tensor([None])])
+    (double,) = m.op("ADD", [picked, picked], [m.tensor([None])])
+    (total,) = m.op("SUM", [double, m.constant([0])], [[]], dtype="float32")
+    result = prove(m, double, total, inputs=[few([3, 5], "float32")])
+    assert declared(result) == [[f"tensor_{places.index}_0"], []]
+
+
+def test_rows_that_are_found() -> None:
+    """A mask of rows, in the form that TensorFlow's boolean_mask has."""
+    m = Build()
+    x, mask = m.input([7, 3]), m.input([7], dtype="bool")
+    places = where(m, mask)
+    (flat,) = m.op("SQUEEZE", [places], [m.tensor([None], dtype="int64")], squeeze_dims=[1])
+    (rows,) = m.op("GATHER", [x, flat], [m.tensor([None, 3])])
+    prove(m, rows, seeds=[0, 1])
+
+
+def test_sizes_of_the_file_are_not_those_of_what_is_found() -> None:
+    m = Build()
+    y = where(m, m.input([3, 5]))
+    m.output(y)
+    assert declared(convert(m.bytes(), static=True)) == [[f"tensor_{y.index}_0", 2]]
+
+
+def test_open_inputs() -> None:
+    m = Build()
+    x = m.input([None, 5])
+    y = where(m, x)
+    result = prove(m, y, inputs=[few([4, 5], "float32")])
+    assert declared(result) == [[f"tensor_{y.index}_0", 2]]
+
+
+def test_refuses() -> None:
+    m = Build()
+    m.output(*m.op("WHERE", [m.input([])], [m.tensor([None, 0], dtype="int64")]))
+    m.output(where(m, m.input([3], dtype="int16")))
+    m.output(*unique(m, m.input([3, 5])))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    for reason in ("has no axes", "int16 where one of", "has 2 axes, and there are 2 outputs"):
+        assert reason in reasons
