@@ -79,7 +79,8 @@ def test_unique(dtype: str, kind: str) -> None:
 
 
 def test_unique_of_stored_integers() -> None:
-    m, scale = Build(), {"scale": 0.5, "zero_point": 3}
+    m = Build()
+    scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
     outputs = unique(m, m.input([5], dtype="int8", **scale), **scale)
     prove(m, *outputs, inputs=[np.array([4, -4, 4, 0, -4], np.int8)])
 
