@@ -52,6 +52,7 @@ class Form:
     cell_clip: float = 0
     proj_clip: float = 0
     asymmetric: bool = False
+    dynamic: bool = False
 
     @property
     def lead(self) -> list[int]:
@@ -88,6 +89,15 @@ class Model(Build):
         super().__init__()
         self.dtype = dtype
         self.generator = np.random.default_rng(0)
+
+    def sequence(self, form: Form) -> Tensor:
+        """The input, whose time may be open."""
+        shape = [*form.lead, form.features]
+        if not form.dynamic:
+            return self.input(shape)
+        signature = [*shape]
+        signature[0 if form.time_major else 1] = -1
+        return self.input(shape, shape_signature=signature)
 
     def weights(self, *shape: int) -> Tensor:
         """Constant weights."""
@@ -130,7 +140,7 @@ def lstm(form: Form) -> bytes:
     """UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if the form has a single step."""
     m = Model(form.weights)
     norms: Tensors = [None] * 4
-    x = m.input([*form.lead, form.features])
+    x = m.sequence(form)
     cell = m.cell(form)
     if form.normalized:
         norms = m.gates(form, lambda: m.vector(form.cells))
@@ -149,7 +159,7 @@ def _outputs(form: Form, sizes: Sequence[int]) -> list[list[int]]:
 def bidirectional_lstm(form: Form) -> bytes:
     """BIDIRECTIONAL_SEQUENCE_LSTM; both directions have as many cells."""
     m = Model(form.weights)
-    x = m.input([*form.lead, form.features])
+    x = m.sequence(form)
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
     extra = m.input([*form.lead, more]) if more else None
     cells = [*m.cell(form), *m.cell(form)]
@@ -168,7 +178,7 @@ def bidirectional_lstm(form: Form) -> bytes:
 def rnn(form: Form) -> bytes:
     """UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if the form has a single step."""
     m, n = Model(form.weights), form.cells
-    x = m.input([*form.lead, form.features])
+    x = m.sequence(form)
     operands = [x, m.weights(n, form.features), m.weights(n, n), m.vector(n)]
     code = "RNN" if form.single else "UNIDIRECTIONAL_SEQUENCE_RNN"
     operands.append(m.state(form.batch, n))
@@ -179,7 +189,7 @@ def rnn(form: Form) -> bytes:
 def bidirectional_rnn(form: Form) -> bytes:
     """BIDIRECTIONAL_SEQUENCE_RNN."""
     m, sizes = Model(form.weights), (form.cells, form.back)
-    operands: Tensors = [m.input([*form.lead, form.features])]
+    operands: Tensors = [m.sequence(form)]
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
     extra = m.input([*form.lead, more]) if more else None
     for n in sizes:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.op import cells
 from tests.op.cells import Form, Model
-from tests.toolkit import check
+from tests.toolkit import check, random_inputs
 from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:
@@ -152,6 +152,25 @@ def test_a_basic_kernel() -> None:
     """Its states are outputs as well."""
     result: Any = check(cells.basic_lstm(), runs=5)
     assert len(result.states) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "form"),
+    [
+        (cells.lstm, Form()),
+        (cells.lstm, Form(cell_clip=0.4, time_major=True)),
+        (cells.bidirectional_lstm, Form(merged=True, time_major=True)),
+        (cells.rnn, Form()),
+        (cells.rnn, Form(activation="RELU6", time_major=True)),
+    ],
+)
+def test_sequences_of_any_length(make: Make, form: Form) -> None:
+    """The time of one model is that of others."""
+    data, longer = make(changed(form, dynamic=True)), make(changed(form, times=9))
+    result: Any = check(data, runs=2, ranges={"float32": (-2, 2)})
+    assert len(result.inputs[0].symbols) == 1
+    inputs = random_inputs(longer, 0, float32=(-2, 2))
+    check(data, inputs=inputs, random_layouts=[])
 
 
 # What the kernels do not take, or make something of that no model can mean

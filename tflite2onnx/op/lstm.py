@@ -128,16 +128,16 @@ class UnidirectionalLstm(Recurrent):
         """Emit ONNX's LSTM, or the steps."""
         cell, reverse = self._cell(self.slots[direction]), direction > 0
         h, c = (cell.units, cell.cells)
-        batch, times = self.batch, x.shape[0] if x.rank == _SEQUENCE else 1
+        batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         if not cell.is_onnx(states[1].tensor, times):
             before = states[0].reshaped((batch, h)), states[1].reshaped((batch, c))
-            shape = (*x.shape[:-1], h)
+            shape = (*x.sizes[:-1], h)
             return cell.run(g, x, auxiliary, before, shape, reverse=reverse)
-        sequence = x.reshaped((times, batch, x.shape[-1]))
+        sequence = x if x.rank == _SEQUENCE else x.reshaped((1, *x.shape))
         initial = [state.reshaped((1, batch, c)) for state in states]
         y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
-        last = tuple(g.reshape(state, (batch, c)) for state in after)
-        return (g.reshape(y, (*x.shape[:-1], h)) if x.rank == _SEQUENCE else last[0]), last
+        last = tuple(g.Squeeze(state, g.ints([0])) for state in after)
+        return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else last[0]), last
 
 
 class Lstm(UnidirectionalLstm):

@@ -33,7 +33,7 @@ from tflite2onnx.op.recurrent import (
     within,
 )
 from tflite2onnx.quantize import Storage, integer_range
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 # ONNX's sequence of gates: input, output, forget, cell.
 ORDER = "iofc"
@@ -103,17 +103,17 @@ class Cell:
         """How many elements the state h has for each element of a batch."""
         return self.gates["o"].recurrent.shape[-1]
 
-    def is_onnx(self, c: Tensor, times: int) -> bool:
+    def is_onnx(self, c: Tensor, times: int | str) -> bool:
         """Return whether ONNX's LSTM does the same for so many steps from this state on."""
         if self.grids.cell or self.projection or self.gates["o"].normalization:
             return False
         return self.activation in _ACTIVATIONS and not self._clips(c, times)
 
-    def _clips(self, c: Tensor, times: int) -> bool:
+    def _clips(self, c: Tensor, times: int | str) -> bool:
         """Return whether the cell may come to its limits: with tanh it grows by 1 in a step."""
         if self.cell_limits is None:
             return False
-        if c.data is None or self.activation != "TANH":
+        if c.data is None or self.activation != "TANH" or isinstance(times, str):
             return True
         return float(np.abs(c.data).max(initial=0)) + times > self.cell_limits[1]
 
@@ -152,7 +152,7 @@ class Cell:
 
     def run(
         self, g: Builder, x: Operand, auxiliary: Operand, states: tuple[Value, ...],
-        shape: Shape, *, reverse: bool,
+        shape: Sizes, *, reverse: bool,
     ) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
         """Return what the steps make, [times, batch, units], and the states [batch, n] in the end.
 

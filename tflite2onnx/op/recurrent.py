@@ -23,7 +23,7 @@ from tflite2onnx.op.activation import clipped
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import expect
 from tflite2onnx.quantize import BOUNDS, Storage, dequantized, is_quantized, stored, weight_storage
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 
 # From the states before a time to those after it; the first is what the operator makes.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
@@ -139,7 +139,7 @@ def within(g: Builder, x: Value, limits: tuple[float, float] | None) -> Value:
 
 
 def over_time(
-    g: Builder, step: Step, x: Value, states: Sequence[Value], shapes: Sequence[Shape], *,
+    g: Builder, step: Step, x: Value, states: Sequence[Value], shapes: Sequence[Sizes], *,
     reverse: bool = False,
 ) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
     """Return the first state at all times, and all states in the end.
@@ -206,12 +206,20 @@ class Recurrent(Operator):
     def frames(self) -> Sequence[Frame]:
         """Return sequences in the order [time, batch, features], whatever the file has."""
         order = (0, 1, 2) if self.options.get("time_major") else (1, 0, 2)
-        places = [0, *(() if self.optional(self.auxiliary) is None else (self.auxiliary,))]
-        return [
-            pinned(operand, order)
-            for operand in [*places, *(~i for i in range(self.sequences))]
-            if operand is not None and self.input(0).rank == len(order)
-        ]
+        there = self.input(0).rank == _SEQUENCE
+        return [pinned(operand, order) for operand in self._sequences] if there else []
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        """Return whether it is the axis of times; states know how many sequences there are."""
+        time = 0 if self.options.get("time_major") else 1
+        return self.input(0).rank == _SEQUENCE and operand in self._sequences and axis == time
+
+    @property
+    def _sequences(self) -> list[int]:
+        """The operands that are sequences."""
+        extra = [] if self.auxiliary is None else [self.auxiliary]
+        reads = [0, *(i for i in extra if self.optional(i) is not None)]
+        return [*reads, *(~i for i in range(self.sequences))]
 
     def expect_sequences(self, ranks: Container[int], units: Sequence[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs fit each other."""

@@ -77,7 +77,7 @@ class UnidirectionalRnn(Recurrent):
         w, r, b = (self.input(slots.weights + i) for i in range(3))
         extra = [self.input(slots.auxiliary)] if auxiliary and slots.auxiliary else []
         data, units, reverse = x.tensor, w.shape[0], direction > 0
-        shape = (*x.shape[:-1], units)
+        shape = (*x.sizes[:-1], units)
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
             rows = [stacked(g, data, [each], on_axis_1) for each in (w, *extra)]
             y, h = g.many(
@@ -90,7 +90,7 @@ class UnidirectionalRnn(Recurrent):
                 direction="reverse" if reverse else None,
                 activations=_ONNX[self.activation_function],
             )  # fmt: skip
-            return g.reshape(y, shape), (g.reshape(h, (self.batch, units)),)
+            return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
         recurrent = stacked(g, data, [r], np.transpose)
 
         def step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
