@@ -77,11 +77,12 @@ def test_requantize(source: str, target: str, ratio: float) -> None:
     prove(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
 
 
+@pytest.mark.parametrize("zero", [0, -32768])
 @pytest.mark.parametrize("scale", [(0.01, 0.001), (0.01, 0.03), (4.94e-4, 1.49e-7)])
-def test_quantize_to_int32(scale: tuple[float, float]) -> None:
+def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
     """ONNX quantizes to nothing so wide. Results have up to 28 bits, more than a float32."""
     x = every("int16").reshape(2, -1)
-    check(unary("QUANTIZE", x, (scale[0], 0), (scale[1], 0), "int32"), inputs=[x], steps=1)
+    check(unary("QUANTIZE", x, (scale[0], zero), (scale[1], 0), "int32"), inputs=[x], steps=1)
 
 
 @pytest.mark.parametrize("target", ["int8", "int16"])

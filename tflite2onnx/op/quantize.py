@@ -65,7 +65,10 @@ def _widened(g: Builder, y: View, x: View) -> Value:
     """
     scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
     given = np.float64(x.kept.quantization.scale[0] if x.kept.quantization else 1)
-    steps = g.Mul(g.cast(x, DType.FLOAT64), np.asarray(given / scale))
+    units = g.cast(x, DType.FLOAT64)
+    if x.kept.zero_point:
+        units = g.Sub(units, g.scalar(x.kept.zero_point, DType.FLOAT64))
+    steps = g.Mul(units, np.asarray(given / scale))
     bounds = (g.scalar(bound, DType.FLOAT64) for bound in integer_range(DType.INT32))
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
