@@ -43,7 +43,7 @@ def graph_of(data: bytes) -> Graph:
 
 def test_a_sum() -> None:
     """The first run begins with the initial value, each other with what the last one left."""
-    result: Any = check(summing(), runs=5)
+    result: Any = check(summing(), runs=50)
     assert states(result) == [("memory", "memory/next")]
     assert [node.op_type for node in result.model.graph.node] == ["Add", "Identity"]
     np.testing.assert_array_equal(result.states[0].initial.ravel(), np.arange(30))
@@ -279,7 +279,7 @@ INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
     """Integers are carried from run to run, not the real numbers that they stand for."""
-    result: Any = check(streaming(**INT8), runs=5, steps=1, activations=activations)
+    result: Any = check(streaming(**INT8), runs=50, steps=1, activations=activations)
     (state,) = result.states
     assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
     np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))

@@ -29,6 +29,7 @@ _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
 _TOLERANCE = 1e-4  # of the largest element
 _DECIBELS = 25.0  # of signal to noise, in quantized networks
 _NO_NOISE = 200.0
+_STEPS = 50  # of a stream
 _NUMBERS = "biufc"
 _QUANTIZED = ("int8", "uint8", "int16")
 # Images and waves; indices that are small enough for most tables, and for any.
@@ -87,15 +88,21 @@ class _Run:
     quantized: Sequence[bool]
 
     @staticmethod
-    def of(data: bytes, inputs: Sequence[Array], kernels: OpResolverType = _PLAIN) -> _Run:
-        """Run a network with its state as it is at the start."""
+    def stream(
+        data: bytes, inputs: Sequence[Sequence[Array]], kernels: OpResolverType = _PLAIN
+    ) -> list[_Run]:
+        """Run a network on one input after another, from the state at the start on."""
         interpreter = _interpreter(data, kernels)
-        for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(port["index"], value)
-        interpreter.invoke()
         ports = interpreter.get_output_details()
-        made = [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
-        return _Run(inputs, made, [_is_quantized(port) for port in ports])
+        quantized = [_is_quantized(port) for port in ports]
+        runs = []
+        for arrays in inputs:
+            for port, value in zip(interpreter.get_input_details(), arrays, strict=True):
+                interpreter.set_tensor(port["index"], value)
+            interpreter.invoke()
+            made = [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
+            runs.append(_Run(arrays, made, quantized))
+        return runs
 
 
 def _interpreter(data: bytes, kernels: OpResolverType) -> Interpreter:
@@ -113,16 +120,18 @@ def _is_quantized(detail: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Converted:
-    """An ONNX model as the bytes of its file, and its interface."""
+    """An ONNX model as the bytes of its file, its interface, and how often to run it in a row."""
 
     model: bytes
     inputs: Sequence[Endpoint]
     outputs: Sequence[Endpoint]
+    steps: int = 1
 
     @staticmethod
     def of(result: Result) -> Converted:
         """Return what can be sent to another process."""
-        return Converted(result.skeleton.serialized(), result.inputs, result.outputs)
+        steps = _STEPS if result.states else 1
+        return Converted(result.skeleton.serialized(), result.inputs, result.outputs, steps)
 
 
 def _session(converted: Converted) -> onnxruntime.InferenceSession:
@@ -147,30 +156,36 @@ def judge(data: bytes, converted: Converted) -> None:
 
     A float network may be off by 1e-4 of the range of an output, a quantized one may be so in
     the mean (25 dB) or by one step of an output; either by what LiteRT's own kernels differ in.
+    One that remembers has to keep to that at each step of a stream of inputs.
 
     Raises:
         AssertionError: it makes something else.
         RuntimeError: LiteRT cannot run the network.
     """
     live = _session(converted)
-    runs = _runs(data)
-    made = [_made(run, converted, live) for run in runs]
-    distances = _distances(runs, made)
+    streams = _streams(data, converted.steps)
+    made = [_made(stream, converted, live) for stream in streams]
     quantized = any(map(_is_quantized, _interpreter(data, _PLAIN).get_tensor_details()))
-    far = [
-        f"{end.name}: {distance}"
-        for end, distance, steps in zip(
-            converted.outputs, distances, runs[0].quantized, strict=True
-        )
-        if not _is_close(distance, quantized=quantized, steps=steps)
-    ]
-    if not far:
-        return
-    whole, own = reduce(Distance.or_worse, distances), _ambiguity(data, runs)
-    if whole.relative <= 2 * own.relative or (quantized and whole.decibels >= own.decibels - 3):
-        return
-    message = f"{'; '.join(far)}; LiteRT's kernels differ by {own}"
-    raise AssertionError(message)
+    others: list[list[list[_Run]]] | None = None
+    for step in range(converted.steps):
+        runs, have = [stream[step] for stream in streams], [stream[step] for stream in made]
+        distances = _distances(runs, have)
+        far = [
+            f"{end.name}: {distance}"
+            for end, distance, steps in zip(
+                converted.outputs, distances, runs[0].quantized, strict=True
+            )
+            if not _is_close(distance, quantized=quantized, steps=steps)
+        ]
+        if not far:
+            continue
+        others = _by_others(data, streams) if others is None else others
+        whole, own = reduce(Distance.or_worse, distances), _ambiguity(runs, others, step)
+        if whole.relative > 2 * own.relative and not (
+            quantized and whole.decibels >= own.decibels - 3
+        ):
+            message = f"step {step}, {'; '.join(far)}; LiteRT's kernels differ by {own}"
+            raise AssertionError(message)
 
 
 def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
@@ -181,25 +196,33 @@ def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
     )
 
 
-def _runs(data: bytes) -> list[_Run]:
-    """Return what LiteRT makes of each random input that it takes: indices have to fit."""
-    runs: list[_Run] = []
+def _streams(data: bytes, length: int) -> list[list[_Run]]:
+    """Return what LiteRT makes of random streams that it takes: indices have to fit."""
+    streams: list[list[_Run]] = []
     refusals: list[RuntimeError] = []
     for seed, ranges in enumerate(_RANGES):
+        seeds = range(seed, seed + len(_RANGES) * length, len(_RANGES))
         try:
-            runs.append(_Run.of(data, random_inputs(data, seed, **ranges)))
+            streams.append(_Run.stream(data, [random_inputs(data, s, **ranges) for s in seeds]))
         except RuntimeError as error:
             refusals.append(error)
-    if not runs:
+    if not streams:
         raise refusals[0]
-    return runs
+    return streams
 
 
-def _made(run: _Run, converted: Converted, live: onnxruntime.InferenceSession) -> list[Array]:
+def _made(
+    stream: Sequence[_Run], converted: Converted, live: onnxruntime.InferenceSession
+) -> list[list[Array]]:
     """Return what ONNX Runtime makes of the same inputs, in TFLite's layouts."""
+    session = Stateful(live)
+    return [_step(run, converted, session) for run in stream]
+
+
+def _step(run: _Run, converted: Converted, session: Stateful) -> list[Array]:
     pairs = zip(converted.inputs, run.inputs, strict=True)
     feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
-    outputs = zip(converted.outputs, Stateful(live).run(None, feeds), strict=True)
+    outputs = zip(converted.outputs, session.run(None, feeds), strict=True)
     made = [have.transpose(np.argsort(end.order)) for end, have in outputs]
     for end, want, have in zip(converted.outputs, run.outputs, made, strict=True):
         if want.dtype.kind not in _NUMBERS or (want.dtype, want.shape) != (have.dtype, have.shape):
@@ -218,11 +241,21 @@ def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Di
     ]
 
 
-def _ambiguity(data: bytes, runs: Sequence[_Run]) -> Distance:
-    """Return how far LiteRT's own kernels are from each other, where they run the network."""
-    own = Distance()
+def _by_others(data: bytes, streams: Sequence[Sequence[_Run]]) -> list[list[list[_Run]]]:
+    """Return what LiteRT's other kernels make of the same inputs, where they run the network."""
+    others = []
     for kernels in _OTHERS:
         with contextlib.suppress(RuntimeError, ValueError):
-            others = [_Run.of(data, run.inputs, kernels).outputs for run in runs]
-            own = reduce(Distance.or_worse, _distances(runs, others), own)
-    return own
+            inputs = [[run.inputs for run in stream] for stream in streams]
+            others.append([_Run.stream(data, each, kernels) for each in inputs])
+    return others
+
+
+def _ambiguity(
+    runs: Sequence[_Run], others: Sequence[Sequence[Sequence[_Run]]], step: int
+) -> Distance:
+    """Return how far LiteRT's own kernels are from each other at a step."""
+    made = [[stream[step].outputs for stream in streams] for streams in others]
+    return reduce(
+        Distance.or_worse, (d for each in made for d in _distances(runs, each)), Distance()
+    )
