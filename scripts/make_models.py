@@ -107,6 +107,60 @@ def transformer(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     return layers.LayerNormalization()(x)
 
 
+class Remembered(tf.keras.layers.Layer):  # type: ignore[misc]  # TensorFlow publishes no types
+    """The last steps of a stream, [1, n, C], behind those before them: state of that many steps."""
+
+    def __init__(self, steps: int, name: str) -> None:
+        super().__init__(name=name)
+        self.steps = steps
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        """Make the variable."""
+        self.memory = self.add_weight(
+            shape=(1, self.steps, shape[-1]), initializer="zeros", trainable=False, name="memory"
+        )
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Return the steps remembered and the new ones, and remember the last of these."""
+        x = tf.concat([self.memory, x], 1)
+        self.memory.assign(x[:, -self.steps :])
+        return x
+
+
+def fixed(values: npt.ArrayLike) -> Callable[..., tf.Tensor]:
+    """Return an initializer that gives these values, in whatever shape."""
+    return lambda shape, dtype=None: tf.cast(tf.reshape(np.asarray(values), shape), dtype)
+
+
+def chime(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+    """Chime detector: 20 ms of sound at 16 kHz, [1, 320, 1], to the probability of a chime, [1, 1].
+
+    A chime is 0.2 s of 660 Hz, then 0.2 s of 880 Hz. The network is no trained one: it correlates
+    the sound with waves of both pitches, 20 ms long and 10 ms apart, and how loud these have been
+    with what a chime makes of them.
+    """
+    time = 2 * np.pi * np.arange(320) / 16000
+    waves = np.stack([wave(time * pitch) for pitch in (660, 880) for wave in (np.sin, np.cos)], -1)
+    waves *= np.hanning(320)[:, np.newaxis] / 80
+    pairs = np.repeat(np.eye(2), 2, axis=0)
+    melody = np.repeat([[1, -1], [-1, 1]], 20, axis=0) / 40
+    x = Remembered(160, "sound")(x)
+    x = layers.Conv1D(4, 320, 160, kernel_initializer=fixed(waves))(x)
+    x = layers.Lambda(tf.square)(x)
+    x = layers.Conv1D(2, 1, kernel_initializer=fixed(pairs))(x)
+    x = Remembered(39, "loudness")(layers.Lambda(tf.sqrt)(x))
+    x = layers.Conv1D(1, 40, kernel_initializer=fixed(melody))(x)
+    x = layers.GlobalMaxPooling1D()(x)
+    return layers.Dense(
+        1, "sigmoid", kernel_initializer=fixed(40), bias_initializer=fixed(-6)
+    )(x)  # fmt: skip
+
+
+def sound(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw noise."""
+    return generator.normal(0, 0.1, shape).astype(np.float32)
+
+
 def pixels(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw uniform values in [0, 1), as of images."""
     return generator.random(shape, np.float32)
@@ -160,6 +214,8 @@ class Network:
     """Shape of one input, without the batch."""
     sample: Callable[[np.random.Generator, tuple[int, ...]], Array]
     schemes: tuple[str, ...]
+    remembers: bool = False
+    """Whether it has state, and so takes one input at a time; its weights are its own."""
 
 
 NETWORKS = {
@@ -167,6 +223,7 @@ NETWORKS = {
     "unet": Network(unet, (48, 64, 3), pixels, FLOAT),
     "keywords": Network(keywords, (49, 10), features, ALL),
     "transformer": Network(transformer, (20, 48), features, FLOAT),
+    "chime": Network(chime, (320, 1), sound, ("float32",), remembers=True),
 }
 
 
@@ -175,8 +232,10 @@ def build(name: str, network: Network, samples: Array) -> tf.keras.Model:
     # The session counts the layers it has named, and the names end up in the file.
     tf.keras.backend.clear_session()
     tf.keras.utils.set_random_seed(SEED)
-    x = layers.Input(network.shape, name="input")
+    x = layers.Input(network.shape, 1 if network.remembers else None, name="input")
     model = tf.keras.Model(x, network.body(x), name=name)
+    if network.remembers:
+        return model
     # Biases of zero and scales of one would hide a converter that drops or permutes them.
     for variable in model.trainable_variables:
         if variable.name != "kernel":

@@ -70,6 +70,16 @@ def test_an_operator_of_ones_own() -> None:
         unregister("SwishWithBeta")
 
 
+def test_listening_to_a_stream(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model of the document hears both chimes, and nothing else."""
+    monkeypatch.chdir(ROOT)
+    module("listening", blocks("docs/state.md")[0])
+    printed = re.findall(r"^```text\n(it has .*?)^```$", (ROOT / "docs/state.md").read_text(), re.M | re.S)
+    assert [capsys.readouterr().out] == printed
+
+
 def test_the_code_in_the_document_is_clean(tmp_path: Path) -> None:
     """It is written as all other code is."""
     path = tmp_path / "shuffle.py"
