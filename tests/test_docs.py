@@ -76,8 +76,8 @@ def test_listening_to_a_stream(
     """The model of the document hears both chimes, and nothing else."""
     monkeypatch.chdir(ROOT)
     module("listening", blocks("docs/state.md")[0])
-    printed = re.findall(r"^```text\n(it has .*?)^```$", (ROOT / "docs/state.md").read_text(), re.M | re.S)
-    assert [capsys.readouterr().out] == printed
+    printed = f"```text\n{capsys.readouterr().out}```"
+    assert printed in (ROOT / "docs/state.md").read_text()
 
 
 def test_the_code_in_the_document_is_clean(tmp_path: Path) -> None:

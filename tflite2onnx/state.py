@@ -260,8 +260,8 @@ class _Explicit:
         graph = self._graph
         threads = _Threads(graph.ops, self._first, self._names)
         outputs = tuple(threads.holder(t) for t in graph.outputs)
-        lasting = self._start.keys() | self._read_elsewhere()
-        states = [(v, op) for v, op in threads.written.items() if v in lasting]
+        lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
+        states = [(v, threads.written[v]) for v in lasting if v in threads.written]
         ends = [self._ends(threads, variable, op) for variable, op in states]
         known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
         made = [t for v, t in self._start.items() if v not in graph.tensors]
@@ -311,11 +311,11 @@ class _Explicit:
         uses = (use for graph in self._model.graphs for use in _uses(graph.ops))
         return any(use.variable == variable for use in uses if use.writes)
 
-    def _read_elsewhere(self) -> set[Variable]:
+    def _read_elsewhere(self) -> list[Variable]:
         """Return what other signatures read."""
-        others = {s.subgraph for s in self._model.signatures} - {self._index}
+        others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
         uses = (use for i in others for use in _uses(self._model.graphs[i].ops))
-        return {use.variable for use in uses if not use.writes}
+        return list(dict.fromkeys(use.variable for use in uses if not use.writes))
 
     def _ends(self, threads: _Threads, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state that an operator is the last to write to."""

@@ -18,7 +18,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 _SHOWN = 8
 _NAMELESS = re.compile(r"constant(_\d+)?")
 _DIGITS = 12
-_ENDS = ("tflite2onnx.inputs", "tflite2onnx.outputs")
+_ENDS = ("tflite2onnx.inputs", "tflite2onnx.outputs", "tflite2onnx.states")
 
 
 def dump(model: onnx.ModelProto) -> str:
@@ -30,9 +30,10 @@ def dump(model: onnx.ModelProto) -> str:
     """
     properties = {p.key: p.value for p in model.metadata_props}
     layouts = {
-        end["name"]: f" {end['tflite_layout']} -> {end['onnx_layout']}"
+        name: f" {end['tflite_layout']} -> {end['onnx_layout']}"
         for key in _ENDS
         for end in json.loads(properties.get(key, "[]"))
+        for name in (end["name"], end.get("output"))
     }
     opsets = ", ".join(f"{o.domain or 'opset'} {o.version}" for o in model.opset_import)
     lines = [f"{opsets}, IR {model.ir_version}"]
