@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Tensor
@@ -23,7 +24,15 @@ _PARTS = 3  # before the item, the item, behind it
 def set_items(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE wherever an item of a list is set."""
     made = {t: op for op in graph.every_op() for t in op.outputs}
-    return graph.mapped(lambda op: _updated(op, made) or [op])
+
+    def change(op: Op) -> list[Op]:
+        try:
+            with guarded():
+                return _updated(op, made) or [op]
+        except OperatorError:  # said when it is converted
+            return [op]
+
+    return graph.mapped(change)
 
 
 def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:

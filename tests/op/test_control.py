@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.control import applied, below, counted, counter, either, graph, like, loop, number, op
 from tests.small import convolve
 from tests.toolkit import Build, Subgraph, Tensor, run_onnx
 from tests.toolkit import check as compare
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 SHAPE = (2, 3, 5)
 IMAGE = (2, 5, 7, 3)
-ROUNDS = 3
 
 
 def check(data: bytes, **options: Any) -> Result:
@@ -30,78 +30,6 @@ def check(data: bytes, **options: Any) -> Result:
     result = compare(data, **options)
     assert isinstance(result, Result)
     return result
-
-
-def like(m: Subgraph, t: Tensor) -> Tensor:
-    return m.tensor(t.shape, dtype=t.dtype, quantization=t.quantization)
-
-
-def number(m: Subgraph, value: int) -> Tensor:
-    return m.constant(np.array(value, np.int32))
-
-
-def op(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
-    """Return the output of an operator whose output is like its first input."""
-    return m.op(code, inputs, [like(m, inputs[0])], **options)[0]
-
-
-def below(m: Subgraph, xs: Sequence[Tensor], most: int = ROUNDS) -> Tensor:
-    """Return whether the first of some numbers is below one."""
-    return m.op("LESS", [xs[0], number(m, most)], [xs[0].shape], dtype="bool")[0]
-
-
-def graph(m: Build, name: str, inputs: Sequence[Tensor], change: Change) -> Subgraph:
-    """Return a sub-graph with inputs like those, and what becomes of them as outputs."""
-    inner = m.subgraph(name)
-    given = [
-        inner.input(t.shape, dtype=t.dtype, quantization=t.quantization, name=f"given_{i}")
-        for i, t in enumerate(inputs)
-    ]
-    inner.output(*change(inner, given))
-    return inner
-
-
-def loop(
-    m: Build, variables: Sequence[Tensor], change: Change,
-    condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = below, at: Subgraph | None = None,
-) -> list[Tensor]:  # fmt: skip
-    """Return the outputs of a WHILE; `change` makes the next values of variables."""
-    cond = graph(m, "cond", variables, lambda inner, xs: [condition(inner, xs)])
-    body = graph(m, "body", variables, change)
-    place = at or m
-    outputs = [like(place, t) for t in variables]
-    return place.op(
-        "WHILE", variables, outputs,
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    )  # fmt: skip
-
-
-def counted(change: Change) -> Change:
-    """Return a change that counts the rounds in the first variable."""
-    return lambda m, xs: [op(m, "ADD", xs[0], number(m, 1)), *change(m, xs[1:])]
-
-
-def either(
-    m: Build, condition: Tensor, inputs: Sequence[Tensor], then: Change, other: Change,
-    at: Subgraph | None = None,
-) -> list[Tensor]:  # fmt: skip
-    """Return the outputs of an IF, which are like its inputs, or the first of these."""
-    place = at or m
-    graphs = [graph(m, name, inputs, change) for name, change in (("then", then), ("else", other))]
-    count = len(m.model().subgraphs[graphs[0].index].outputs)
-    return place.op(
-        "IF", [condition, *inputs], [like(place, t) for t in inputs[:count]],
-        then_subgraph_index=graphs[0].index, else_subgraph_index=graphs[1].index,
-    )  # fmt: skip
-
-
-def applied(code: str) -> Change:
-    """Return a change that applies an operator to the first variable."""
-    return lambda m, xs: [op(m, code, xs[0])]
-
-
-def counter(m: Build) -> Tensor:
-    return m.input([], dtype="int32", name="count")
 
 
 def held(m: Build, *outputs: Tensor, rounds: Sequence[int] = (0, 1, 5), **options: Any) -> Result:

@@ -28,6 +28,7 @@ from tflite2onnx.op import (
     found,
     fourier,
     gather,
+    gru,
     landmarks,
     local_response,
     lstm,
@@ -73,10 +74,10 @@ from tflite2onnx.tensor import Shape
 _MODULES = (
     activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
     control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, found, fourier,
-    gather, landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool, quantize,
-    random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select, sequence, shape,
-    slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
-    unpool, update, variable, volume, warp, window,
+    gather, gru, landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool,
+    quantize, random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select,
+    sequence, shape, slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk,
+    transpose_bias, unpool, update, variable, volume, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
@@ -86,6 +87,10 @@ OPERATORS: dict[str, type[Operator]] = {
     if isinstance(cls, type) and issubclass(cls, Operator) and cls.__module__ == module.__name__
     for code in cls.codes
 }
+
+
+# What no file has: the passes put them there.
+OURS = (shape.AsPlanned, gru.Gru)
 
 
 def operator_for(op: Op, *, keep: bool = False) -> Operator:
@@ -137,12 +142,12 @@ def operators() -> dict[str, type[Operator]]:
     Raises:
         OperatorError: what a package offers cannot be imported.
     """
-    own = {code: cls for code, cls in OPERATORS.items() if cls is not shape.AsPlanned}
+    own = {code: cls for code, cls in OPERATORS.items() if cls not in OURS}
     more = {key.code: cls for key in registry.known() if (cls := registry.added(key))}
     return dict(sorted((own | more).items()))
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    own = {code for code, cls in OPERATORS.items() if cls is not shape.AsPlanned}
+    own = {code for code, cls in OPERATORS.items() if cls not in OURS}
     return sorted(own | {key.code for key in registry.known()})
