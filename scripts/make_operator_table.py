@@ -1,11 +1,19 @@
-"""Write docs/operators.md: the operators, as their classes describe themselves."""
+"""Write docs/operators.md: the operators, as their classes describe and the matrix measured them.
+
+python -m scripts.make_operator_table; `python -m tests.conformance` measures, and does so as well.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.conformance import record
+from tests.conformance.rows import ROWS
+from tests.conformance.rows.missing import ELSEWHERE, IMPOSSIBLE, NO_KERNEL
+from tests.toolkit.facts import OPERATORS as TFLITE
+from tflite2onnx.nodes import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
 
@@ -14,34 +22,122 @@ TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
 START = """\
 # The operators
 
-Made by `scripts/make_operator_table.py` from the classes in [tflite2onnx/op](../tflite2onnx/op);
-`tflite2onnx ops` prints the names. The category says how an operator stands to its axes:
-[Implicit](adding-an-operator.md#how-it-treats-its-axes) ones want an order of ONNX's, Transparent
-ones take any, Attribute ones too once the axes that they are told are looked up, and Terminate
-ones keep TFLite's.
+LiteRT's runtime has {runtime} operators, of which {converted} are converted; those that are not
+are [below](#not-converted), with the reason. Models may have other operators, too, which are gone
+before a runtime sees them, and [custom ones](#others).
 
-| TFLite | category | what it is | class |
-| --- | --- | --- | --- |
+All this is measured: `python -m tests.conformance` builds a model for each case of each operator
+({cases} in all: types, ranks, attributes, shapes that broadcast, constant and computed operands,
+special values), runs LiteRT, and holds ONNX Runtime to what that makes: as the layout is planned
+and with random legal layouts, with all optimizations and with none, with the smallest opset that
+will do. CI runs a sample of them.
+
+**Types** are the element types that are converted, each with the largest difference seen; without
+one the numbers are equal. Floats differ by parts of the range of the output, integers by steps
+("±1"). *Quantized* integers have a scale. A kernel that reads a scale takes no integers without
+one, and the other way round: whether integers that are only moved have a scale makes no
+difference.
+
+**Opset** is the smallest that can be asked for, with the types that need a newer one; by default
+models have opset {default}, or what they need. **Category** is how an operator stands to its
+axes: [Implicit](adding-an-operator.md#how-it-treats-its-axes) ones want an order of ONNX's,
+Transparent ones take any, Attribute ones too once the axes that they are told are looked up, and
+Terminate ones keep TFLite's.
+
+| TFLite | what it is | types | becomes | opset | category |
+| --- | --- | --- | --- | --- | --- |
 """
+
+_LIMITS = """
+## Limits
+
+What is not converted of operators that are, and where numbers differ by more than a rounding.
+
+| TFLite | type | limit |
+| --- | --- | --- |
+"""
+
+_OTHERS = """
+## Others
+
+Operators of files, not of runtimes, and custom operators. More can be added:
+[Adding an operator](adding-an-operator.md).
+
+| TFLite | what it is | category |
+| --- | --- | --- |
+"""
+
+_NOT = """
+## Not converted
+
+| TFLite | why |
+| --- | --- |
+"""
+
+
 
 def document() -> str:
     """Return the whole document."""
-    codes = sorted(code for code, cls in OPERATORS.items() if cls not in OURS)
-    rows = "".join(f"| {' | '.join(row(code))} |\n" for code in codes)
-    return START + rows
+    classes = {code: cls for code, cls in OPERATORS.items() if cls not in OURS}
+    runtime = sorted(TFLITE.keys() - NO_KERNEL)
+    known = record.read()
+    converted = [code for code in runtime if code in classes]
+    cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
+    others = sorted(classes.keys() - set(runtime))
+    return "".join((
+        START.format(runtime=len(runtime), converted=len(converted), cases=f"{cases:,}",
+                     default=DEFAULT_OPSET),
+        _rows(_row(code, classes[code], known.get(code)) for code in converted),
+        _LIMITS, _rows(line for code in converted for line in _limits(code)),
+        _OTHERS, _rows(_other(cls, codes) for cls, codes in _by_class(classes, others).items()),
+        _NOT, _rows((f"`{code}`", IMPOSSIBLE.get(code, "")) for code in runtime
+                    if code not in classes),
+    ))  # fmt: skip
 
 
-def row(code: str) -> Iterator[str]:
-    """Yield the cells of an operator."""
-    cls = OPERATORS[code]
-    source = cls.__module__.rpartition(".")[2]
-    yield f"`{code}`" + (" (custom)" if cls.custom else "")
+def _rows(rows: Iterable[Iterable[str]]) -> str:
+    escaped = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows)
+    return "".join(f"| {row} |\n" for row in escaped)
+
+
+def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Iterator[str]:
+    """Yield the cells of an operator that is converted."""
+    yield _linked(code, cls)
+    yield _summary(cls).rstrip(".")
+    if entry is None:
+        yield f"see {ELSEWHERE[code]}" if code in ELSEWHERE else ""
+        yield ""
+        yield ""
+    else:
+        yield ROWS[code].types or _types(entry.kinds)
+        yield ", ".join(entry.becomes[:6]) + (", ..." if len(entry.becomes) > 6 else "")  # noqa: PLR2004
+        yield _opsets(entry.kinds)
     yield cls.category.value
-    yield (summary(cls).rstrip(".") + types(cls, code)).replace("|", "\\|")
-    yield f"[{cls.__name__}](../tflite2onnx/op/{source}.py)"
 
 
-def summary(cls: type[Operator]) -> str:
+def _by_class(
+    classes: Mapping[str, type[Operator]], codes: Iterable[str]
+) -> dict[type[Operator], list[str]]:
+    groups: dict[type[Operator], list[str]] = {}
+    for code in codes:
+        groups.setdefault(classes[code], []).append(code)
+    return groups
+
+
+def _other(cls: type[Operator], codes: Sequence[str]) -> Iterator[str]:
+    """Yield the cells of operators that are one class."""
+    named = ", ".join([_linked(codes[0], cls), *(f"`{code}`" for code in codes[1:])])
+    yield named + (" (custom)" if cls.custom else "")
+    yield _summary(cls).rstrip(".")
+    yield cls.category.value
+
+
+def _linked(code: str, cls: type[Operator]) -> str:
+    source = cls.__module__.rpartition(".")[2]
+    return f"[`{code}`](../tflite2onnx/op/{source}.py)"
+
+
+def _summary(cls: type[Operator]) -> str:
     """Return the first line of a class's docstring, without the operators' names before it."""
     line = (cls.__doc__ or "").strip().splitlines()[0]
     names, colon, rest = line.partition(": ")
@@ -50,10 +146,47 @@ def summary(cls: type[Operator]) -> str:
     return text[:1].upper() + text[1:]
 
 
-def types(cls: type[Operator], code: str) -> str:
-    """Return the element types of an operator that is a row of a table."""
-    listed = getattr(getattr(cls, "rows", {}).get(code), "types", "")
-    return f" ({', '.join(listed.split())})" if listed else ""
+def _types(kinds: Mapping[str, record.Measured]) -> str:
+    """Return the types with their differences: plain ones, then those with a scale."""
+    plain = [f"{kind}{_difference(found)}" for kind, found in kinds.items()
+             if not kind.startswith("quantized ")]  # fmt: skip
+    scaled = [f"{kind.removeprefix('quantized ')}{_difference(found)}"
+              for kind, found in kinds.items() if kind.startswith("quantized ")]  # fmt: skip
+    return "; ".join([*([", ".join(plain)] if plain else []),
+                      *([f"quantized {', '.join(scaled)}"] if scaled else [])])  # fmt: skip
+
+
+def _difference(found: record.Measured) -> str:
+    """Return the largest difference in words, which are few."""
+    part = f"{found.part:.0e}".replace("e-0", "e-")
+    said = [*([part] if found.part else []), *([f"±{found.steps}"] if found.steps else [])]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _opsets(kinds: Mapping[str, record.Measured]) -> str:
+    least = min(found.opset for found in kinds.values())
+    newer: dict[int, list[str]] = {}
+    for kind, found in kinds.items():
+        if found.opset > least:
+            newer.setdefault(found.opset, []).append(kind)
+    return "; ".join([str(least), *(f"{opset}: {', '.join(newer[opset])}" for opset in newer)])
+
+
+def _limits(code: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what is not converted of an operator, and where it differs by much."""
+    row = ROWS.get(code)
+    if row is None:
+        return
+    if row.limits:
+        yield f"`{code}`", "", row.limits
+    said: dict[str, list[str]] = {}
+    for kind, reason in row.without.items():
+        said.setdefault(f"not converted: {reason}", []).append(kind)
+    for kind, bound in row.bounds.items():
+        if bound.reason:
+            said.setdefault(bound.reason, []).append(kind)
+    for reason, types in said.items():
+        yield f"`{code}`", ", ".join(types), reason
 
 
 if __name__ == "__main__":

@@ -40,7 +40,14 @@ class Converted(Protocol):
         """The outputs, in the sequence of the TFLite file."""
 
 
-def _distance(want: Array, have: Array) -> Array:
+class Live(Protocol):
+    """A session: ONNX Runtime's, or one that remembers what its model does."""
+
+    def run(self, names: None, feeds: dict[str, Array]) -> Sequence[Any]:
+        """Return the outputs."""
+
+
+def distance(want: Array, have: Array) -> Array:
     """How far apart the elements are; infinitely far where that is no number."""
     if want.dtype.kind in "iu":
         # The difference of two signed extremes wraps around to the right unsigned number.
@@ -57,10 +64,17 @@ def _distance(want: Array, have: Array) -> Array:
 def _allowed(want: Array, tolerance: float, steps: int) -> float:
     if want.dtype.kind != "f":
         return steps if want.dtype.kind in "iu" else 0
+    return tolerance * span(want)
+
+
+def span(want: Array) -> float:
+    """How far apart the smallest and the largest element are, which is never nothing.
+
+    The range includes 0, as that of a quantization does: one number alone would have none.
+    """
     finite = want[np.isfinite(want)].astype(np.float64)
-    # The range includes 0, as that of a quantization does: one number alone would have none.
     spread = finite.max(initial=0) - finite.min(initial=0)
-    return tolerance * max(float(spread), float(np.finfo(np.float32).tiny))
+    return max(float(spread), float(np.finfo(np.float32).tiny))
 
 
 def _text(array: Array) -> Array:
@@ -81,7 +95,7 @@ def difference(want: Array, have: Array, *, tolerance: float = 1e-5, steps: int 
     want, have = _text(want), _text(have)
     if want.dtype != have.dtype or want.shape != have.shape:
         return f"LiteRT makes {want.dtype}{list(want.shape)}, ONNX {have.dtype}{list(have.shape)}"
-    apart, allowed = _distance(want, have), _allowed(want, tolerance, steps)
+    apart, allowed = distance(want, have), _allowed(want, tolerance, steps)
     wrong = np.count_nonzero(apart > allowed)
     if not wrong:
         return ""
@@ -111,10 +125,33 @@ def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
     if not len(names) == len(result.inputs) == len(inputs):
         message = f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
         raise AssertionError(message)
+    arrays = [in_pairs(value) for value in inputs]
     return {
         name: np.asarray(value.transpose(_order(port, value.ndim)), order="C")
-        for name, port, value in zip(names, result.inputs, inputs, strict=True)
+        for name, port, value in zip(names, result.inputs, arrays, strict=True)
     }
+
+
+def in_pairs(array: Array) -> Array:
+    """Complex numbers as pairs of real ones along a new last axis; all others as they are."""
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+
+
+def _in_tflite_order(port: object, array: Array) -> Array:
+    return array.transpose(np.argsort(_order(port, array.ndim)))
+
+
+def restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a converted model, in TFLite's layout, as its session makes them."""
+    have = [np.asarray(output) for output in live.run(None, _feeds(result, inputs))]
+    infos = result.model.graph.output[: len(result.outputs)]  # states come after them
+    for info, array in zip(infos, have, strict=True):
+        if fault := _misdeclared(info, array):
+            raise AssertionError(fault)
+    return [
+        _in_tflite_order(port, _text(array))
+        for port, array in zip(result.outputs, have, strict=True)
+    ]
 
 
 def _misdeclared(info: onnx.ValueInfoProto, have: Array) -> str:
@@ -137,8 +174,8 @@ def _faults(
         yield f"{len(want)} outputs in TFLite; in ONNX {len(have)}, of {len(result.outputs)}"
         return
     for place, (port, info) in enumerate(zip(result.outputs, infos, strict=True)):
-        restored = have[place].transpose(np.argsort(_order(port, have[place].ndim)))
-        fault = _misdeclared(info, have[place]) or difference(want[place], restored, **allowed)
+        made = _in_tflite_order(port, have[place])
+        fault = _misdeclared(info, have[place]) or difference(want[place], made, **allowed)
         if fault:
             yield f"output {place} ({info.name}): {fault}"
 

@@ -1,0 +1,38 @@
+"""Run the whole matrix and write docs/operators.md: python -m tests.conformance [OPERATOR ...].
+
+With names of operators only these are run, and only their lines change. Ends with a summary, and
+with 1 if anything is not as the table says.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from scripts import make_operator_table
+from tests.conformance import record
+from tests.conformance.matrix import whole
+from tests.conformance.rows import ROWS
+
+
+def main(codes: Sequence[str]) -> int:
+    """Run it; return what the process ends with."""
+    began = time.monotonic()
+    outcomes = list(whole([ROWS[code] for code in codes or ROWS]))
+    faults = record.faults(outcomes)
+    known = record.read() if codes and record.FILE.exists() else {}
+    record.write(dict(sorted({**known, **record.found(outcomes)}.items())))
+    make_operator_table.TARGET.write_text(make_operator_table.document())
+    cases = sum(len(o.verdicts) for o in outcomes if not o.tried)
+    tried = sum(len(o.verdicts) for o in outcomes if o.tried)
+    sys.stdout.writelines(f"{fault}\n" for fault in faults)
+    sys.stdout.write(
+        f"{len({o.row.code for o in outcomes})} operators: {cases} cases, {tried} other types"
+        f" tried, {len(faults)} faults, {time.monotonic() - began:.0f} s\n"
+    )
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

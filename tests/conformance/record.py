@@ -1,0 +1,94 @@
+"""What the last run of the whole matrix found: record.json, of which docs/operators.md is made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conformance.judge import REFUSED, RUN, UNCONVERTED, becomes
+from tests.conformance.matrix import Outcome
+
+FILE = Path(__file__).with_name("record.json")
+
+
+class Measured(NamedTuple):
+    """What was found of one kind: how many cases, how far apart, with which smallest opset.
+
+    `part` is the largest difference of floats as a part of the range, rounded up to one digit;
+    `steps` that of integers.
+    """
+
+    cases: int
+    part: float
+    steps: int
+    opset: int
+
+
+class Operator(NamedTuple):
+    """What was found of an operator: its kinds, and the ONNX operators that it becomes."""
+
+    kinds: Mapping[str, Measured]
+    becomes: list[str]
+
+
+def found(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
+    """Return what the outcomes say of each operator."""
+    kinds: dict[str, dict[str, Measured]] = {}
+    nodes: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        if outcome.tried:
+            continue
+        verdicts, code = outcome.verdicts, outcome.row.code
+        kinds.setdefault(code, {})[outcome.kind] = Measured(
+            len(verdicts),
+            _rounded_up(max(v.part for v in verdicts)),
+            int(max(v.steps for v in verdicts)),
+            max(v.opset for v in verdicts),
+        )
+        for verdict in verdicts:
+            nodes.setdefault(code, Counter()).update(set(verdict.nodes))
+    return {code: Operator(kinds[code], becomes(nodes.get(code, {}))) for code in sorted(kinds)}
+
+
+def faults(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return what is not as the table says."""
+    said = []
+    for outcome in outcomes:
+        for verdict in outcome.verdicts:
+            if outcome.tried:
+                fine = verdict.state == REFUSED or bool(outcome.row.reason(outcome.kind))
+                advice = {RUN: "add it to its kinds", UNCONVERTED: "say why"}
+                text = f"LiteRT runs it: {advice.get(verdict.state, verdict.text)}"
+            else:
+                fine, text = verdict.state == RUN, f"{verdict.state}: {verdict.text}"
+            if not fine:
+                said.append(f"{verdict.name}: {text}")
+    return said
+
+
+def read() -> dict[str, Operator]:
+    """Return the record."""
+    return {
+        code: Operator(
+            {kind: Measured(*numbers) for kind, numbers in entry["kinds"].items()}, entry["becomes"]
+        )
+        for code, entry in json.loads(FILE.read_text()).items()
+    }
+
+
+def write(record: Mapping[str, Operator]) -> None:
+    """Replace the record, one line per operator."""
+    lines = (f"{json.dumps(code)}: {json.dumps(entry._asdict())}" for code, entry in record.items())
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _rounded_up(part: float) -> float:
+    """Return a number rounded up to one digit, so that another machine finds the same."""
+    if part in (0.0, math.inf):
+        return part
+    unit = 10.0 ** math.floor(math.log10(part))
+    return float(f"{math.ceil(part / unit) * unit:.0e}")

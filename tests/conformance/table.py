@@ -1,0 +1,146 @@
+"""Rows of operators, and the cases that they stand for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+from tests.conformance.bench import QUANTIZED, Bench
+
+# All element types that a file can have, but for handles; each operator is tried with each.
+PLAIN = (
+    "float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "uint16", "int32",
+    "uint32", "int64", "uint64", "bool", "string", "complex64", "complex128", "int4", "int2",
+    "uint4",
+)  # fmt: skip
+KINDS = (*PLAIN, *QUANTIZED)
+# Of elements under eight bits.
+PACKED = ("int4", "int2", "uint4", "quantized int4")
+
+
+class Bound(NamedTuple):
+    """How far apart LiteRT and ONNX Runtime may be: floats as a part of the range, integers."""
+
+    part: float = 0.0
+    steps: int = 0
+    reason: str = ""
+
+
+_STEPS_OF_FLOATS = {
+    "float16": Bound(2e-3, 0, "float16 has 11 bits, and the runtimes round at different places"),
+    "bfloat16": Bound(1e-2, 0, "bfloat16 has 8 bits, and the runtimes round at different places"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator.
+
+    Attributes:
+        code: its name in TFLite.
+        build: makes a model of it on a bench, given one of each of the choices.
+        kinds: the element types that are converted, as the bench understands them.
+        grid: the choices: options, ranks, shapes.
+        values: which elements the inputs take, see `Bench`.
+        exact: nothing is computed, so that no difference is allowed.
+        bounds: by kind, where they are not the usual ones, with the reason.
+        without: element types that LiteRT runs and we do not convert, and why.
+        limits: what else cannot be converted, or differs.
+        tried: further kinds to try; by default all element types.
+        runs: how often a model is run, which may remember what it did.
+        types: the kinds in words, where they are many.
+    """
+
+    code: str
+    build: Callable[..., None]
+    kinds: Sequence[str]
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    values: Sequence[str] = ("random", "edges")
+    exact: bool = False
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
+    limits: str = ""
+    tried: Sequence[str] = KINDS
+    runs: int = 1
+    types: str = ""
+
+    def reason(self, kind: str) -> str:
+        """Return why a kind that LiteRT runs is not converted; empty if there is no reason."""
+        if kind in self.without:
+            return self.without[kind]
+        if f"quantized {kind}" in self.kinds:
+            return "the kernel reads a scale, which such a tensor has not"
+        if kind.removeprefix("quantized ") in self.kinds:
+            return "the kernel looks at no scale"
+        if "complex" in kind:
+            return "complex numbers are pairs of real ones here, which its nodes do not take"
+        return ""
+
+    def bound(self, kind: str) -> Bound:
+        """Return how far apart the runtimes may be with a kind."""
+        if kind in self.bounds or self.exact:
+            return self.bounds.get(kind, Bound())
+        usual = Bound(1e-5, int("quantized" in kind or " by " in kind))
+        return _STEPS_OF_FLOATS.get(kind, usual)
+
+    def cases(self) -> Iterator[Case]:
+        """Yield cases: of the first kind every pair of choices, of the others every choice."""
+        for place, kind in enumerate(self.kinds):
+            values = self.values if kind != "bool" else self.values[:1]
+            if "float" not in kind and "complex" not in kind:
+                values = [each for each in values if each != "not finite"]
+            yield from self._covering(kind, {**self.grid, "values": values}, 1 if place else 2)
+
+    def trials(self) -> Iterator[Case]:
+        """Yield a case of each kind that is not said to be converted."""
+        for kind in self.tried:
+            if kind not in self.kinds:
+                yield next(self._covering(kind, {**self.grid, "values": ["random"]}, 1))
+
+    def _covering(
+        self, kind: str, grid: Mapping[str, Sequence[Any]], depth: int
+    ) -> Iterator[Case]:
+        """Yield cases until each combination of `depth` choices is in one: the first ones first."""
+        every = [Case(self, kind, dict(zip(grid, each, strict=True))) for each in
+                 product(*grid.values())]  # fmt: skip
+        random.Random(f"{self.code} {kind}").shuffle(every)  # noqa: S311 - no secret
+        every.sort(key=lambda case: case.usual(grid), reverse=True)
+        missing = {part for case in every for part in case.parts(depth)}
+        while missing:
+            best = max(every, key=lambda case: len(missing & case.parts(depth)))
+            missing -= best.parts(depth)
+            yield best
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of one operator."""
+
+    row: Row
+    kind: str
+    choice: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others; its random numbers follow from it."""
+        words = (f"{key}={value}" for key, value in self.choice.items())
+        return " ".join([self.row.code, self.kind.replace(" ", "_"), *words])
+
+    def usual(self, grid: Mapping[str, Sequence[Any]]) -> bool:
+        """Return whether all of it is the first choice."""
+        return all(values[0] == self.choice[key] for key, values in grid.items())
+
+    def parts(self, depth: int) -> frozenset[tuple[tuple[str, str], ...]]:
+        """Return the combinations of `depth` choices that it is an example of."""
+        named = [(key, repr(value)) for key, value in self.choice.items()]
+        return frozenset(combinations(named, min(depth, len(named))))
+
+    def built(self) -> Bench:
+        """Return the model, finished."""
+        choice = dict(self.choice)
+        bench = Bench(self.name, self.kind, choice.pop("values"))
+        self.row.build(bench, self.row.code, **choice)
+        return bench

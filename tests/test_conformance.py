@@ -1,0 +1,112 @@
+"""A sample of the matrix of `tests.conformance`, which runs whole with python -m tests.conformance.
+
+Every operator gives some of its cases, chosen by the seed; what they make and how far they are
+apart has to be as the table says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.conformance import record
+from tests.conformance.judge import FAULTY, REFUSED, RUN, Verdict, judge
+from tests.conformance.matrix import Outcome, sample
+from tests.conformance.rows import ROWS
+from tests.conformance.rows.missing import ELSEWHERE, IMPOSSIBLE, NO_KERNEL
+from tests.conformance.table import Case, Row
+from tests.toolkit import Build, run_tflite
+from tests.toolkit.facts import OPERATORS as TFLITE
+from tflite2onnx.op import OPERATORS
+
+SEED, COUNT = 0, 3
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_operators(code: str) -> None:
+    """Some of the cases of an operator."""
+    faults = [f"{v.name}: {v.text}" for v in sample(ROWS[code], SEED, COUNT) if v.state != RUN]
+    assert not faults, "\n".join(faults)
+
+
+def test_every_operator_of_the_runtime_is_there() -> None:
+    """It is in the table, proven elsewhere, or impossible; not two of these."""
+    runtime = TFLITE.keys() - NO_KERNEL
+    assert len(runtime) == 172
+    lists = [ROWS.keys() & runtime, ELSEWHERE.keys(), IMPOSSIBLE.keys()]
+    assert not lists[0] & lists[1]
+    assert not OPERATORS.keys() & IMPOSSIBLE.keys()
+
+
+@pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
+def test_operators_without_a_kernel(code: str) -> None:
+    """LiteRT looks up all codes of a file, used or not, and knows none of these."""
+    m = Build()
+    m.output(m.input([1]))
+    number = TFLITE[code]
+    m.model().operatorCodes = [schema.OperatorCodeT(min(number, 127), None, 1, number)]
+    with pytest.raises((ValueError, RuntimeError)):
+        run_tflite(m.bytes(), [np.zeros(1, np.float32)])
+
+
+def test_cases_are_always_the_same() -> None:
+    """So are their random numbers: a case that fails can be run again by its name."""
+    one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
+    assert [case.name for case in one] == [case.name for case in other]
+    assert len({case.name for case in one}) == len(one)
+    assert one[0].built().bytes() == other[0].built().bytes()
+    for a, b in zip(one[0].built().arrays, other[0].built().arrays, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_all_choices_are_in_cases() -> None:
+    """Every pair of choices of the first kind, every choice of the others."""
+    row = ROWS["ADD"]
+    for kind in row.kinds:
+        mine = [case.choice for case in row.cases() if case.kind == kind]
+        for key, values in row.grid.items():
+            assert {repr(choice[key]) for choice in mine} == set(map(repr, values))
+    first = [case.choice for case in row.cases() if case.kind == row.kinds[0]]
+    pairs = {(c["pair"], c["fused_activation_function"]) for c in first}
+    assert len(pairs) == len(row.grid["pair"]) * len(row.grid["fused_activation_function"])
+
+
+def wrong(row: Row) -> Verdict:
+    """Return the verdict on the first case of a row."""
+    return judge(next(iter(row.cases())))
+
+
+def test_verdicts() -> None:
+    """What LiteRT does not run, what is too far apart, and what it is about."""
+    add = ROWS["ADD"]
+    assert judge(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
+    exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)
+    verdict = wrong(exact)
+    assert verdict.state == FAULTY
+    assert "optimize=True: output 0 is" in verdict.text
+    assert 0 < verdict.part < 1e-5
+
+
+def test_faults() -> None:
+    """A type that LiteRT runs needs a line, or a reason."""
+    row = Row("ADD", ROWS["ADD"].build, ["int32"], without={"float32": "say so"})
+    run, refused = (Verdict("ADD x", state) for state in (RUN, REFUSED))
+    assert record.faults([Outcome(row, "int32", False, [run])]) == []
+    assert record.faults([Outcome(row, "float32", True, [run])]) == []
+    assert record.faults([Outcome(row, "bool", True, [refused])]) == []
+    assert "add it to its kinds" in record.faults([Outcome(row, "bool", True, [run])])[0]
+    assert "refused" in record.faults([Outcome(row, "int32", False, [refused])])[0]
+
+
+def test_the_record_is_of_this_table() -> None:
+    """Each kind of each operator was measured, and none that is there no longer."""
+    known = record.read()
+    assert {code: list(entry.kinds) for code, entry in known.items()} == {
+        code: list(row.kinds) for code, row in sorted(ROWS.items())
+    }
+    for code, entry in known.items():
+        for kind, found in entry.kinds.items():
+            bound = ROWS[code].bound(kind)
+            assert found.part <= 2 * bound.part
+            assert found.steps <= bound.steps
