@@ -41,7 +41,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     **{
         (node, dtype): (DType.INT32, 14)
         for node in ("Add", "Sub", "Mul")
-        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
     },
     **{
         (node, dtype): (DType.INT32, _ALWAYS)
@@ -78,6 +78,7 @@ _RARE = {
     DType.FLOAT8_E4M3FN: DType.FLOAT16,
     DType.FLOAT8_E5M2: DType.FLOAT16,
 }
+_PACKED = (DType.INT2, DType.INT4, DType.UINT4)  # of which ONNX Runtime reshapes constants only
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
 _SINCE = {
@@ -315,7 +316,12 @@ class Nodes:
         allow = 1 if 0 in shape else None
         if allow:
             self.require(14, "Reshape to a shape with a 0")
-        return self.Reshape(x, self._target(x, shape), allowzero=allow)
+        value, target = self._value_of(x), self._target(x, shape)
+        dtype = value and (value.dtype or self.types.get(value, (None,))[0])
+        if dtype not in _PACKED:
+            return self.Reshape(value, target, allowzero=allow)
+        made = partial(self.Reshape, allowzero=allow)
+        return self.within("Reshape", dtype, lambda v: made(v, target), value)
 
     def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
         value = self._value_of(x)
