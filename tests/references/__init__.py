@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def hold(
     m: Build, inputs: Sequence[Array], want: Sequence[Array], *, tolerance: float = 1e-5,
+    steps: int = 0,
     **options: Any,
 ) -> Result:  # fmt: skip
     """Hold ONNX Runtime to what a reference makes of these inputs, and return the conversion.
@@ -40,7 +41,7 @@ def hold(
             made = run_onnx(result.model, feeds, optimize=optimize)
             for end, a, b in zip(result.outputs, want, made, strict=True):
                 back = b.transpose(tuple(np.argsort(end.order)))
-                wrong = difference(a, back, tolerance=tolerance)
+                wrong = difference(a, back, tolerance=tolerance, steps=steps)
                 assert not wrong, f"{end.name}, optimize={optimize}: {wrong}"
     return result
 

@@ -8,6 +8,7 @@ from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Op
 from tflite2onnx.op import (
     activation,
+    attention,
     batch,
     bits,
     blocks,
@@ -45,6 +46,7 @@ from tflite2onnx.op import (
     resize,
     reverse,
     rnn,
+    roll,
     rotation,
     sampling,
     scatter,
@@ -64,6 +66,7 @@ from tflite2onnx.op import (
     update,
     variable,
     volume,
+    volume_pool,
     warp,
     window,
 )
@@ -72,12 +75,13 @@ from tflite2onnx.op.registry import Key
 from tflite2onnx.tensor import Shape
 
 _MODULES = (
-    activation, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite, concat,
-    control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, found, fourier,
-    gather, gru, landmarks, local_response, lstm, matmul, normalization, one_hot, pad, pool,
-    quantize, random_bits, reduce, resize, reverse, rnn, rotation, sampling, scatter, select,
-    sequence, shape, slice, spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk,
-    transpose_bias, unpool, update, variable, volume, warp, window,
+    activation, attention, batch, bits, blocks, broadcast, bucketize, cast, comparison,
+    composite, concat, control, conv, detection, dilate, elementwise, embedding, fingerprint,
+    flex, found, fourier, gather, gru, landmarks, local_response, lstm, matmul, normalization,
+    one_hot, opaque, pad, pool, quantize, random_bits, reduce, registry, resize, reverse, rnn,
+    roll, rotation, sampling, scatter, select, sequence, shape, slice, spectrum, stablehlo,
+    stablehlo_index, suppression, svdf, table, topk, transpose_bias, unpool, update, variable,
+    volume, volume_pool, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.image import ImageOperator, Window, open_image_of, window_of
 from tflite2onnx.op.parameters import expect, expect_real
@@ -24,6 +27,16 @@ class Pool2D(ImageOperator):
         expect(self.output, made, self.input(0).dtype)
 
 
+def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
+    """Return the averages over a window; those of 16-bit integers rounded as the kernels do."""
+    if x.dtype is not DType.INT16:
+        return g.AveragePool(x, **window)
+    mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
+    half = g.scalar(0.5, DType.FLOAT32)
+    away = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
+    return g.cast(away, DType.INT16)
+
+
 class AveragePool2D(Pool2D):
     """AVERAGE_POOL_2D.
 
@@ -43,13 +56,7 @@ class AveragePool2D(Pool2D):
         return self.input(0).quantization
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        window = self.window().open_attributes(open_image_of(x))
-        if x.dtype is not DType.INT16:
-            return g.AveragePool(x, **window)
-        mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
-        half = g.scalar(0.5, DType.FLOAT32)
-        away = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
-        return g.cast(away, DType.INT16)
+        return average(g, x, self.window().open_attributes(open_image_of(x)))
 
 
 class MaxPool2D(Pool2D):

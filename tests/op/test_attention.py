@@ -1,0 +1,79 @@
+"""odml.scaled_dot_product_attention, beside what LiteRT makes of it.
+
+That is what its default delegate does, XNNPACK. The kernel behind it hands a transposed matrix to
+a product that reads it as if it were not: with several heads of keys and more than one query its
+numbers are others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import pywrap_genai_ops
+from ai_edge_litert.interpreter import InterpreterWithCustomOps
+
+from tests.references import drawn, hold
+from tests.toolkit import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.toolkit.runtimes import Array
+
+CODE = "odml.scaled_dot_product_attention"
+
+
+def run(data: bytes, inputs: list[Array]) -> Array:
+    interpreter = InterpreterWithCustomOps(
+        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
+        num_threads=1,
+    )  # fmt: skip
+    interpreter.allocate_tensors()
+    for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(port["index"], value)
+    interpreter.invoke()
+    made: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return made
+
+
+def attention(shapes: list[tuple[int, ...]], options: dict[str, Any] | None = None) -> Build:
+    m = Build()
+    q, _, v, _ = shapes
+    m.output(*m.custom(CODE, [m.input(s) for s in shapes], [[*q[:3], v[3]]], options or {}))
+    return m
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "times", "keys"),
+    [(1, 4, 4, 5, 7), (2, 3, 3, 5, 5), (1, 4, 1, 5, 7), (1, 6, 2, 3, 11), (2, 6, 3, 1, 4)],
+)
+@pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
+def test_attention(
+    batch: int, heads: int, groups: int, times: int, keys: int, options: dict[str, Any]
+) -> None:
+    shapes: list[tuple[int, ...]] = [
+        (batch, times, heads, 8), (batch, keys, groups, 8), (batch, keys, groups, 8),
+        (1, 1, times, keys),
+    ]  # fmt: skip
+    inputs = [drawn(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
+    inputs[3] = np.where(inputs[3] > 1, np.float32(-1e9), np.float32(0))
+    m = attention(shapes, options)
+    hold(m, inputs, [run(m.bytes(), [x.copy() for x in inputs])])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ([(1, 5, 4, 8), (1, 7, 3, 8), (1, 7, 3, 8), (1, 1, 5, 7)], "4 heads of queries for 3"),
+        ([(2, 5, 4, 8), (2, 7, 1, 8), (2, 7, 1, 8), (1, 1, 5, 7)], "in 2 batches"),
+        ([(1, 5, 4, 8), (1, 7, 4, 9), (1, 7, 4, 8), (1, 1, 5, 7)], "[1, 7, 4, 8] is expected"),
+        ([(1, 5, 4, 8), (1, 7, 4, 8), (1, 7, 4, 8), (2, 1, 5, 7)], "a mask of [2, 1, 5, 7]"),
+        ([(1, 5, 4, 8), (1, 7, 4, 8), (1, 7, 4, 8), (1, 5, 7)], "has not 4 axes"),
+    ],
+)
+def test_refuses(shapes: list[tuple[int, ...]], reason: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(attention(shapes).bytes())
+    assert reason in str(error.value)

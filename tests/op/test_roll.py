@@ -1,0 +1,104 @@
+"""Roll and Table: no kernel of LiteRT's interpreter, so numpy. They are equal to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.toolkit import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = ("float32", "int8", "int16", "int32", "int64", "uint8", "bool")
+
+
+def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> Build:
+    m = Build()
+    operands = [m.input(shape, dtype=dtype), m.constant(shifts), m.constant(axes)]
+    m.output(*m.custom("Roll", operands, [shape]))
+    return m
+
+
+@pytest.mark.parametrize(
+    ("shifts", "axes"),
+    [(1, 0), (-3, 2), (0, 1), ([2, -1], [0, -1]), ([4, 5, 100], [1, 1, 3]), ([3, -3], [0, 0])],
+)
+@pytest.mark.parametrize("by", [np.int32, np.int64])
+def test_roll(shifts: Any, axes: Any, by: Any) -> None:
+    x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
+    want = x
+    for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
+        want = np.roll(want, shift, axis)
+    hold(rolled([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_roll_of_every_type(dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (5, 7)).astype(dtype)
+    hold(rolled([5, 7], np.int32(2), np.int32(1), dtype), [x], [np.roll(x, 2, 1)], tolerance=0)
+
+
+def test_roll_of_a_constant() -> None:
+    m = Build()
+    operands = [m.constant([1.0, 2.0, 3.0]), m.constant(np.int32(1)), m.constant(np.int32(0))]
+    (c,) = m.custom("Roll", operands, [[3]])
+    m.output(*m.op("ADD", [m.input([3]), c], [[3]]))
+    assert convert(m.bytes()).nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("shifts", "axes", "reason"),
+    [(1, 4, "there is no axis 4 among 2"), ([1, 2], [0], "shifts [1, 2] along axes [0]")],
+)
+def test_roll_refuses(shifts: Any, axes: Any, reason: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(rolled([5, 7], np.int32(shifts), np.int32(axes)).bytes())
+    assert reason in str(error.value)
+
+
+def looked_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """LUTLookup of LiteRT's kernels/internal/common.h."""
+    if x.dtype == np.int8:
+        found: np.ndarray[Any, Any] = table[x.view(np.uint8)]
+        return found
+    wide = x.astype(np.int32)
+    base, offset = table[256 + (wide >> 7)], wide & 127
+    with np.errstate(over="ignore"):
+        slope = table[257 + (wide >> 7)] - base
+    delta = (slope.astype(np.int32) * offset + 64) >> 7
+    made: np.ndarray[Any, Any] = (base + delta).astype(np.int16)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_table(dtype: str, *, smooth: bool) -> None:
+    size, kind = (256 if dtype == "int8" else 513), np.dtype(dtype)
+    limits = np.iinfo(kind)
+    table = np.random.default_rng(0).integers(limits.min, limits.max, size, kind, endpoint=True)
+    if smooth:
+        table = (np.sin(np.arange(size) / 99) * limits.max).astype(kind)
+    every = np.arange(limits.min, limits.max + 1).astype(kind).reshape(2, -1)
+    m = Build()
+    scales: dict[str, Any] = {"scale": 0.5, "zero_point": 0}
+    x = m.input(every.shape, dtype=dtype, **scales)
+    outputs = [m.tensor(every.shape, dtype=dtype, **scales)]
+    m.output(*m.custom("Table", [x, m.constant(table)], outputs))
+    for activations in ("int8", "uint8"):
+        want = [looked_up(every, table)]
+        hold(m, [every], want, tolerance=0, activations=activations)
+
+
+def test_table_refuses() -> None:
+    m = Build()
+    m.output(*m.custom("Table", [m.input([3]), m.constant(np.zeros(256, np.int8))], [[3]]))
+    with pytest.raises(ConversionError, match="float32 where one of int8, int16 is expected"):
+        convert(m.bytes())
+    m = Build()
+    x, table = m.input([3], dtype="int16"), m.constant(np.zeros(256, np.int16))
+    m.output(*m.custom("Table", [x, table], [m.tensor([3], dtype="int16")]))
+    with pytest.raises(ConversionError, match=r"int16\[513\] is expected"):
+        convert(m.bytes())

@@ -1,0 +1,97 @@
+"""Roll and Table: elements that come round again, and elements that are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType
+
+_TABLES = {DType.INT8: 256, DType.INT16: 513}  # elements of a table
+
+
+class Roll(Operator):
+    """Roll: moves elements along axes; those that fall off the end come in at the start."""
+
+    codes = ("Roll",)
+    custom = True
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _shifts(self) -> dict[int, int]:
+        """How far elements move along each axis; an axis that is named twice moves twice."""
+        x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
+        if len(shifts) != len(axes) or 0 in x.shape:
+            message = f"shifts {shifts} along axes {axes} of {list(x.shape)}"
+            raise OperatorError(message)
+        found: dict[int, int] = {}
+        for shift, number in zip(shifts, axes, strict=True):
+            axis = axis_of(number, x.rank)
+            found[axis] = found.get(axis, 0) + shift
+        return {axis: shift % x.shape[axis] for axis, shift in found.items()}
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect(self.output, x.shape, x.dtype)
+        for axis in self._shifts:
+            affordable(x.shape[axis])
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        value = x.value
+        for axis, shift in self._shifts.items():
+            if shift:
+                order = np.roll(np.arange(x.tensor.shape[axis]), shift)
+                value = self._taken(g, x, value, order, axis)
+        return value if value is not x.value else g.Identity(value)
+
+    @staticmethod
+    def _taken(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
+        place = x.axis(axis)
+        return g.within("Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array]:
+        made = inputs[0]
+        for axis, shift in self._shifts.items():
+            made = np.roll(made, shift, axis)
+        return [made]
+
+
+class Table(Operator):
+    """Table: a function of stored integers, as a table of all its values.
+
+    That of 16 bits has every 128th; those between are interpolated, and rounded half up.
+    """
+
+    codes = ("Table",)
+    custom = True
+    category = Category.TRANSPARENT
+    as_filed = True
+
+    def check(self) -> None:
+        x, table = self.input(0), self.input(1)
+        expect_type(x, tuple(_TABLES))
+        expect(table, (_TABLES[x.dtype],), x.dtype)
+        expect(self.output, x.shape, x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
+        index = g.cast(x, DType.INT32)
+        if x.dtype is DType.INT8:  # Gather counts negative indices from the end, as the kernel does
+            return g.Gather(table, index)
+        wide = g.cast(table, DType.INT32)
+        step = g.scalar(128, DType.INT32)
+        # Mod rounds to minus infinity, and what is left divides without a rest.
+        offset = g.Mod(index, step)
+        place = g.Add(g.Div(g.Sub(index, offset), step), g.scalar(256, DType.INT32))
+        base = g.Gather(wide, place)
+        following = g.Gather(wide, g.Add(place, g.scalar(1, DType.INT32)))
+        # A slope that does not fit into 16 bits wraps around.
+        slope = g.cast(g.cast(g.Sub(following, base), DType.INT16), DType.INT32)
+        grown = g.Add(g.Mul(slope, offset), g.scalar(64, DType.INT32))
+        delta = g.Div(g.Sub(grown, g.Mod(grown, step)), step)
+        return g.cast(g.Add(base, delta), DType.INT16)

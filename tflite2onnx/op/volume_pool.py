@@ -1,0 +1,79 @@
+"""Pooling of volumes, for which TFLite has custom operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.image import ImageOperator, Window
+from tflite2onnx.op.parameters import expect, expect_real
+from tflite2onnx.op.pool import average
+from tflite2onnx.tensor import DType, Quantization, Shape
+
+_AXES = 5
+
+
+class _VolumePool(ImageOperator):
+    """What both have in common."""
+
+    custom = True
+    tflite = "NDHWC -> NDHWC"
+    onnx = "NCDHW -> NCDHW"
+
+    @cached_property
+    def _window(self) -> Window:
+        o = self.options
+        kernel, strides = (tuple(int(n) for n in o[name]) for name in ("ksize", "strides"))
+        outer = {*kernel[::4], *strides[::4]}
+        if len(kernel) != _AXES or len(strides) != _AXES or outer != {1}:
+            message = f"a window of {kernel} has strides {strides}"
+            raise OperatorError(message)
+        padding = o.padding
+        if min(*kernel, *strides) < 1 or padding not in ("SAME", "VALID"):
+            message = f"a window of {kernel} has strides {strides}, padding {padding}"
+            raise OperatorError(message)
+        return Window(kernel[1:4], strides[1:4], (1, 1, 1), same=padding == "SAME")
+
+    def _volume(self) -> Shape:
+        x = self.sizes(0)
+        return x["D"], x["H"], x["W"]
+
+    def shapes(self) -> Sequence[Shape]:
+        x = self.sizes(0)
+        return [(x["N"], *self._window.steps(self._volume()), x["C"])]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_real(x)
+        if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
+            message = f"volumes {self.options.get('data_format')} of {x.dtype.label}"
+            raise OperatorError(message)
+        expect(self.output, self.shapes()[0], x.dtype)
+
+
+class AvgPool3D(_VolumePool):
+    """AvgPool3D: as AVERAGE_POOL_2D, with one axis more."""
+
+    codes = ("AvgPool3D",)
+
+    def on_integers(self) -> bool:
+        return self.input(0).dtype is DType.INT16
+
+    @property
+    def written(self) -> Quantization | None:
+        return self.input(0).quantization
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return average(g, x, self._window.attributes(self._volume()))
+
+
+class MaxPool3D(_VolumePool):
+    """MaxPool3D: as MAX_POOL_2D, with one axis more."""
+
+    codes = ("MaxPool3D",)
+    moves = True
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.carried("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))
