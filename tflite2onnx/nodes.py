@@ -84,6 +84,7 @@ _PACKED = (DType.INT2, DType.INT4, DType.UINT4)  # of which ONNX Runtime reshape
 _SINCE = {
     "BitCast": 26, "BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "GridSample": 16,
     "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
+    "StringConcat": 20, "StringSplit": 20,
 }  # fmt: skip
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {
