@@ -20,7 +20,7 @@ ROWS = (
     {"errors", "flexbuffer", "metadata_schema", "mincut", "nodedef", "schema", "text", "version"},
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
-    {"complex", "fold", "formulas", "lists", "loops", "pairs", "regions", "tables"},
+    {"complex", "dilation", "fold", "formulas", "lists", "loops", "pairs", "regions", "tables"},
     {"builder", "flex", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
     {"op.base", "sizes", "state"},
     {"op.*"},

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -35,7 +35,8 @@ def paired(graph: Graph) -> Graph:
     ops, problems = [], []
     for op in graph.ops:
         try:
-            ops += _rewritten(op, pairs)
+            with guarded():
+                ops += _rewritten(op, pairs)
         except OperatorError as error:
             problems.append(error.at(op.place))
     if problems:

@@ -59,7 +59,7 @@ def _is(op: Op, *codes: str) -> bool:
 def _in_order(model: Model) -> Iterator[Graph]:
     """Yield the graphs, those first that CALL_ONCE runs before all others."""
     called = {
-        int(op.options.init_subgraph_index)
+        op.options.get("init_subgraph_index")
         for graph in model.graphs for op in graph.ops if _is(op, "CALL_ONCE")
     }  # fmt: skip
     yield from (graph for i, graph in enumerate(model.graphs) if i in called)
@@ -69,7 +69,7 @@ def _in_order(model: Model) -> Iterator[Graph]:
 def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
     """Return which tables the handles of a graph refer to."""
     return {
-        op.outputs[0]: int(op.options.table_id)
+        op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops
         if _is(op, "HASHTABLE") and op.outputs
     }

@@ -47,13 +47,15 @@ class Window(NamedTuple):
 
     A convolution slides it over its input; a transposed one, which is a convolution backwards,
     over its output. The formulas are GetWindowedOutputSize's and ComputePadding's, of LiteRT's
-    kernels/padding.h.
+    kernels/padding.h. Files know no `pads` but those of SAME: what is given here, (top, left,
+    bottom, right), is what other operators have added (see `dilation`).
     """
 
     kernel: Shape
     strides: Shape
     dilations: Shape
     same: bool
+    pads: Shape = ()
 
     def steps(self, image: Shape) -> Shape:
         """Return how many places the window takes: the size of what a convolution makes.
@@ -61,8 +63,10 @@ class Window(NamedTuple):
         Raises OperatorError if it fits nowhere.
         """
         counts = tuple(
-            -(-size // stride) if self.same else (size - extent) // stride + 1
-            for size, extent, stride in zip(image, self._extents(), self.strides, strict=True)
+            -(-size // stride) if self.same else (size + pads - extent) // stride + 1
+            for size, pads, extent, stride in zip(
+                image, self._added(), self._extents(), self.strides, strict=True
+            )
         )
         if min(counts) < 1:
             message = f"a window of {self._extents()} does not fit into {image}"
@@ -74,6 +78,8 @@ class Window(NamedTuple):
 
         SAME pads with what the last window lacks. Of an odd number the larger half is behind.
         """
+        if self.pads:
+            return self._described() | {"pads": self.pads}
         lacking = [max(excess, 0) for excess in self._excess(image)]
         return self._described() | {
             "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking]
@@ -103,6 +109,10 @@ class Window(NamedTuple):
         """
         return tuple(max(-excess, 0) for excess in self._excess(image))
 
+    def _added(self) -> Shape:
+        pads = self.pads or (0, 0, 0, 0)
+        return pads[0] + pads[2], pads[1] + pads[3]
+
     def _extents(self) -> Shape:
         pairs = zip(self.kernel, self.dilations, strict=True)
         return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
@@ -123,6 +133,8 @@ def window_of(options: Options, height: int, width: int) -> Window:
     if min(height, width, *strides, *dilations) < 1:
         message = f"a window of {height, width} has strides {strides} and dilations {dilations}"
         raise OperatorError(message)
+    if options.padding == "EXPLICIT":
+        return Window((height, width), strides, dilations, same=False, pads=options.pads)
     if options.padding not in ("SAME", "VALID"):
         message = f"its padding is {options.padding}, neither SAME nor VALID"
         raise OperatorError(message)

@@ -1,0 +1,90 @@
+"""Dilated convolutions, as TensorFlow once wrote them: TFLite to TFLite.
+
+SPACE_TO_BATCH_ND makes images of the pixels that are so many steps apart, a convolution runs over
+each, and BATCH_TO_SPACE_ND puts the results back in place. That is one convolution with a
+dilation: what was added around the image is its padding, less what is cut off in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.tensor import Quantization, Tensor
+
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+_IMAGE = 4  # axes
+_INPUTS = 3  # of either operator: data, blocks, edges
+
+
+def join_dilations(graph: Graph) -> Graph:
+    """Return the graph with one convolution in place of the three operators."""
+    every = list(graph.every_op())
+    makers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
+    read: dict[Tensor | None, int] = {}
+    for tensor in (t for op in every for t in dict.fromkeys(op.inputs)):
+        read[tensor] = read.get(tensor, 0) + 1
+    for tensor in (t for each in graph.every_graph() for t in each.outputs):
+        read[tensor] = read.get(tensor, 0) + 1
+    joined: dict[Op, Op | None] = {}
+    for op in every:
+        found = _joined(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
+        # The first of the three may have other readers; then it stays for them.
+        if found is not None and read[op.inputs[0]] == 1:
+            joined[op] = found
+            joined[makers[op.inputs[0]]] = None
+    return graph.mapped(lambda op: [each for each in (joined.get(op, op),) if each is not None])
+
+
+def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
+    """Return the convolution that an operator puts the results of in place, if it can be one."""
+    middle = makers.get(last.inputs[0]) if len(last.inputs) == _INPUTS else None
+    if middle is None or not middle.is_builtin(*_CONVOLUTIONS) or not middle.inputs[1:]:
+        return None
+    first = makers.get(middle.inputs[0])
+    if first is None or not first.is_builtin("SPACE_TO_BATCH_ND") or len(first.inputs) != _INPUTS:
+        return None
+    o = middle.options
+    steps = {o.get("stride_h"), o.get("stride_w")}
+    steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
+    if o.get("padding") != "VALID" or steps != {1} or not _exact(first, middle, last):
+        return None
+    blocks, edges = ([_numbers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
+    if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
+        return None
+    top, bottom, left, right = (a - b for a, b in zip(*edges, strict=True))
+    height, width = blocks[0]
+    if min(top, bottom, left, right) < 0:
+        return None
+    options = Options({
+        **o, "padding": "EXPLICIT", "pads": (top, left, bottom, right),
+        "dilation_h_factor": height, "dilation_w_factor": width,
+    })  # fmt: skip
+    inputs = (first.inputs[0], *middle.inputs[1:])
+    return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
+
+
+def _numbers(tensor: Tensor | None) -> list[int]:
+    if tensor is None or tensor.data is None or not tensor.dtype.is_integer:
+        return []
+    return [int(number) for number in tensor.data.reshape(-1)]
+
+
+def _exact(first: Op, middle: Op, last: Op) -> bool:
+    """Return whether the integers of the three stand for the same numbers, and sizes are fixed.
+
+    Kernels of integer weights round real data image by image, of which there would be fewer.
+    """
+    x, weights = first.inputs[0], middle.inputs[1]
+    if x is None or weights is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
+        return False
+    scales = x.quantization, first.outputs[0].quantization
+    made = middle.outputs[0].quantization, last.outputs[0].quantization
+    hybrid = x.quantization is None and weights.quantization is not None
+    return not hybrid and _same(scales) and _same(made)
+
+
+def _same(scales: Sequence[Quantization | None]) -> bool:
+    one, other = scales
+    return other is None if one is None else one.same_as(other)
