@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import MANIFEST, convert_bundle, is_bundle, read_bundle
 from tflite2onnx.convert import ACTIVATIONS, QUANTIZATIONS, Result, convert, keep_apart
-from tflite2onnx.errors import LayoutError
+from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.signatures import NAMES
@@ -90,6 +90,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1; takes the"
         " packages of: pip install tflite2onnx[verify]",
     )  # fmt: skip
+    add(
+        "--report", metavar="FILE.html",
+        help="verify, tensor by tensor, and write a page about what was found; takes the same",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
     output = options.output if options.output is not None else _beside(options.model)
     keep_apart(options.model, output)
     result = convert(options.model, layouts=_layouts(options.layout), **_chosen(options))
-    report = _verified(options.model, result) if options.verify else None
+    judged = options.verify or options.report is not None
+    report = _verified(options.model, result, options.report) if judged else None
     size = result.save(output)
     _say(options, _summary(result))
     status = _judged(options, options.model, report)
@@ -119,15 +124,16 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 def _bundle(options: argparse.Namespace) -> int:
     """Convert each model of a bundle."""
     folder = options.output if options.output is not None else _stem(options.model)
-    if options.layout is not None:
-        message = "a layout mapping is for one model, and this is a bundle of several"
-        raise LayoutError(message)
+    for option in ("layout", "report"):
+        if getattr(options, option) is not None:
+            message = f"--{option} is for one model, and this is a bundle of several"
+            raise OptionError(message)
     statuses = {_OK}
     results = convert_bundle(options.model, folder, **_chosen(options))
     models = read_bundle(options.model).models if options.verify else {}
     for name, result in results.items():
         _say(options, [f"{name}:", *_summary(result)])
-        report = _verified(models[name], result) if options.verify else None
+        report = _verified(models[name], result, None) if options.verify else None
         statuses.add(_judged(options, name, report))
     _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
     return max(statuses)
@@ -149,10 +155,16 @@ def _judged(options: argparse.Namespace, model: str, report: Report | None) -> i
     return _DIFFERENT if wrong else _OK
 
 
-def _verified(model: str | bytes, result: Result) -> Report:
+def _verified(model: str | bytes, result: Result, page: str | None) -> Report:
+    """Return how close the conversion comes, and write a page about it if that is asked for."""
     from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
 
-    return verify(model, result, tensors=False)
+    report = verify(model, result, tensors=page is not None)
+    if page is not None:
+        from tflite2onnx.report import write_report  # noqa: PLC0415 - likewise
+
+        write_report(page, model, result, report)
+    return report
 
 
 def _beside(model: str) -> str:

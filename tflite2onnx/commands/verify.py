@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError
+from tflite2onnx.report import write_report
 from tflite2onnx.tensor import Array
 from tflite2onnx.text import columns, complain, count, show
 from tflite2onnx.verification import SAMPLES, Compared, Difference, Report, verify
@@ -54,6 +56,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
     add(
+        "--report", metavar="FILE.html",
+        help="write a page about the conversion and what was found; it needs no network",
+    )  # fmt: skip
+    add(
         "--per-operator", action="store_true",
         help="also run each operator on LiteRT's own inputs, so that differences do not add up",
     )  # fmt: skip
@@ -69,6 +75,9 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     if not options.quiet:
         show(sys.stdout, table(report))
+    if options.report is not None:
+        converted = options.converted or convert(options.model)
+        write_report(options.report, options.model, converted, report)
     complaints(options.model, report)
     return _OK if report.ok else _DIFFERENT
 

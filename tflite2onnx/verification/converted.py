@@ -77,8 +77,8 @@ def _described(text: str | None) -> list[Endpoint]:
 # The tensors inside
 
 
-def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton | None:
-    """Return the ONNX model with the tensors of the TFLite model in it, None if they are unknown.
+def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton:
+    """Return the ONNX model with the tensors of the TFLite model in it, none if they are unknown.
 
     A file does not say which of its values is which tensor in which order. Converting once more
     does, where the same nodes compute the same values; what they hold, axes or weights, may
@@ -91,7 +91,7 @@ def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleto
     for result in _conversions(model, proto, ends):
         if _nodes(result.skeleton.proto) == _nodes(proto):
             return Skeleton(proto, (), result.skeleton.tensors)
-    return None
+    return Skeleton(proto, ())
 
 
 def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:

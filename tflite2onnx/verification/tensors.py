@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder import Port
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.quantize import dequantized
+from tflite2onnx.quantize import dequantized, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 from tflite2onnx.verification.difference import QUANTIZED, Difference, compare, steps
 from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
@@ -26,6 +26,9 @@ MOST_STEPS = 16  # that are counted one by one
 # What lies between -1 and 1 is computed to within so much of 1, however small it is.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
+# A kernel of real numbers with quantized weights rounds all activations in steps of the largest:
+# so many decibels of signal to noise are right.
+_HYBRID = 10.0
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
 # Of an element type by name: numpy has no numbers of these.
@@ -166,6 +169,8 @@ def compared(
         have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
     want, step = _real(place, want)
     smallest = _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
+    if enough is not None and want.dtype.kind == "f" and any(map(_is_weight, place.op.inputs)):
+        enough = min(enough, _HYBRID)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
     found = compare(tensor.name, want, have, tolerance, enough, max(step, smallest), zero)
     counts: tuple[int, ...] = ()
@@ -174,6 +179,10 @@ def compared(
     return Compared(
         found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
     )  # fmt: skip
+
+
+def _is_weight(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.data is not None and is_quantized(tensor)
 
 
 def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:

@@ -1,0 +1,47 @@
+"""A page in headless Chromium: what it has become once its script has run.
+
+Debian's package `chromium` is enough; Google's Chrome does as well.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# Runs in a page around the one that is looked at, which is as wide as is asked for.
+_FRAME = """<!doctype html><html><body style="margin:0"><iframe src="{page}"
+style="border:0;width:{width}px;height:900px"></iframe><pre id="told"></pre><script>
+addEventListener("load", () => {{
+  const view = document.querySelector("iframe").contentWindow, page = view.document;
+  let told;
+  try {{ told = (() => {{ {script} }})(); }} catch (error) {{ told = {{error: String(error)}}; }}
+  document.getElementById("told").textContent = JSON.stringify(told);
+}});
+</script></body></html>"""
+
+
+def browser() -> str:
+    """Return the path of a browser."""
+    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    assert found, "reports are looked at in Chromium: apt-get install chromium"
+    return found
+
+
+def looked_at(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
+    """Return what a script finds in a page, `page` and `view` being its document and window."""
+    frame = page.with_name(f"frame_{width}.html")
+    frame.write_text(_FRAME.format(page=page.name, width=width, script=script))
+    command = [
+        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        "--disable-dev-shm-usage", f"--user-data-dir={page.parent / 'profile'}",
+        "--virtual-time-budget=5000", f"--window-size={max(width, 500)},900",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom", frame.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    text = done.stdout.partition('<pre id="told">')[2].partition("</pre>")[0]
+    return json.loads(unescape(text))

@@ -1,0 +1,144 @@
+"""What a report tells: the conversion, its graph, what ONNX Runtime makes of it, how fast it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import onnx
+
+from tflite2onnx.convert import Result
+from tflite2onnx.inspection import scheme
+from tflite2onnx.interface import Endpoint
+from tflite2onnx.reader import read
+from tflite2onnx.report.strip import Strip, strip
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification import Report
+from tflite2onnx.verification.converted import ConvertedModel, inside, opened
+from tflite2onnx.verification.runtimes import (
+    ModelFile,
+    blaming,
+    interpreter_of,
+    package,
+    run_litert,
+)
+from tflite2onnx.verification.samples import random_inputs, stored
+
+# Seconds that a runtime is timed for, and runs that are enough.
+_SECONDS, _RUNS = 0.5, 50
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The median of an inference in milliseconds, of how many runs."""
+
+    name: str
+    milliseconds: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a page is made of.
+
+    `kinds` counts nodes by their kind: as they are in the file, as ONNX Runtime has them after its
+    optimizations. `tflite_bytes` and `onnx_bytes` are sizes of files.
+    """
+
+    name: str
+    scheme: str
+    tflite_bytes: int
+    onnx_bytes: int
+    operators: int
+    opset: int
+    nodes: int
+    transposes: int
+    bytes_moved: int
+    inputs: tuple[Endpoint, ...]
+    outputs: tuple[Endpoint, ...]
+    report: Report
+    strip: Strip
+    kinds: Mapping[str, tuple[int, int]]
+    latencies: tuple[Latency, ...]
+
+
+def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
+    """Gather what there is to say of a conversion that has been verified.
+
+    Raises:
+        VerifyError: a runtime cannot run its model.
+    """
+    source = read(model)
+    ends = opened(converted)
+    skeleton = inside(model, converted, ends)
+    proto = skeleton.proto
+    transposes, moved = skeleton.transposes
+    (opset,) = [each.version for each in proto.opset_import if not each.domain] or [0]
+    interpreter = interpreter_of(model, "AUTO")
+    arrays = random_inputs(interpreter, report.seed)
+    feeds = stored(ends.inputs, arrays, interpreter.get_input_details())
+    data = skeleton.serialized()
+    name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
+    before, after = _kinds(proto), _optimized(data)
+    return Facts(
+        name, scheme(source.graphs), _size(model),
+        converted.size if isinstance(converted, Result) else len(data),
+        len(source.graphs[0].ops), opset, len(proto.graph.node), transposes, moved,
+        tuple(ends.inputs), tuple(ends.outputs), report, strip(proto, skeleton.tensors),
+        {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
+        (
+            _timed("LiteRT", lambda: run_litert(interpreter, arrays)),
+            _timed("ONNX Runtime", _single(data, feeds)),
+        ),
+    )  # fmt: skip
+
+
+def _size(model: ModelFile) -> int:
+    return len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size
+
+
+def _kinds(proto: onnx.ModelProto) -> Counter[str]:
+    return Counter(
+        node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        for node in proto.graph.node
+    )
+
+
+def _optimized(data: bytes) -> Counter[str]:
+    """Return the kinds of nodes that ONNX Runtime runs in the end."""
+    runtime = package("onnxruntime")
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        path = f"{directory}/optimized.onnx"
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.optimized_model_filepath = path
+        with blaming("ONNX Runtime"):
+            runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            return _kinds(onnx.load(path, load_external_data=False))
+
+
+def _single(data: bytes, feeds: Mapping[str, Array]) -> Callable[[], object]:
+    """Return an inference in one thread, as LiteRT has by default."""
+    runtime = package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    with blaming("ONNX Runtime"):
+        session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(feeds))
+
+
+def _timed(name: str, run: Callable[[], object]) -> Latency:
+    run()
+    seconds: list[float] = []
+    while len(seconds) < _RUNS and (sum(seconds) < _SECONDS or not seconds):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return Latency(name, 1000 * median(seconds), len(seconds))

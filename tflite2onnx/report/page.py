@@ -1,0 +1,251 @@
+"""The page: one file that needs no other, of what a conversion is and how close it comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
+
+from tflite2onnx.report import drawing
+from tflite2onnx.report.elements import bars, paragraph, section, table, text
+from tflite2onnx.report.facts import Facts, Latency
+from tflite2onnx.text import count
+from tflite2onnx.verification import Compared, Difference, Report
+from tflite2onnx.verification.tensors import MOST_STEPS
+from tflite2onnx.version import VERSION
+
+_WORST = 12  # tensors in the table
+_EQUAL = -99  # a decade for what does not differ
+_SMALLEST = 1e-7  # part of the elements that a bar can show
+
+
+def page(facts: Facts) -> str:
+    """Return the page as HTML."""
+    assets = files("tflite2onnx.report") / "assets"
+    read = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
+    body = "\n".join(
+        part
+        for part in (
+            _head(facts), _ends(facts), _depth(facts.report), _steps(facts.report),
+            _worst(facts.report), _graph(facts), _kinds(facts), _speed(facts.latencies),
+            _foot(facts),
+        )
+        if part
+    )  # fmt: skip
+    return Template(read["report.html"]).substitute(
+        title=text(f"{facts.name} in ONNX"), style=read["report.css"], script=read["report.js"],
+        body=body,
+    )  # fmt: skip
+
+
+_ASSETS = ("report.html", "report.css", "report.js")
+
+
+def _head(facts: Facts) -> str:
+    report = facts.report
+    kind, word = ("right", "Equal") if report.ok else ("wrong", "Different")
+    entries = [
+        ("Quantization", facts.scheme),
+        ("TFLite", f"{count(facts.operators, 'operator')}, {_bytes(facts.tflite_bytes)}"),
+        ("ONNX", f"{count(facts.nodes, 'node')}, {_bytes(facts.onnx_bytes)}"),
+        ("Opset", facts.opset),
+        ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
+        ("Compared", _extent(report)),
+    ]
+    cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
+    return (
+        f'<header>\n<h1>{text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
+        f"</span> {text(_verdict(report))}</p>\n<dl>{cells}</dl>\n</header>"
+    )
+
+
+def _extent(report: Report) -> str:
+    inner = len(report.tensors) or len(report.operators)
+    what = count(len(report.outputs), "output")
+    what += f" and {count(inner, 'tensor')}" if inner else ""
+    return f"{what}, on {count(report.samples, 'sample')}"
+
+
+def _verdict(report: Report) -> str:
+    first = report.diverging
+    if first is not None:
+        place = f"{first.operator} (operator {first.index}, {first.name})"
+        return f"The first tensor that ONNX Runtime computes otherwise than LiteRT is of {place}."
+    if not report.ok:
+        return "Outputs are further from LiteRT's than rounding explains."
+    words = "ONNX Runtime gives what LiteRT gives, as closely as their arithmetic allows."
+    if any(not c.difference.ok for c in report.tensors):
+        words += " Inside, roundings add up to more, and no operator is wrong on its own."
+    return words
+
+
+def _ends(facts: Facts) -> str:
+    found = {d.name: d for d in facts.report.outputs}
+    kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
+    rows = [
+        (
+            kind, end.name, end.dtype,
+            f"{_sizes(end.tflite_shape)} {end.layout[0]}",
+            f"{_sizes(end.onnx_shape)} {end.layout[1]}",
+            drawing.told(found[end.name]) if kind == "output" and end.name in found else "",
+            found[end.name].ok if kind == "output" and end.name in found else "",
+        )
+        for kind, end in kinds
+    ]  # fmt: skip
+    head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference", "")
+    return section("Inputs and outputs", table(head, rows))
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar"
+
+
+def _depth(report: Report) -> str:
+    chain, alone = report.tensors, report.operators
+    if not (chain or alone):
+        words = (
+            "The ONNX model is not, node by node, what this version of tflite2onnx makes of the"
+            " TFLite model: outputs alone are compared."
+        )
+        return section("Along the depth of the network", paragraph(words))
+    enough = [c.difference.enough for c in (*chain, *alone) if math.isfinite(c.difference.enough)]
+    words = (
+        "Each dot is a tensor, in order of execution: how much louder its numbers are than their"
+        " difference from LiteRT's. Rounding lets it fall little by little; a mistake is a cliff."
+    )
+    if enough:
+        words += " Below the dashed line a tensor has to be within a step, or close to what"
+        words += " LiteRT's own kernels differ by."
+    plot = drawing.depth(chain, alone, max(enough) if enough else None)
+    return section("Along the depth of the network", paragraph(words, "soft"), plot)
+
+
+def _steps(report: Report) -> str:
+    found = report.tensors or report.operators
+    counts = [0] * (MOST_STEPS + 1)
+    for compared in found:
+        for i, number in enumerate(compared.steps):
+            counts[i] += number
+    total = sum(counts)
+    if total:
+        words = f"Of {total:,} elements of quantized tensors so many are so many steps apart."
+        words += " Bars are logarithmic."
+        rows = [
+            (f"{i}{' or more' * (i == MOST_STEPS)}", _log(number / total), _part(number, total))
+            for i, number in enumerate(counts)
+            if number
+        ]
+        return section("Differences in steps", paragraph(words, "soft"), bars(rows))
+    decades: dict[int, int] = {}
+    for compared in found:
+        relative = compared.difference.relative
+        decade = _decade(relative) if relative else _EQUAL
+        decades[decade] = decades.get(decade, 0) + 1
+    words = "The largest difference of a tensor as a part of its range: how many tensors have it."
+    most = max(decades.values(), default=1)
+    rows = [
+        (_named(decade), number / most, count(number, "tensor"))
+        for decade, number in sorted(decades.items())
+    ]
+    return section("Differences", paragraph(words, "soft"), bars(rows) if rows else "")
+
+
+def _decade(relative: float) -> int:
+    return math.ceil(math.log10(min(1.0, max(1e-12, relative))))
+
+
+def _named(decade: int) -> str:
+    if decade == _EQUAL:
+        return "none"
+    return f"up to 1e{decade}" if decade else "more than 0.1"
+
+
+def _log(part: float) -> float:
+    """Return how long a bar is: parts differ by orders of magnitude."""
+    return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
+
+
+def _part(number: int, total: int) -> str:
+    return f"{number:,} ({100 * number / total:.3g} %)"
+
+
+def _worst(report: Report) -> str:
+    chain = report.tensors or report.operators
+    alone = {c.name: c for c in report.operators} if report.tensors else {}
+
+    def badness(compared: Compared) -> tuple[bool, bool, float]:
+        own = alone.get(compared.name, compared).difference
+        return own.ok, compared.difference.ok, compared.difference.decibels
+
+    rows = [
+        (c.index, c.operator, c.name, *_numbers(c.difference),
+         *([_decibels(alone[c.name].difference) if c.name in alone else ""] if alone else []),
+         alone.get(c.name, c).difference.ok)
+        for c in sorted(chain, key=badness)[:_WORST]
+        if c.difference.largest
+    ]  # fmt: skip
+    head = (
+        "No.#", "Operator", "Tensor*", "Difference#", "Of the range#", "Signal to noise#",
+        *["Alone#"] * bool(alone), "",
+    )  # fmt: skip
+    return section("Worst tensors", table(head, rows) if rows else "")
+
+
+def _numbers(difference: Difference) -> tuple[str, str, str]:
+    if difference.reason:
+        return difference.reason, "", ""
+    return f"{difference.largest:.3g}", f"{difference.relative:.2g}", _decibels(difference)
+
+
+def _decibels(difference: Difference) -> str:
+    if difference.reason:
+        return difference.reason
+    return f"{difference.decibels:.1f} dB" if difference.largest else "equal"
+
+
+def _graph(facts: Facts) -> str:
+    words = (
+        "The nodes of the ONNX model in order of execution, with the values that are alive beside"
+        " them. Colours tell the order in which a tensor is stored; QuantizeLinear and"
+        " DequantizeLinear are left out."
+    )
+    return section("Graph", paragraph(words, "soft"), drawing.graph(facts.strip))
+
+
+def _kinds(facts: Facts) -> str:
+    rows = [
+        (kind, before or "", after or "")
+        for kind, (before, after) in facts.kinds.items()
+        if before != after
+    ]
+    words = (
+        "What ONNX Runtime's optimizations make of the nodes: kinds whose number they change."
+        " Fused operators are those that the file does not have."
+    )
+    found = table(("Node", "In the file#", "When it runs#"), rows) if rows else ""
+    return section("Fused operators", paragraph(words, "soft") if found else "", found)
+
+
+def _speed(latencies: Sequence[Latency]) -> str:
+    slowest = max((each.milliseconds for each in latencies), default=0) or 1
+    rows = [
+        (each.name, each.milliseconds / slowest, f"{each.milliseconds:.3g} ms")
+        for each in latencies
+    ]
+    words = (
+        "An inference on this machine, in one thread: the median of up to"
+        f" {max(each.runs for each in latencies)} runs. LiteRT runs its fastest kernels (XNNPACK)."
+    )
+    return section("Latency", paragraph(words, "soft"), bars(rows))
+
+
+def _foot(facts: Facts) -> str:
+    return f"<footer>tflite2onnx {text(VERSION)}, seed {facts.report.seed}</footer>"
+
+
+def _bytes(number: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number} bytes"
