@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -108,3 +109,9 @@ def test_the_table_of_operators() -> None:
     """It is what `scripts/make_operator_table.py` makes."""
     made = import_module("scripts.make_operator_table").document()
     assert (ROOT / "docs" / "operators.md").read_text() == made
+
+
+def test_the_command_reference_is_up_to_date() -> None:
+    made = run_path(str(ROOT / "scripts" / "make_command_reference.py"))["document"]()
+    kept = (ROOT / "docs" / "command-line.md").read_text()
+    assert kept == made, "write it anew: python scripts/make_command_reference.py"

@@ -26,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.commands.{name}")
-    parser = _parser(name, command.SUMMARY, command.EPILOG)
-    command.arguments(parser)
+    parser = parser_of(name)
     # Options may stand between the files; Python 3.11 can do that or "--", not both.
     parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
     options = parse(words)
@@ -61,15 +60,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def _parser(name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser with what all commands take."""
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command: what it takes, and what all of them do."""
+    command = import_module(f"tflite2onnx.commands.{name}")
     converts = name == "convert"
     others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./ops)"
     parser = _Parser(
-        "tflite2onnx" if converts else f"tflite2onnx {name}",
-        description=summary, epilog=f"{others}\n\n{epilog}" if converts else epilog,
+        "tflite2onnx" if converts else f"tflite2onnx {name}", description=command.SUMMARY,
+        epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
+    command.arguments(parser)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")

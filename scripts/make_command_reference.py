@@ -1,0 +1,55 @@
+"""Write docs/command-line.md: every command with its options, as its parser describes them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tflite2onnx.cli import COMMANDS, parser_of
+
+TARGET = Path(__file__).parents[1] / "docs" / "command-line.md"
+START = """\
+# The command line
+
+Made by `scripts/make_command_reference.py` from the parsers in
+[tflite2onnx/commands](../tflite2onnx/commands); `tflite2onnx --help` prints the same.
+"""
+
+
+def document() -> str:
+    """Return the whole document."""
+    return START + "".join(section(name) for name in ("convert", *COMMANDS))
+
+
+def section(name: str) -> str:
+    """Return what there is to say of a command."""
+    parser = parser_of(name)
+    actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - there is no other way
+    words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in actions if _is_file(a)]
+    usage = " ".join([parser.prog, *words, "[options]"])
+    rows = "".join(f"| {cell(a)} | {escaped(a.help or '')} |\n" for a in actions)
+    table = f"| what | meaning |\n| --- | --- |\n{rows}"
+    end = f"\n```text\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""
+    return f"\n## {parser.prog}\n\n{parser.description}\n\n```text\n{usage}\n```\n\n{table}{end}"
+
+
+def escaped(text: str) -> str:
+    """Return text as it stands in a cell of a table."""
+    return text.replace("|", "\\|").replace("%%", "%")
+
+
+def _is_file(action: argparse.Action) -> bool:
+    return not action.option_strings
+
+
+def cell(action: argparse.Action) -> str:
+    """Return an option as it is typed."""
+    if _is_file(action):
+        return f"`{action.metavar}`"
+    value = "\\|".join(action.choices) if action.choices else str(action.metavar)
+    takes = "" if action.nargs == 0 else f" {value}"
+    return ", ".join(f"`{option}{takes}`" for option in action.option_strings)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document())
