@@ -49,3 +49,8 @@ def summing(name: str = "memory") -> bytes:
     assign(m, memory, y)
     m.output(y)
     return m.bytes()
+
+
+def states(result: Any) -> list[tuple[str, str]]:
+    """Return the names of the inputs and outputs that are state."""
+    return [(state.input.name, state.output.name) for state in result.states]

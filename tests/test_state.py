@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from flatbuffers import flexbuffers
 
 from tests.reading import float32, int32
 from tests.small import convolve
-from tests.streams import SHAPE, assign, handle, initialise, read_from, summing
+from tests.streams import SHAPE, assign, handle, initialise, read_from, states, summing
 from tests.toolkit import Build, Subgraph, Tensor, check
 from tests.toolkit.runtimes import session
 from tflite2onnx import Stateful, convert
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
-
-
-def states(result: Any) -> list[tuple[str, str]]:
-    """Return the names of the inputs and outputs that are state."""
-    return [(state.input.name, state.output.name) for state in result.states]
 
 
 def graph_of(data: bytes) -> Graph:
@@ -155,24 +149,6 @@ def test_a_variable_is_read_without_a_shape() -> None:
     assign(m, handle(m), y)
     m.output(y)
     check(m.bytes(), runs=3)
-
-
-def test_state_of_a_graph_that_is_called() -> None:
-    """Each call goes on where the last one has ended."""
-    m = Build()
-    inner = m.subgraph("inner")
-    a = inner.input(SHAPE)
-    (b,) = inner.op("ADD", [read_from(inner, handle(inner)), a], [SHAPE])
-    assign(inner, handle(inner), b)
-    inner.output(b)
-    initialise(m, memory=ZEROS)
-    x = m.input(SHAPE, name="x")
-    for _ in range(2):
-        (x,) = m.op("STABLEHLO_COMPOSITE", [x], [SHAPE], name="some.thing",
-                    decomposition_subgraph_index=inner.index,
-                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
-    m.output(x)
-    assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
 
 
 # Initial values

@@ -189,7 +189,8 @@ class _Inliner:
     ) -> list[Op]:  # fmt: skip
         """Return the operators with which a sub-graph makes some tensors of others.
 
-        Constants and state are the sub-graph's own, however often it is run.
+        Constants are the sub-graph's own, however often it is run. Variable tensors begin anew, as
+        the kernels release their memory.
         """
         callee = self._callee(index, given, made, place)
         ops: list[Op] = []
@@ -202,7 +203,7 @@ class _Inliner:
         for tensor in callee.tensors:
             if tensor in computed and tensor in own and _same(tensor, own[tensor]):
                 known[tensor] = own[tensor]
-            elif tensor in computed:
+            elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy(tensor)
         ops += self.expanded(callee, place._replace(levels=(*place.levels, index)), known)
         for inner, outer in zip(callee.outputs, made, strict=True):

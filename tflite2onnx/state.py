@@ -8,7 +8,8 @@ elements, and that operators like SVDF and LSTM write to though it is one of the
 Operators are gone through in order of execution, and for each variable the tensor is known that
 holds its value by then. A reader is given that tensor, a writer makes a new one. A variable that
 is written to, and read in a later run, is a state: its first value is an input of the graph, its
-last one an output. One that nothing writes to is a constant.
+last one an output. One that nothing writes to is a constant. Variable tensors of the sub-graphs
+that operators run do not last: they begin anew each time.
 
 An operator that writes to its variable inputs gets one more output for each of them, in the
 sequence of the inputs: the next value.
@@ -33,8 +34,6 @@ from tflite2onnx.tensor import Array, DType, Tensor
 
 # What is about resources alone, and gone when they are dataflow.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
-# Those that a sub-graph of control flow cannot have.
-_CHANGES = ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 # The operators that write to their variable inputs; all others but read them.
 _WRITERS = frozenset(
     (
@@ -97,13 +96,20 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
     }
 
 
+def _every(ops: Iterable[Op]) -> Iterator[Op]:
+    """Yield operators, those of sub-graphs behind the operator that runs them."""
+    for op in ops:
+        yield op
+        yield from (inner for graph in op.graphs for inner in graph.every_op())
+
+
 def _uses(ops: Sequence[Op], around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
-    """Yield which variables the operators read and write to, in order of execution.
+    """Yield which variables the operators read and write to, in sub-graphs too.
 
     Handles may come from the graphs `around` them.
     """
-    handles = {**(around or {}), **_handles(ops)}
-    for op in ops:
+    handles = {**(around or {}), **_handles(_every(ops))}
+    for op in _every(ops):
         resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
         if resource and _is(op, "READ_VARIABLE"):
             yield from (Use(resource, t, writes=False) for t in op.outputs)
@@ -139,13 +145,16 @@ class _Threads:
     """
 
     def __init__(
-        self, ops: Sequence[Op], start: Callable[[Variable], Tensor], names: _Names
-    ) -> None:
-        self._start, self._names, self._handles = start, names, _handles(ops)
+        self, ops: Sequence[Op], start: Callable[[Variable], Tensor], names: _Names,
+        around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        self._start, self._names = start, names
+        handles = around.handles if around else _handles(_every(ops))
+        self.handles: Mapping[Tensor, Resource] = handles
         self.ops: list[Op] = []
-        self.now: dict[Variable, Tensor] = {}
+        self.now: dict[Variable, Tensor] = dict(now or {})
         self.written: dict[Variable, Op] = {}
-        self.known: dict[Tensor, Tensor] = {}
+        self.known: dict[Tensor, Tensor] = around.known if around else {}
         steps = {
             "CALL_ONCE": lambda _: None,
             "READ_VARIABLE": self._read,
@@ -163,9 +172,10 @@ class _Threads:
 
     def holder(self, tensor: Tensor) -> Tensor:
         """Return what holds the elements of a tensor, by now if that is variable."""
-        return self._value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
+        return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
-    def _value(self, variable: Variable) -> Tensor:
+    def value(self, variable: Variable) -> Tensor:
+        """Return what holds a variable by now."""
         if variable not in self.now:
             self.now[variable] = self._start(variable)
         return self.now[variable]
@@ -175,27 +185,20 @@ class _Threads:
 
     def _resource(self, op: Op) -> Resource:
         handle = op.inputs[0]
-        if handle not in self._handles:
+        if handle is None or handle not in self.handles:
             message = "its variable is not known: the handle comes from no VAR_HANDLE"
             raise OperatorError(message)
-        return self._handles[handle]
-
-    def _inside(self, op: Op) -> list[Op]:
-        """Return what becomes of an operator in a sub-graph, where variables are but read."""
-        return self._reading(op) if _is(op, "READ_VARIABLE") else [op.reading(self.known)]
+        return self.handles[handle]
 
     def _read(self, op: Op) -> None:
-        self.ops += self._reading(op)
-
-    def _reading(self, op: Op) -> list[Op]:
-        source, (target,) = self._value(self._resource(op)), op.outputs
+        source, (target,) = self.value(self._resource(op)), op.outputs
         if not target.shape:  # of a variable without a fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
         if source.data is None:
-            return [copying(op, source, target)]
-        self.known[target] = replace(target, data=source.data.reshape(target.shape))
-        return []
+            self.ops.append(copying(op, source, target))
+        else:
+            self.known[target] = replace(target, data=source.data.reshape(target.shape))
 
     def _assign(self, op: Op) -> None:
         _, value = op.inputs
@@ -205,22 +208,50 @@ class _Threads:
         self._write(self._resource(op), self.holder(value), op)
 
     def _compute(self, op: Op) -> None:
-        inside = [each for graph in op.graphs for each in graph.every_op()]
-        if any(_is(each, *_CHANGES) or _variables(each) for each in inside):
-            message = "a sub-graph that it runs has variables of its own, or changes others"
-            raise OperatorError(message)
-        inputs = tuple(None if t is None else self.holder(t) for t in op.inputs)
+        inputs = [None if t is None else self.holder(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
         if _is(op, *_WRITERS):
             outputs += [self._made(t, op) for t in variables]
-        graphs = tuple(graph.mapped(self._inside, self.known) for graph in op.graphs)
-        self.ops.append(replace(op, inputs=inputs, outputs=tuple(outputs), graphs=graphs))
+        op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
+        self.ops.append(self._run(op) if op.graphs else op)
+
+    def _run(self, op: Op) -> Op:
+        """Return control flow with what its sub-graphs write to as further variables."""
+        uses = (use for graph in op.graphs for use in _uses(graph.ops, self.handles))
+        written = list(dict.fromkeys(use.variable for use in uses if use.writes))
+        before = [self.value(variable) for variable in written]
+        graphs = [self._within(op, graph, dict(zip(written, before, strict=True)))
+                  for graph in op.graphs]  # fmt: skip
+        for variable, tensor in zip(written, before, strict=True):
+            self._write(variable, self._like(tensor, "after"), op)
+        first = before if _is(op, "WHILE") else []
+        return replace(
+            op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
+            outputs=(*op.outputs, *(self.now[variable] for variable in written)),
+        )  # fmt: skip
+
+    def _within(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
+        """Return a sub-graph that hands on variables, which a loop is given each round anew."""
+        given = {}
+        if _is(op, "WHILE"):
+            given = {variable: self._like(t, "before") for variable, t in before.items()}
+        inner = _Threads(graph.ops, self.value, self._names, self, given)
+        outputs = [inner.holder(t) for t in graph.outputs]
+        for variable, tensor in before.items():
+            source, target = inner.value(variable), self._like(tensor, "made")
+            _check_same(source, target)
+            inner.ops.append(copying(op, source, target))
+            outputs.append(target)
+        inputs = (*graph.inputs, *given.values())
+        return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
+
+    def _like(self, tensor: Tensor, what: str) -> Tensor:
+        return replace(tensor, name=self._names.free(f"{tensor.name}/{what}"), data=None)
 
     def _made(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for what an operator writes to a variable."""
-        name = self._names.free(f"{variable.name}/made")
-        self._write(variable, replace(variable, name=name, is_variable=False, data=None), op)
+        self._write(variable, replace(self._like(variable, "made"), is_variable=False), op)
         return self.now[variable]
 
 
@@ -278,13 +309,13 @@ class _Explicit:
         """Return what holds a variable at the start: an input, a constant if nothing changes it."""
         if isinstance(variable, Tensor) and variable in self._graph.inputs:
             return variable
+        if isinstance(variable, Tensor) and variable not in self._model.graphs[self._index].tensors:
+            return replace(variable, is_variable=False, data=_cleared(variable))
         if variable not in self._start:
             if isinstance(variable, Resource):
                 start = self._resource(variable)
             else:
-                inside = variable in self._graph.tensors  # it may be that of a graph called
-                name = variable.name if inside else self._names.free(variable.name)
-                start = replace(variable, name=name, is_variable=False, shape_signature=())
+                start = replace(variable, is_variable=False, shape_signature=())
             data = _cleared(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             kept = None if variable in self._written else data

@@ -384,17 +384,6 @@ def test_a_deep_nest(depth: int) -> None:
         check(m.bytes(), random_layouts=[])
 
 
-def test_refuses_variables_in_a_loop() -> None:
-    m = Build()
-
-    def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        handle = m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource")], shared_name="v")
-        return [m.op("READ_VARIABLE", handle, [like(m, xs[0])])[0]]
-
-    m.output(*loop(m, [counter(m), m.input(SHAPE)], counted(change)))
-    assert "WHILE (operator 0, tensor_2): a sub-graph that it runs has variables" in refusal(m)
-
-
 def test_variables_may_be_read_in_a_loop() -> None:
     m = Build()
 
