@@ -84,6 +84,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--names", choices=NAMES, default="tensor",
         help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
     )  # fmt: skip
+    _verifying(parser)
+
+
+def _verifying(parser: argparse.ArgumentParser) -> None:
+    """Add what is done with a conversion."""
+    add = parser.add_argument
     add(
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
