@@ -46,7 +46,7 @@ def recurrent(graph: Graph, rules_of: RulesOf) -> Graph:
         if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
             return [op]
         try:
-            with guarded():
+            with guarded(), np.errstate(all="ignore"):  # parameters may well be infinite
                 return _replaced(_Loop(op, rules_of)) or [op]
         except OperatorError:  # what it cannot be is said when it is converted as a loop
             return [op]

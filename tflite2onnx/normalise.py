@@ -125,7 +125,8 @@ def keep_axes(graph: Graph) -> Graph:
     but behind a Transpose.
     """
     every = list(graph.every_op())
-    made = {t: op.inputs[0] for op in every if op.is_builtin("RESHAPE") for t in op.outputs[:1]}
+    reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
+    made = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
     readers: dict[Tensor | None, list[Op]] = {}
     for op in every:
         for tensor in dict.fromkeys(op.inputs):

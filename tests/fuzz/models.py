@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.control import applied, below, counted, either, graph, like, loop, number, op
+from tests.keras import Keras
 from tests.reading import float32, int32
 from tests.small import convolve, flattening, network
 from tests.toolkit import Build, sparsify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from tests.toolkit import Subgraph, Tensor
 
 
 _UNARY = (
@@ -158,8 +162,29 @@ def custom() -> bytes:
     return m.bytes()
 
 
+def control() -> bytes:
+    """Sub-graphs that run again, or one of several, and within each other."""
+    m = Build()
+    count, x = m.input([], dtype="int32", name="count"), m.input([1, 4, 5, 3], name="x")
+
+    def chosen(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return either(m, below(inner, xs, 2), xs, image, counted(applied("ABS")), at=inner)
+
+    def image(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return [op(inner, "ADD", xs[0], number(inner, 1)), convolve(inner, xs[1], 3, "inside")]
+
+    count, x = loop(m, [count, x], chosen)
+    branches = [graph(m, code, [x], applied(code)).index for code in ("ABS", "NEG", "TANH")]
+    (x,) = m.op("STABLEHLO_CASE", [count, x], [like(m, x)], branch_subgraph_indices=branches)
+    m.output(x, *loop(m, [count, m.constant(np.ones((2, 3), np.float32))], counted(applied("EXP"))))
+    return m.bytes()
+
+
 MODELS: dict[str, Callable[[], bytes]] = {
     "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": flattening, "unary": unary,
     "binary": binary, "axes": axes, "images": images, "quantized": quantized,
     "constants": constants, "composite": composite, "custom": custom,
+    "control": control,
+    "recurrent": lambda: Keras(batch=1, times=3).model().bytes(),
+    "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
 }  # fmt: skip
