@@ -100,7 +100,7 @@ class _Rewriter(NamedTuple):
             if tensor.data is None:
                 message = f"{tensor.name} is not constant"
                 raise OperatorError(message)
-            rows = np.asarray(more, tensor.data.dtype).reshape(1, *tensor.shape[1:])
+            rows = np.asarray(more, tensor.data.dtype)
             inputs[index] = _constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
         return [replace(self.op, inputs=tuple(inputs), outputs=(self.output,))]
 
@@ -176,10 +176,12 @@ def _sizes(r: _Rewriter) -> list[Op]:
 
 def _strided_slice(r: _Rewriter) -> list[Op]:
     """Take the axis of the pairs whole; its bits in the masks stay 0."""
-    if r.op.options.ellipsis_mask or r.inputs[1].elements != r.inputs[0].rank - 1:
-        message = "it slices complex numbers along some axes only"
-        raise OperatorError(message)
-    return r.with_constants((1, [0]), (2, [_PAIR]), (3, [1]))
+    o, rank, count = r.op.options, r.inputs[0].rank - 1, r.inputs[1].elements
+    # Axes that are not spoken of are taken whole too; an ellipsis may stand for them.
+    named = count - (o.new_axis_mask & (1 << count) - 1).bit_count()
+    left = [] if o.ellipsis_mask else r.inputs[0].shape[named:rank]
+    ends = [*left, _PAIR]
+    return r.with_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
 
 
 def _select(r: _Rewriter) -> list[Op]:

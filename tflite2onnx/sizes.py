@@ -103,21 +103,33 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
 
 
 def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, str]]:
-    """Yield the sizes that nobody foresees with their names."""
-    outermost = {*graph.ops}
+    """Yield the sizes that nobody foresees with their names.
+
+    What follows from constants, or from shapes, is foreseen.
+    """
+    if not any(_groups(op, operator_of) for op in graph.every_op()):
+        return
+    outermost, known, room = {*graph.ops}, dict[Tensor, Tensor](), room_for(graph)
     for op in graph.every_op():
-        try:
-            with guarded():
-                sizes = operator_of(op).unforeseen()
-                groups = [[(op.outputs[output], axis) for output, axis in size] for size in sizes]
-        except OperatorError:  # said later, with all else that is wrong
-            continue
+        here = op.reading(known)
+        groups = _groups(here, operator_of)
+        made = constants_made(here, operator_of, room)
+        room -= sum(t.nbytes for t in made)
+        known |= dict(zip(op.outputs, made, strict=False))
         if groups and op not in outermost:
             message = "what it makes in a sub-graph has a size that is known when it runs"
             raise FixedSizeError(message).at(op.place)
-        for (tensor, first), *others in groups:
-            name = f"{tensor.name}_{first}"
-            yield from ((place, name) for place in ((tensor, first), *others))
+        for group in groups:
+            (first, axis), *_ = places = [(op.outputs[output], axis) for output, axis in group]
+            yield from ((place, f"{first.name}_{axis}") for place in places)
+
+
+def _groups(op: Op, operator_of: SizedOf) -> Sequence[Sequence[tuple[int, int]]]:
+    try:
+        with guarded():
+            return operator_of(op).unforeseen()
+    except OperatorError:  # said later, with all else that is wrong
+        return ()
 
 
 def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:

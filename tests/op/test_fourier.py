@@ -65,6 +65,21 @@ def shrunk(m: Build, x: Tensor) -> Tensor:
     return m.op("STRIDED_SLICE", [x, *bounds], [[8, 5]], shrink_axis_mask=1)[0]
 
 
+def first_axis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([2], [0], [-1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[2, 8, 5]])[0]
+
+
+def behind_an_ellipsis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([0, 1], [0, 4], [1, 2])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[3, 8, 2]], ellipsis_mask=1)[0]
+
+
+def new_axis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([0, 1, 0], [0, 3, 1], [1, 1, 1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[1, 2, 1, 8, 5]], new_axis_mask=5)[0]
+
+
 def expanded(m: Build, x: Tensor) -> Tensor:
     return m.op("EXPAND_DIMS", [x, m.constant(np.int32(-1))], [[*x.shape, 1]])[0]
 
@@ -89,7 +104,7 @@ def selected(m: Build, x: Tensor) -> Tensor:
     return m.op("SELECT_V2", [condition, x, multiplied(m, x)], [x.shape])[0]
 
 
-MOVES = [reshaped, transposed, sliced, strided, shrunk, expanded, multiplied, scaled, from_real,
+MOVES = [first_axis, behind_an_ellipsis, new_axis, reshaped, transposed, sliced, strided, shrunk, expanded, multiplied, scaled, from_real,
          selected]  # fmt: skip
 
 

@@ -26,10 +26,11 @@ def boxes_of(count: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def suppressed(
-    m: Build, count: int, most: int, *parameters: float | Tensor
+    m: Build, count: int, most: int | None, *parameters: float | Tensor
 ) -> list[Tensor]:
     """Return the outputs of V5 if a sigma is given, else of V4; parameters may be inputs."""
-    inputs = [m.input([count, 4]), m.input([count]), m.constant(np.int32(most))]
+    inputs = [m.input([count, 4]), m.input([count])]
+    inputs.append(m.input([], dtype="int32") if most is None else m.constant(np.int32(most)))
     inputs += [p if isinstance(p, Tensor) else m.constant(np.float32(p)) for p in parameters]
     made = [m.tensor([most], dtype="int32"), m.tensor([], dtype="int32")]
     if len(parameters) == 2:
@@ -78,6 +79,19 @@ def test_boxes_without_an_area_are_found_again_and_again() -> None:
     m = Build()
     outputs = suppressed(m, 3, 5, 0.8, 0.3, 0.5)
     prove(m, *outputs, inputs=[boxes, np.array([0.9, 0.6, 0.8], np.float32)])
+
+
+@pytest.mark.parametrize("parameters", [(0.5, 0.1), (0.5, 0.1, 0.0), (0.5, 0.1, 0.3)])
+@pytest.mark.parametrize("most", [4, 31])
+def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> None:
+    """Indices and scores are as many, and can be computed with together."""
+    m = Build()
+    indices, *scores, number = suppressed(m, 20, None, *parameters)
+    if scores:
+        (real,) = m.op("CAST", [indices], [m.tensor([None])])
+        scores += m.op("ADD", [real, *scores], [m.tensor([None])])
+    boxes, values = boxes_of(20)
+    prove(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
 
 
 def test_without_a_sigma_it_is_one_node() -> None:

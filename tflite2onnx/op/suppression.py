@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -36,8 +37,18 @@ class NonMaxSuppression(Operator):
     def _is_soft(self) -> bool:
         return self.op.code == "NON_MAX_SUPPRESSION_V5"
 
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        known = self.input(_MOST).data is not None
+        return () if known else [[(i, 0) for i in range(1 + self._is_soft)]]
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return operand < 0
+
     @cached_property
     def _most(self) -> int:
+        """How many boxes are to be found, as far as it is known."""
+        if self.input(_MOST).data is None:
+            return self.output.shape[0] if self.output.rank else 0
         most = integer(self, _MOST)
         affordable(most)
         if most < 0:
@@ -73,55 +84,23 @@ class NonMaxSuppression(Operator):
         return None if data is None else np.float32(data.reshape(-1)[0])
 
     def emit(
-        self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, _: View,
+        self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, most: View,
         overlap: View, least: View, sigma: View | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
+        room = g.cast(most.reshaped((1,)), DType.INT64)
         known, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
         if known is None or not 0 < known <= 1 or soft:
-            indices, values = self._one_by_one(g, boxes, scores, overlap, least, sigma)
+            limits = Thresholds(overlap, least, _scale(g, sigma))
+            indices, values = _one_by_one(g, boxes, scores, room, limits)
         else:
-            indices = self._at_once(g, boxes, scores, known, least)
+            indices = _at_once(g, boxes, scores, room, known, least)
             values = g.Gather(scores, indices)
         number = g.Shape(indices)
-        pads = g.Concat(g.ints([0]), g.Sub(g.ints([self._most]), number), axis=0)
+        pads = g.Concat(g.ints([0]), g.Sub(room, number), axis=0)
         made = [g.Pad(g.cast(indices, DType.INT32), pads, g.scalar(0, DType.INT32))]
         if self._is_soft:
             made.append(g.Pad(values, pads, g.scalar(0, DType.FLOAT32)))
         return (*made, g.cast(g.Squeeze(number, g.ints([0])), DType.INT32))
-
-    def _at_once(
-        self, g: Builder, boxes: View, scores: View, overlap: np.float32, least: View
-    ) -> Value:
-        # ONNX drops boxes that overlap by more than a threshold.
-        below = np.nextafter(overlap, np.float32(0))
-        found = g.NonMaxSuppression(
-            g.Unsqueeze(boxes, g.ints([0])), g.Unsqueeze(scores, g.ints([0, 1])),
-            g.ints([self._most]), g.constant(np.array([below], np.float32)), least.reshaped((1,)),
-        )  # fmt: skip
-        return g.Gather(found, g.scalar(2, DType.INT64), axis=1)
-
-    def _one_by_one(
-        self, g: Builder, boxes: View, scores: View, overlap: View, least: View,
-        sigma: View | None,
-    ) -> tuple[Value, Value]:  # fmt: skip
-        """Return indices and scores of boxes that are found in a loop, the best one in each round.
-
-        The scores of boxes that are out are less than all others. The kernel lets a score fall
-        only when it is the highest; of scores that are not negative, what comes is the same.
-        """
-        out = g.scalar(-np.inf, DType.FLOAT32)
-        first = g.Where(g.Greater(scores, least), scores, out)
-        scale = None
-        if sigma is not None:
-            zero, half = (g.scalar(number, DType.FLOAT32) for number in (0, -0.5))
-            scale = g.Where(g.Greater(sigma, zero), g.Div(half, sigma), zero)
-        start = g.Greater(g.reduce("ReduceMax", first, [0], keepdims=False), least)
-        body = _round(g, _corners(g, boxes), Thresholds(overlap, least, scale), boxes.shape[0])
-        there = g.cast(g.Greater(scores, least), DType.INT64)
-        there = g.reduce("ReduceSum", there, [0], keepdims=False)
-        most = g.Min(there, g.scalar(self._most, DType.INT64))
-        _, indices, values = g.many("Loop", 3, most, start, first, body=body)
-        return indices, values
 
 
 class Thresholds(NamedTuple):
@@ -130,6 +109,45 @@ class Thresholds(NamedTuple):
     overlap: View
     least: View
     scale: Value | None
+
+
+def _scale(g: Builder, sigma: View | None) -> Value | None:
+    """Return what an overlap, squared, is multiplied by to give a power; None without a sigma."""
+    if sigma is None:
+        return None
+    zero, half = (g.scalar(number, DType.FLOAT32) for number in (0, -0.5))
+    return g.Where(g.Greater(sigma, zero), g.Div(half, sigma), zero)
+
+
+def _at_once(
+    g: Builder, boxes: View, scores: View, most: Value, overlap: np.float32, least: View
+) -> Value:
+    """Return the indices of the boxes that ONNX's own node finds."""
+    # It drops boxes that overlap by more than a threshold.
+    below = np.nextafter(overlap, np.float32(0))
+    found = g.NonMaxSuppression(
+        g.Unsqueeze(boxes, g.ints([0])), g.Unsqueeze(scores, g.ints([0, 1])), most,
+        g.constant(np.array([below], np.float32)), least.reshaped((1,)),
+    )  # fmt: skip
+    return g.Gather(found, g.scalar(2, DType.INT64), axis=1)
+
+
+def _one_by_one(
+    g: Builder, boxes: View, scores: View, most: Value, limits: Thresholds
+) -> tuple[Value, Value]:
+    """Return indices and scores of boxes that are found in a loop, the best one in each round.
+
+    The scores of boxes that are out are less than all others. The kernel lets a score fall only
+    when it is the highest; of scores that are not negative, what comes is the same.
+    """
+    there = g.Greater(scores, limits.least)
+    first = g.Where(there, scores, g.scalar(-np.inf, DType.FLOAT32))
+    start = g.Greater(g.reduce("ReduceMax", first, [0], keepdims=False), limits.least)
+    count = g.reduce("ReduceSum", g.cast(there, DType.INT64), [0], keepdims=True)
+    rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
+    body = _round(g, _corners(g, boxes), limits, boxes.shape[0])
+    _, indices, values = g.many("Loop", 3, rounds, start, first, body=body)
+    return indices, values
 
 
 class Corners(NamedTuple):
