@@ -161,6 +161,11 @@ class Builder(Pairs):
         self._views: dict[tuple[Hashable, Order, DType, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is a graph within another."""
+        return self._around is not None
+
     def nested(self) -> Builder:
         """Return the builder of a graph within this one."""
         return Builder(

@@ -251,20 +251,24 @@ def _on_real_numbers(g: Builder, operator: Operator) -> bool:
 
 
 def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
-    tensor, kept = operator.input(i), _kept(operator, i)
+    tensor, kept = operator.input(i), _kept(g, operator, i)
     if kept is None and not real:
         kept = g.integers(tensor, as_filed=operator.as_filed)
     return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
 
 
-def _kept(operator: Operator, operand: int) -> Storage | None:
-    """Return how an input is kept that is not kept as activations are: weights and biases."""
+def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
+    """Return how an input is kept that is not kept as activations are: weights and biases.
+
+    Within a graph ONNX Runtime (1.31) does not find the weights for a product of float data and
+    integers (TransposeDQWeightsForMatMulNBits), and refuses the model: these become real first.
+    """
     if operator.product is None or operator.input(operand).data is None:
         return None
     data, weights, bias = operator.product
     if operand == weights:
         x, w = operator.input(data), operator.input(weights)
-        return weight_storage(x, w, folds=operator.folds_weights)
+        return weight_storage(x, w, folds=operator.folds_weights or g.is_nested)
     if operand == bias:
         return bias_storage(*(operator.input(i) for i in operator.product))
     return None

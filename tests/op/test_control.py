@@ -401,3 +401,15 @@ def test_variables_may_be_read_in_a_loop() -> None:
     x = m.input(SHAPE, name="x")
     _, y, _ = loop(m, [counter(m), x, handle(m)], counted(change))
     held(m, y)
+
+
+def test_integer_weights_in_a_loop() -> None:
+    """ONNX Runtime takes no DequantizeLinear of them there, whose constant is outside."""
+    m = Build()
+    integers = np.random.default_rng(0).integers(-127, 127, (7, 7), np.int8, endpoint=True)
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        w = inner.constant(integers, scale=0.01)
+        return inner.op("FULLY_CONNECTED", [xs[0], w], [[3, 7]])
+
+    held(m, *loop(m, [counter(m), m.input([3, 7])], counted(change)), tolerance=0.03)
