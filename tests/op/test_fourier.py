@@ -104,8 +104,10 @@ def selected(m: Build, x: Tensor) -> Tensor:
     return m.op("SELECT_V2", [condition, x, multiplied(m, x)], [x.shape])[0]
 
 
-MOVES = [first_axis, behind_an_ellipsis, new_axis, reshaped, transposed, sliced, strided, shrunk, expanded, multiplied, scaled, from_real,
-         selected]  # fmt: skip
+MOVES = [
+    first_axis, behind_an_ellipsis, new_axis, reshaped, transposed, sliced, strided, shrunk,
+    expanded, multiplied, scaled, from_real, selected,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("move", MOVES)
