@@ -30,10 +30,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table that scrolls where it is too wide; numbers go to the right.
 
     A column is of names, the end of which is shown if they are long, if its head ends in a star,
-    and of numbers if it ends in a number sign.
+    of numbers if it ends in a number sign, and of text that may be broken if in a tilde.
     """
-    kinds = [{"*": "name", "#": "number"}.get(name[-1:], "") for name in head]
-    names = [name.rstrip("*#") for name in head]
+    kinds = [{"*": "name", "#": "number", "~": "broken"}.get(name[-1:], "") for name in head]
+    names = [name.rstrip("*#~") for name in head]
 
     def row(tag: str, cells: Sequence[object]) -> str:
         return "<tr>" + "".join(
@@ -53,7 +53,7 @@ def _class(kind: str, cell: object) -> str:
     return f' class="{kind}"{whole}' if kind else ""
 
 
-def short(name: object, longest: int = 34) -> str:
+def short(name: object, longest: int = 30) -> str:
     """Return the end of a name, which tells it from others."""
     words = str(name)
     return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]

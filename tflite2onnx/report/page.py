@@ -88,13 +88,17 @@ def _ends(facts: Facts) -> str:
             kind, end.name, end.dtype,
             f"{_sizes(end.tflite_shape)} {end.layout[0]}",
             f"{_sizes(end.onnx_shape)} {end.layout[1]}",
-            drawing.told(found[end.name]) if kind == "output" and end.name in found else "",
-            found[end.name].ok if kind == "output" and end.name in found else "",
+            *(_judged(found[end.name]) if kind == "output" and end.name in found else [""] * 3),
         )
         for kind, end in kinds
     ]  # fmt: skip
-    head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference", "")
+    head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference#", "Signal to noise#", "")
     return section("Inputs and outputs", table(head, rows))
+
+
+def _judged(difference: Difference) -> tuple[str, str, bool]:
+    largest, _, decibels = _numbers(difference)
+    return largest, decibels, difference.ok
 
 
 def _sizes(shape: Sequence[int]) -> str:
@@ -223,7 +227,7 @@ def _kinds(facts: Facts) -> str:
         "What ONNX Runtime's optimizations make of the nodes: kinds whose number they change."
         " Fused operators are those that the file does not have."
     )
-    found = table(("Node", "In the file#", "When it runs#"), rows) if rows else ""
+    found = table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
     return section("Fused operators", paragraph(words, "soft") if found else "", found)
 
 
