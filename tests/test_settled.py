@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tflite2onnx.reader import read
 from tflite2onnx.sizes import settled
 
 if TYPE_CHECKING:
-    from tests.toolkit import Tensor
+    from tests.toolkit import Subgraph, Tensor
 
 
 def dense(m: Build, x: Tensor) -> Tensor:
@@ -68,3 +68,33 @@ def test_what_is_wrong_is_said_of_the_operator() -> None:
     m.output(*m.op("RESHAPE", [x, m.constant([-1, 7])], [guess]))
     with pytest.raises(Exception, match="RESHAPE"):
         convert(m.bytes())
+
+
+def guessed(m: Subgraph) -> Tensor:
+    """Return a tensor that the file guesses to have one row."""
+    return m.tensor([1, 3], shape_signature=[-1, 3])
+
+
+def test_sub_graphs_of_guesses() -> None:
+    """What goes into a loop or a branch is as large as what is given, and so is what comes out."""
+    m = Build()
+    x, count = m.input([4, 3]), m.input([], dtype="int32", name="count")
+    condition, body, then, other = (m.subgraph(name) for name in ("c", "b", "t", "e"))
+    rounds, _ = condition.input([], dtype="int32"), condition.input([1, 3], shape_signature=[-1, 3])
+    condition.output(*condition.op("LESS", [rounds, condition.constant(np.int32(5))], [[]],
+                                   dtype="bool"))
+    rounds, y = body.input([], dtype="int32"), body.input([1, 3], shape_signature=[-1, 3])
+    one = body.constant(np.int32(1))
+    body.output(*body.op("ADD", [rounds, one], [[]], dtype="int32"))
+    body.output(*body.op("SIN", [y], [guessed(body)]))
+    made = [m.tensor([], dtype="int32"), guessed(m)]
+    looped = m.op("WHILE", [count, x], made, cond_subgraph_index=1, body_subgraph_index=2)
+    for branch, code in ((then, "ABS"), (other, "NEG")):
+        z = branch.input([1, 3], shape_signature=[-1, 3])
+        branch.output(*branch.op(code, [z], [guessed(branch)]))
+    (above,) = m.op("GREATER", [looped[0], m.constant(np.int32(6))], [[]], dtype="bool")
+    options: Any = {"then_subgraph_index": 3, "else_subgraph_index": 4}
+    m.output(*m.op("IF", [above, looped[1]], [guessed(m)], **options))
+    for start in (0, 7):
+        result = check(m.bytes(), ranges={"count": (start, start), "float32": (-2, 2)})
+        assert result.outputs[0].onnx_shape == (4, 3)

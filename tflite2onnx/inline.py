@@ -278,7 +278,7 @@ def _check_operands(
         message = f"it has {len(given)} {kind} and its sub-graph {len(callee)}"
         raise OperatorError(message)
     for outer, inner in zip(given, callee, strict=True):
-        if outer is None or (outer.shape, outer.dtype) == (inner.shape, inner.dtype):
+        if outer is None or (outer.dtype is inner.dtype and _alike(outer, inner)):
             continue
         # [1] is as good as a scalar.
         if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
@@ -302,7 +302,15 @@ def _number(number: int) -> Tensor:
 
 def _same(outer: Tensor, inner: Tensor) -> bool:
     """Return whether the elements of two tensors of one type stand for the same, in one shape."""
-    return outer.shape == inner.shape and same_scale(outer, inner)
+    return _alike(outer, inner) and same_scale(outer, inner)
+
+
+def _alike(outer: Tensor, inner: Tensor) -> bool:
+    """Return whether two tensors have one shape, but for what the file only guesses of either."""
+    guessed = outer.dynamic_axes | inner.dynamic_axes
+    sizes = zip(outer.shape, inner.shape, strict=False)
+    same = (a == b or axis in guessed for axis, (a, b) in enumerate(sizes))
+    return outer.rank == inner.rank and all(same)
 
 
 def _control(

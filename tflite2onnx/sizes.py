@@ -47,6 +47,9 @@ class Sized(Rules, Protocol):
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return sizes that are known at run time, each as (output, axis) that are equal."""
 
+    def entries(self) -> Sequence[Sequence[Shape]]:
+        """Return the shapes of the inputs of each sub-graph."""
+
     def keeps_open(self, operand: int, axis: int) -> bool:
         """Return whether the operator can be converted for any size of an axis."""
 
@@ -60,26 +63,53 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
     open batch it says that there is one row. LiteRT asks the kernels, as is done here.
     """
-    if not any(t.dynamic_axes for op in graph.ops for t in op.outputs):
+    if not any(t.dynamic_axes for op in graph.every_op() for t in op.outputs):
         return graph
-    shapes: dict[Tensor, Tensor] = {}  # what tensors are
-    known: dict[Tensor, Tensor] = {}  # and what they hold, where that can be told
-    room = room_for(graph)
-    ops = []
-    for op in graph.ops:
-        here = op.reading(known)
+    return _Settled(operator_of, room_for(graph)).graph(graph)
+
+
+class _Settled:
+    """Knows what the tensors so far are, and what they hold where that can be told."""
+
+    def __init__(self, operator_of: SizedOf, room: int) -> None:
+        self._operator_of = operator_of
+        self._room = room
+        self._tensors: dict[Tensor, Tensor] = {}
+        self._values: dict[Tensor, Tensor] = {}
+
+    def graph(self, graph: Graph) -> Graph:
+        """Return a graph whose inputs are what they are."""
+        ops = tuple(self._op(op) for op in graph.ops)
+        outputs = tuple(self._tensors.get(t, t) for t in graph.outputs)
+        tensors = tuple(self._tensors.get(t, t) for t in graph.tensors)
+        return replace(graph, ops=ops, outputs=outputs, tensors=tensors)
+
+    def _op(self, op: Op) -> Op:
+        here = op.reading(self._values)
         # What is wrong with an operator at these sizes is said when it is converted.
-        with suppress(OperatorError):
-            here = replace(here, outputs=_made(here, operator_of))
-        shapes |= dict(zip(op.outputs, here.outputs, strict=True))
-        ops.append(replace(op.reading(shapes), outputs=here.outputs))
-        made = constants_made(here, operator_of, room)
-        room -= sum(t.nbytes for t in made)
-        known |= dict(zip(op.outputs, made or here.outputs, strict=True))
-    return replace(
-        graph, ops=tuple(ops), outputs=tuple(shapes.get(t, t) for t in graph.outputs),
-        tensors=tuple(shapes.get(t, t) for t in graph.tensors),
-    )  # fmt: skip
+        with suppress(OperatorError), guarded():
+            if op.graphs:
+                entries = self._operator_of(here).entries()
+                pairs = zip(op.graphs, entries, strict=True)
+                here = replace(here, graphs=tuple(self._entered(g, e) for g, e in pairs))
+            here = replace(here, outputs=_made(here, self._operator_of))
+        settled = replace(op.reading(self._tensors), outputs=here.outputs, graphs=here.graphs)
+        self._tensors |= dict(zip(op.outputs, here.outputs, strict=True))
+        made = constants_made(here, self._operator_of, self._room)
+        self._room -= sum(t.nbytes for t in made)
+        self._values |= dict(zip(op.outputs, made or here.outputs, strict=True))
+        return settled
+
+    def _entered(self, graph: Graph, shapes: Sequence[Shape]) -> Graph:
+        """Return a sub-graph whose inputs have these shapes."""
+        inputs = tuple(
+            t if t.shape == shape else replace(t, shape=shape)
+            for t, shape in zip(graph.inputs, shapes, strict=True)
+        )
+        pairs = dict(zip(graph.inputs, inputs, strict=True))
+        self._tensors |= pairs
+        self._values |= pairs
+        return self.graph(replace(graph, inputs=inputs))
 
 
 def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:

@@ -94,6 +94,10 @@ class Operator:
         """
         return None
 
+    def entries(self) -> Sequence[Sequence[Shape]]:
+        """Return the shapes of the inputs of each sub-graph, whatever is declared."""
+        return [[t.shape for t in graph.inputs] for graph in self.op.graphs]
+
     def frames(self) -> Sequence[Frame]:
         """Return the frames that the operands live in; operands in none keep the TFLite order."""
         if self.onnx:

@@ -8,7 +8,7 @@ from tflite2onnx.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copying
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 
 class Control(Operator):
@@ -33,6 +33,10 @@ class If(Control):
         _expect_graphs(self.op, 2)
         for graph in self.op.graphs:
             _expect_same(self.op.outputs, graph.outputs)
+
+    def shapes(self) -> Sequence[Shape] | None:
+        then, other = ([t.shape for t in graph.outputs] for graph in self.op.graphs)
+        return then if then == other else None
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
@@ -62,6 +66,13 @@ class While(Control):
         (body,) = _expect_graphs(self.op, 1)
         for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
             _expect_same(self.op.outputs, tensors)
+
+    def shapes(self) -> Sequence[Shape] | None:
+        (body,), ((*first,),) = self.op.graphs, self.entries()
+        return first if first == [t.shape for t in body.outputs[1:]] else None
+
+    def entries(self) -> Sequence[Sequence[Shape]]:
+        return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
