@@ -30,7 +30,10 @@ ROWS = (
     {"convert"},
     {"verification.difference"},
     {"verification.runtimes", "verification.samples"},
-    {"verification.converted", "verification.images", "verification.segments"},
+    {
+        "verification.converted", "verification.entry", "verification.images",
+        "verification.segments",
+    },
     {"verification.tensors"},
     {"verification.findings", "verification.run"},
     {"verification.api"},

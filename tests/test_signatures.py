@@ -12,7 +12,7 @@ import pytest
 
 from tests.streams import SHAPE, assign, handle, initialise, read_from
 from tests.toolkit import Build, Subgraph, run_onnx, run_signature
-from tflite2onnx import convert
+from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
 
@@ -130,6 +130,22 @@ def test_options_that_do_not_fit() -> None:
         convert(m.bytes(), signature="x")
     with pytest.raises(OptionError, match="names is 'short'; it can be tensor, signature"):
         convert(several(), names="short")
+
+
+@pytest.mark.parametrize("key", ["minus", "size"])
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+def test_verified(key: str, names: str) -> None:
+    """LiteRT runs the sub-graph that was converted, and shows its tensors."""
+    result = convert(several(), signature=key, names=names)
+    report = verify(several(), result)
+    assert report.ok
+    assert len(report.tensors) == 1
+    assert verify(several(), result.model).ok
+    other = "minus" if key == "size" else "size"
+    for each in result.model.metadata_props:
+        if each.key == "tflite2onnx.signatures":
+            each.value = f'{{"{other}": {{}}}}'
+    assert not verify(several(), result.model).ok
 
 
 # State

@@ -74,10 +74,13 @@ class Vector:
         return int(self._length)
 
     def __getitem__(self, index: int) -> Table:
+        return Table(self._data, _ahead(self._data, self.place(index)), self._kind)
+
+    def place(self, index: int) -> int:
+        """Return where the distance to a table stands."""
         if not 0 <= index < self._length:
             raise IndexError(index)
-        place = self._first + _AHEAD.size * index
-        return Table(self._data, _ahead(self._data, place), self._kind)
+        return self._first + _AHEAD.size * index
 
 
 def root(data: memoryview, kind: str = "Model") -> Table:

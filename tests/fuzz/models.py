@@ -10,6 +10,7 @@ from tests.control import applied, below, counted, either, graph, like, loop, nu
 from tests.keras import Keras
 from tests.reading import float32, int32
 from tests.small import convolve, flattening, network
+from tests.streams import SHAPE, assign, handle, initialise, read_from
 from tests.toolkit import Build, sparsify
 
 if TYPE_CHECKING:
@@ -180,11 +181,35 @@ def control() -> bytes:
     return m.bytes()
 
 
+def remembering() -> bytes:
+    """Variables of all kinds, in a branch too, and two signatures."""
+    m = Build()
+    x, ones = m.input(SHAPE, name="x"), np.ones(SHAPE, np.float32)
+    initialise(m, memory=ones, other=ones)
+    (y,) = m.op("ADD", [read_from(m, handle(m)), x], [SHAPE])
+    state = m.tensor(SHAPE, name="state", variable=True)
+    (y,) = m.op("ADD", [y, state], [SHAPE])
+    m.op("ABS", [y], [state])
+    assign(m, handle(m), y)
+    other = m.subgraph("other")
+    z = other.input(SHAPE)
+    (more,) = other.op("ADD", [z, read_from(other, handle(other, "other"))], [SHAPE])
+    assign(other, handle(other, "other"), more)
+    other.output(more)
+    branches = [other.index, graph(m, "NEG", [y], applied("NEG")).index]
+    (y,) = m.op("STABLEHLO_CASE", [m.input([], dtype="int32"), y], [m.tensor(SHAPE)],
+                branch_subgraph_indices=branches)  # fmt: skip
+    m.output(y)
+    m.signature("main", {"x": x}, {"y": y})
+    m.signature("other", {"z": z}, {"more": more})
+    return m.bytes()
+
+
 MODELS: dict[str, Callable[[], bytes]] = {
     "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": flattening, "unary": unary,
     "binary": binary, "axes": axes, "images": images, "quantized": quantized,
     "constants": constants, "composite": composite, "custom": custom,
-    "control": control,
+    "control": control, "remembering": remembering,
     "recurrent": lambda: Keras(batch=1, times=3).model().bytes(),
     "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
 }  # fmt: skip

@@ -23,6 +23,7 @@ from tflite2onnx.reader import read
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.converted import ConvertedModel, Opened, inside, opened
 from tflite2onnx.verification.difference import TOLERANCE
+from tflite2onnx.verification.entry import with_entry
 from tflite2onnx.verification.findings import Report
 from tflite2onnx.verification.images import image_input
 from tflite2onnx.verification.run import Found, Progress, Run
@@ -75,8 +76,9 @@ def verify(  # noqa: PLR0913 - options
         message = f"there is nothing to verify on {samples} samples"
         raise OptionError(message)
     converted = convert(model) if converted is None else converted
-    interpreter = interpreter_of(model, inner=tensors or per_operator)
     ends = opened(converted)
+    model = with_entry(model, ends.signature)
+    interpreter = interpreter_of(model, inner=tensors or per_operator)
     _check_same(interpreter, ends)
     given = _given(model, interpreter, inputs or {}, images)
     arrays = [sample(interpreter, seed + i, given[i % len(given)]) for i in range(samples)]

@@ -23,12 +23,14 @@ ConvertedModel = Result | onnx.ModelProto | ModelFile
 class Opened(NamedTuple):
     """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
 
-    What the model remembers is carried from one run to the next.
+    What the model remembers is carried from one run to the next. `signature` is that of its
+    sub-graph, None if that has none.
     """
 
     inputs: Sequence[Endpoint]
     outputs: Sequence[Endpoint]
     session: Stateful
+    signature: str | None
 
 
 def opened(converted: ConvertedModel) -> Opened:
@@ -38,15 +40,19 @@ def opened(converted: ConvertedModel) -> Opened:
         VerifyError: ONNX Runtime cannot run it, or it does not say how it is laid out.
     """
     if isinstance(converted, Result):
-        return Opened(converted.inputs, converted.outputs, Stateful(_session_of_result(converted)))
+        return _opened(_session_of_result(converted), converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with blaming("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
     session = session_of(converted if isinstance(converted, bytes) else os.fspath(converted))
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _described(properties.get("tflite2onnx.inputs"))
-    outputs = _described(properties.get("tflite2onnx.outputs"))
-    return Opened(inputs, outputs, Stateful(session))
+    return _opened(session, inputs, _described(properties.get("tflite2onnx.outputs")))
+
+
+def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:  # noqa: ANN401
+    said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
+    return Opened(inputs, outputs, Stateful(session), next(iter(json.loads(said)), None))
 
 
 def _session_of_result(result: Result) -> Any:  # noqa: ANN401
