@@ -132,3 +132,41 @@ def test_refuses() -> None:
     reasons = str(error.value)
     for reason in ("has no axes", "int16 where one of", "has 2 axes, and there are 2 outputs"):
         assert reason in reasons
+
+
+def test_open_sizes_of_many() -> None:
+    """How many boxes, ids or keys there are may be known when the model runs."""
+    m = Build()
+    boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
+    numbers = [m.constant(np.float32(n)) for n in (0.5, 0.1, 0.3)]
+    inputs = [boxes, scores, m.constant(np.int32(3)), *numbers]
+    m.output(*m.op("NON_MAX_SUPPRESSION_V5", inputs, [
+        m.tensor([3], dtype="int32"), m.tensor([3]), m.tensor([], dtype="int32"),
+    ]))  # fmt: skip
+    (bits,) = m.op("BITCAST", [boxes], [m.tensor([None, 4], dtype="int32")])
+    m.output(bits)
+    generator = np.random.default_rng(0)
+    given = [generator.random((11, 4)).astype(np.float32), generator.random(11).astype(np.float32)]
+    prove(m, inputs=given)
+
+
+def test_transforms_of_an_open_batch() -> None:
+    m = Build()
+    x = m.input([None, 3, 8])
+    length = m.constant(np.array([4, 8], np.int32))
+    (y,) = m.op("RFFT2D", [x, length], [m.tensor([None, 4, 5], dtype="complex64")])
+    (z,) = m.op("COMPLEX_ABS", [y], [m.tensor([None, 4, 5])])
+    result = prove(m, z, inputs=[few([5, 3, 8], "float32")])
+    assert declared(result) == [["batch", 4, 5]]
+
+
+def test_rows_of_an_open_number_of_indices() -> None:
+    m = Build()
+    x, indices = m.input([7, 5]), m.input([None, 1], dtype="int32")
+    (y,) = m.op(
+        "STABLEHLO_GATHER", [x, indices], [m.tensor([None, 5])], slice_sizes=[1, 5],
+        offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1,
+    )  # fmt: skip
+    where = np.array([[3], [9], [-1], [0]], np.int32)
+    result = prove(m, y, inputs=[few([7, 5], "float32"), where])
+    assert declared(result)[0][1] == 5

@@ -21,7 +21,7 @@ _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT6
 
 
 class Bitcast(Operator):
-    """An element of a wider type becomes one more axis, the lowest byte first, and back.
+    """The same bytes as elements of another type; a wider one is an axis more, lowest byte first.
 
     Integers are shifted and wrap around; only the bits of floats need a node that is as young as
     opset 26.
@@ -30,6 +30,7 @@ class Bitcast(Operator):
     codes = ("BITCAST",)
     category = Category.TERMINATE
     as_filed = True
+    any_size = "..."
 
     def check(self) -> None:
         x, y = self.input(0), self.output

@@ -63,7 +63,7 @@ def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
 
 
 class StablehloPad(Operator):
-    """STABLEHLO_PAD: elements apart from each other, then more in front of them and behind.
+    """STABLEHLO_PAD: a value between elements, in front of them and behind.
 
     Less than no elements in front or behind are so many cut off, of those in between too.
     """
@@ -95,6 +95,9 @@ class StablehloPad(Operator):
             message = f"nothing is left of {x.name} in the shape {sizes}"
             raise OperatorError(message)
         expect(self.output, sizes, x.dtype)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return not any(between for *_, between in self._pads)
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)

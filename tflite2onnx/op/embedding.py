@@ -138,11 +138,14 @@ class EmbeddingLookupSparse(Operator):
             by = self._added(g, where, taken, (count,))
             by = g.Sqrt(by) if self.options.combiner == _SQUARES else by
             # What has no id at all is not divided: it stays 0.
-            ones = g.Expand(g.scalar(1, DType.FLOAT32), g.ints(ids.shape))
+            ones = g.Expand(g.scalar(1, DType.FLOAT32), g.Shape(ids))
             empty = g.Equal(self._added(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
             by = g.Where(empty, g.scalar(1, DType.FLOAT32), by)
             total = g.Div(total, g.Unsqueeze(by, g.ints(range(1, axes + 1))))
         return g.reshape(total, y.shape)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return operand in (0, 1, 3)  # how many ids there are
 
     def _buckets(self, g: Builder, indices: View) -> Value:
         """Return the number of the sum that each id belongs to, [n, 1]."""

@@ -16,10 +16,11 @@ _PAIR = 2
 
 
 class Part(Operator):
-    """REAL, IMAG and COMPLEX_ABS: a real number of each pair."""
+    """REAL, IMAG and COMPLEX_ABS: a real number of each complex one, which is a pair here."""
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
     category = Category.ATTRIBUTE
+    any_size = "..."
 
     def check(self) -> None:
         x = self.input(0)
@@ -71,6 +72,9 @@ class RealFourier(Operator):
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, (*x.shape[:-2], height, width // 2 + 1, _PAIR), DType.FLOAT32)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis < self.input(0).rank - 2  # which axes are transformed
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.

@@ -110,8 +110,9 @@ class Window(NamedTuple):
         return tuple(max(-excess, 0) for excess in self._excess(image))
 
     def _added(self) -> Shape:
-        pads = self.pads or (0, 0, 0, 0)
-        return pads[0] + pads[2], pads[1] + pads[3]
+        axes = len(self.kernel)
+        pads = self.pads or (0,) * (2 * axes)
+        return tuple(pads[axis] + pads[axes + axis] for axis in range(axes))
 
     def _extents(self) -> Shape:
         pairs = zip(self.kernel, self.dilations, strict=True)

@@ -22,7 +22,9 @@ _PHILOX_STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 class RandomBits(Operator):
-    """A counter is encrypted, as often as bits are needed; that of the new state has gone on.
+    """Bits by Threefry or Philox: a counter is encrypted, as often as bits are needed.
+
+    That of the new state has gone on.
 
     The state is a key, a counter, and with Philox the high half of a counter of 128 bits, for
     which the key stands in.

@@ -149,6 +149,14 @@ class StablehloGather(_Indexed):
         sizes = {"data": self._sizes, "batch": self._batches}
         expect(self.output, [sizes[kind][axis] for kind, axis in self._wanted], x.dtype)
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        about = self._about("start_index_map")
+        if any(self._sizes[each] > 1 for each in about) or not self.input(1).elements:
+            return False
+        if operand < 0:
+            return self._wanted[axis][0] == "batch"
+        return operand == 1 and axis != self._vector_axis
+
     def emit(self, g: Builder, y: View, x: View, indices: View) -> Value | Unshaped:
         about, sizes = self._about("start_index_map"), self._sizes
         vectors = self._inside(g, self._vectors(g, indices), x.shape)

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder import Body, alive
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.parameters import affordable, expect, integer
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Sizes
 
 _CORNERS = 4
 _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
@@ -32,6 +32,7 @@ class NonMaxSuppression(Operator):
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
     category = Category.TERMINATE
     many_outputs = True
+    any_size = "..."
 
     @property
     def _is_soft(self) -> bool:
@@ -40,9 +41,6 @@ class NonMaxSuppression(Operator):
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         known = self.input(_MOST).data is not None
         return () if known else [[(i, 0) for i in range(1 + self._is_soft)]]
-
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return operand < 0
 
     @cached_property
     def _most(self) -> int:
@@ -145,7 +143,7 @@ def _one_by_one(
     start = g.Greater(g.reduce("ReduceMax", first, [0], keepdims=False), limits.least)
     count = g.reduce("ReduceSum", g.cast(there, DType.INT64), [0], keepdims=True)
     rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
-    body = _round(g, _corners(g, boxes), limits, boxes.shape[0])
+    body = _round(g, _corners(g, boxes), limits, boxes.sizes[:1])
     _, indices, values = g.many("Loop", 3, rounds, start, first, body=body)
     return indices, values
 
@@ -181,14 +179,14 @@ def _overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
     return g.Where(areas, g.Div(shared, union), zero)
 
 
-def _round(g: Builder, boxes: Corners, thresholds: Thresholds, count: int) -> Body:
-    """Return the graph of a loop that takes the best of so many scores, and lowers the others.
+def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> Body:
+    """Return the graph of a loop that takes the best of scores in a shape, and lowers the others.
 
     It hands on the scores, and returns the index and the score of the best in each round.
     """
     inner = g.nested()
     number, go = (g.typed(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
-    scores = g.typed(Value(dtype=DType.FLOAT32), DType.FLOAT32, (count,))
+    scores = g.typed(Value(dtype=DType.FLOAT32), DType.FLOAT32, shape)
     best = g.typed(inner.ArgMax(scores, axis=0, keepdims=0), DType.INT64, ())
     score = g.typed(inner.Gather(scores, best), DType.FLOAT32, ())
     shared, left = _overlap(inner, boxes, best), scores
@@ -201,6 +199,6 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, count: int) -> Bo
     highest = inner.reduce("ReduceMax", left, [0], keepdims=False)
     more = inner.Greater(highest, thresholds.least)
     outputs = (
-        g.typed(more, DType.BOOL, ()), g.typed(left, DType.FLOAT32, (count,)), best, score,
+        g.typed(more, DType.BOOL, ()), g.typed(left, DType.FLOAT32, shape), best, score,
     )  # fmt: skip
     return Body("suppress", (number, go, scores), alive(inner.nodes, outputs), outputs, ())

@@ -21,6 +21,7 @@ class HashtableLookup(Operator):
 
     codes = ("HASHTABLE_LOOKUP",)
     category = Category.TERMINATE
+    any_size = "..."
     many_outputs = True
     moves = True
 
@@ -56,7 +57,7 @@ class HashtableLookup(Operator):
 
 
 class Filling(Operator):
-    """HASHTABLE and HASHTABLE_IMPORT: tables are constants by now (see `tables`)."""
+    """HASHTABLE and HASHTABLE_IMPORT: a table with constant contents (see `tables`)."""
 
     codes = FILLING
     category = Category.TERMINATE
@@ -70,6 +71,7 @@ class _Reader(Operator):
     """What reads a table: keys and values are its first inputs by now."""
 
     category = Category.TERMINATE
+    any_size = "..."
 
     def _keys(self, more: int) -> Tensor:
         """Return the keys of a table; so many inputs are to follow its values."""
@@ -122,7 +124,7 @@ class HashtableFind(_Reader):
     ) -> Value:
         other = g.Gather(default.reshaped((default.tensor.elements,)), g.scalar(0, DType.INT64))
         if not keys.tensor.elements:
-            return g.Expand(other, g.ints(wanted.shape))
+            return g.Expand(other, g.Shape(wanted))
         if default.tensor.data is not None:
             first = default.constant.reshape(-1)[0]
             return self._encoded(g, wanted, keys, values.constant, first, y.dtype)

@@ -176,9 +176,9 @@ def _reduced(
 
 
 class StablehloReduceWindow(_Windows):
-    """STABLEHLO_REDUCE_WINDOW: before that, elements come apart and get more around them.
+    """STABLEHLO_REDUCE_WINDOW: each window becomes one element, by a function of two.
 
-    These are what windows start with, each once more for every window.
+    Before that, what windows start with comes between elements and around them.
     """
 
     codes = ("STABLEHLO_REDUCE_WINDOW",)
@@ -206,7 +206,7 @@ class StablehloReduceWindow(_Windows):
 
 
 class ReduceWindow(_Windows):
-    """REDUCE_WINDOW: sizes, strides and dilations are inputs."""
+    """REDUCE_WINDOW: each window becomes one element; its sizes and steps are inputs."""
 
     codes = ("REDUCE_WINDOW",)
     parameters = 3
