@@ -113,10 +113,18 @@ def test_fifty_runs() -> None:
     check(cells.integer_lstm(Form(times=2)), runs=50, seeds=[0], steps=STEPS, random_layouts=[])
 
 
+@pytest.mark.parametrize("activations", ["int8", "uint8"])
+@pytest.mark.parametrize("make", [cells.integer_lstm, cells.integer_svdf])
+def test_kept_as(make: Make, activations: str) -> None:
+    """Signed or not, what is inside the model stands for the same numbers."""
+    check(make(Form()), runs=3, seeds=[0], steps=STEPS, activations=activations)
+
+
 def test_real_numbers_throughout() -> None:
     data = cells.integer_lstm(Form())
     result = convert(data, quantization="float")
     assert {x.dtype for x in (*result.inputs, *result.outputs)} == {"float32"}
+    assert "QuantizeLinear" not in str(result.model.graph.node)
     want = check(data, seeds=[0], steps=STEPS)
     (x,) = random_inputs(data, 0)
     live = session(result.model, optimize=True)

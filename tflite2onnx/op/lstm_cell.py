@@ -180,7 +180,9 @@ class Cell:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
             made = g.Add(made, g.MatMul(auxiliary, stacked(g, self.x, matrices, np.transpose)))
         if not gates[0].normalization:
-            made = g.Add(made, np.concatenate([self._bias(gate) for gate in gates]))
+            # Of a product of int8 and an Add ONNX Runtime (1.31) makes what it then refuses.
+            add = g.Sum if self.grids.sums else g.Add
+            made = add(made, np.concatenate([self._bias(gate) for gate in gates]))
         return rounded(g, made, self._sums, rank)
 
     @property

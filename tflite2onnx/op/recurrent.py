@@ -41,8 +41,11 @@ def activated(g: Builder, name: str, x: Value) -> Value:
 
 
 def rounded(g: Builder, x: Value, kept: Storage | None, rank: int = 2) -> Value:
-    """Return what is left of real numbers once they have been stored; None stores them as such."""
-    if kept is None or kept.quantization is None:
+    """Return what is left of real numbers once they have been stored; None stores them as such.
+
+    Where all is to be real nothing is stored otherwise.
+    """
+    if kept is None or kept.quantization is None or g.plain:
         return x
     order = identity(rank)
     kept = kept._replace(quantization=replace(kept.quantization, axis=rank - 1))
