@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Form:
     """What a recurrent operator is like; its sizes are primes.
 
-    `weights` are of a type: float32, or int8 or uint8, which LiteRT multiplies by float data that
-    it quantizes as they come. `units` are the outputs of a cell that has a projection, `back` the
-    cells of a second direction that may have others than the first. The auxiliary input of two
-    directions is "added" with weights of its own, "crossed" (the second direction reads it in
-    place of the first input), or not there.
+    `weights` are of a type: float32 or float16, or int8 or uint8, which LiteRT multiplies by float
+    data that it quantizes as they come. `units` are the outputs of a cell that has a projection,
+    `back` the cells of a second direction that may have others than the first. The auxiliary input
+    of two directions is "added" with weights of its own, "crossed" (the second direction reads it
+    in place of the first input), or not there.
     """
 
     weights: str = "float32"
@@ -103,6 +103,9 @@ class Model(Build):
         """Constant weights."""
         if self.dtype == "float32":
             return self.vector(*shape)
+        if self.dtype == "float16":
+            half = self.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float16))
+            return self.op("DEQUANTIZE", [half], [shape], dtype="float32")[0]
         integers = self.generator.integers(-127, 127, shape, np.int8, endpoint=True)
         scale = self.generator.uniform(0.8, 1.2) / 256
         return self.constant(integers.view(self.dtype), dtype=self.dtype, scale=scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from onnx import TensorProto
 
 from tests.op import cells
 from tests.op.cells import Form, Model
@@ -171,6 +172,14 @@ def test_sequences_of_any_length(make: Make, form: Form) -> None:
     assert len(result.inputs[0].symbols) == 1
     inputs = random_inputs(longer, 0, float32=(-2, 2))
     check(data, inputs=inputs, random_layouts=[])
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
+def test_half_precision(make: Make) -> None:
+    """Weights stay as narrow as they are in the file."""
+    result = check(make(Form(weights="float16")), runs=2, ranges={"float32": (-2, 2)})
+    kinds = {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
+    assert TensorProto.FLOAT16 in kinds
 
 
 # What the kernels do not take, or make something of that no model can mean

@@ -98,8 +98,11 @@ def stacked(
     kept = [weight_storage(x, w, folds=True) for w in matrices]
     scales = [k.quantization for k in kept if k.quantization and not k.quantization.per_axis]
     if g.plain or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
-        parts = [f * _square(real(x, w)) for f, w in zip(factors, matrices, strict=True)]
-        return g.constant(np.ascontiguousarray(arrange(np.concatenate(parts))), name=name)
+        half = all(elements(w).dtype == np.float16 for w in matrices)
+        parts = [elements(w) if half else real(x, w) for w in matrices]
+        data = np.concatenate([f * _square(p) for f, p in zip(factors, parts, strict=True)])
+        value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
+        return g.cast(value, DType.FLOAT32) if half else value
     sizes = [len(elements(w)) for w in matrices]
     rows = np.concatenate(
         [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
