@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto
 
 from tests.op import cells
 from tests.op.cells import Form, Model
-from tests.toolkit import check, random_inputs
+from tests.toolkit import check, pack, random_inputs
 from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:
@@ -172,6 +173,16 @@ def test_sequences_of_any_length(make: Make, form: Form) -> None:
     assert len(result.inputs[0].symbols) == 1
     inputs = random_inputs(longer, 0, float32=(-2, 2))
     check(data, inputs=inputs, random_layouts=[])
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
+def test_outputs_without_a_shape(make: Make) -> None:
+    """Files of the kernels' own tests have none."""
+    known = convert(make(Form())).outputs[0].onnx_shape
+    model = schema.ModelT.InitFromPackedBuf(make(Form()))
+    (operator,) = model.subgraphs[0].operators
+    model.subgraphs[0].tensors[operator.outputs[0]].shape = None
+    assert convert(pack(model, [])).outputs[0].onnx_shape == known
 
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])

@@ -11,6 +11,8 @@ has 11. What is within -1 and 1 has 15.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
@@ -24,12 +26,19 @@ from tflite2onnx.op.recurrent import (
     scale_of,
     stacked,
 )
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _INPUTS, _OUTPUTS = 5, 4
 _SUMS = integers(DType.INT16, 2.0**-12)
 _CELL = integers(DType.INT16, 2.0**-11)
 _FUNCTIONS = integers(DType.INT16, 2.0**-15)
+
+
+def shapes(operator: Operator) -> Sequence[Shape]:
+    """Return the shapes of all outputs."""
+    (batch, features), units = operator.input(0).shape, operator.input(1).shape[-1]
+    sizes = units, units, features + units, 4 * units, units, units
+    return [(batch, size) for size in sizes][: len(operator.op.outputs)]
 
 
 def check(operator: Operator) -> None:
@@ -50,9 +59,9 @@ def check(operator: Operator) -> None:
     wide = x.dtype if x.dtype is DType.FLOAT32 else DType.INT16
     expect(c, (batch, units), wide)
     outputs = op.outputs[:_OUTPUTS]
-    sizes = units, units, features + units, 4 * units
-    for y, size, dtype in zip(outputs, sizes, (x.dtype, wide, x.dtype, wide), strict=True):
-        expect(y, (batch, size), dtype)
+    types = x.dtype, wide, x.dtype, wide
+    for y, shape, dtype in zip(outputs, shapes(operator)[:_OUTPUTS], types, strict=True):
+        expect(y, shape, dtype)
     if x.dtype is DType.UINT8:
         _check_scales((x, h, outputs[0], outputs[2]), (c, outputs[1]), w, b)
 

@@ -18,7 +18,7 @@ from tflite2onnx.op.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.lstm_integer import clipped_at, grids
 from tflite2onnx.op.parameters import expect_type
 from tflite2onnx.op.recurrent import Recurrent, expect_constant
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Shape
 
 # TFLite's sequence of gates, and how far behind the first weights each group of inputs begins.
 _GATES = "ifco"
@@ -58,11 +58,15 @@ class UnidirectionalLstm(Recurrent):
             # ApplyActivationToVector then leaves its output as it is, which is that of a gate.
             message = "the kernels have no result without an activation function"
             raise OperatorError(message)
-        units = [self.input(s.weights + _RECURRENT + _GATES.index("o")).shape[-1]
-                 for s in self.slots]  # fmt: skip
-        self.expect_sequences(self.ranks, units)
+        self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
+
+    @property
+    def units(self) -> list[int]:
+        """How many features each direction makes."""
+        last = _RECURRENT + _GATES.index("o")
+        return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
 
     def _check_direction(self, slots: Slots) -> None:
         cell = self._cell(slots)
@@ -156,6 +160,10 @@ class Lstm(UnidirectionalLstm):
             basic_lstm.check(self)
         else:
             super().check()
+
+    def shapes(self) -> Sequence[Shape]:
+        """Return the outputs' shapes: the kernels find them, and some files have none."""
+        return basic_lstm.shapes(self) if self._is_basic else super().shapes()
 
     def frames(self) -> Sequence[Frame]:
         """Return none: there is no time."""

@@ -227,7 +227,19 @@ class Recurrent(Operator):
         reads = [0, *(i for i in extra if self.optional(i) is not None)]
         return [*reads, *(~i for i in range(self.sequences))]
 
-    def expect_sequences(self, ranks: Container[int], units: Sequence[int]) -> None:
+    @property
+    def units(self) -> list[int]:
+        """How many features each direction makes."""
+        raise NotImplementedError
+
+    def shapes(self) -> Sequence[Shape]:
+        """Return the outputs' shapes: the kernels find them, and some files have none."""
+        lead = self.input(0).shape[:-1]
+        units = [sum(self.units)] if self.sequences < len(self.units) else self.units
+        states = [self.input(i).shape for indices in self.states for i in indices]
+        return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
+
+    def expect_sequences(self, ranks: Container[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs fit each other."""
         x, other = self.input(0), self.optional(self.auxiliary)
         if x.rank not in ranks or 0 in x.shape:
@@ -239,9 +251,8 @@ class Recurrent(Operator):
         if len(self.op.outputs) < self.sequences:
             message = f"it has {len(self.op.outputs)} outputs"
             raise OperatorError(message)
-        sizes = [sum(units)] if self.sequences < len(units) else list(units)
-        for y, size in zip(self.op.outputs, sizes, strict=False):
-            expect(y, (*x.shape[:-1], size), x.dtype)
+        for y, shape in zip(self.op.outputs[: self.sequences], self.shapes(), strict=False):
+            expect(y, shape, x.dtype)
 
     def expect_state(self, index: int, units: int, dtype: DType) -> None:
         """Raise OperatorError unless an input can be a state of so many elements in a batch."""

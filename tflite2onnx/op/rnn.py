@@ -51,9 +51,8 @@ class UnidirectionalRnn(Recurrent):
         """Raise OperatorError for what the kernels do not take."""
         x, other = self.input(0), self.optional(self.auxiliary)
         expect_type(x, (DType.FLOAT32,))
-        units = [self.input(slots.weights).shape[0] for slots in self.slots]
-        self.expect_sequences(self.ranks, units)
-        for slots, n in zip(self.slots, units, strict=True):
+        self.expect_sequences(self.ranks)
+        for slots, n in zip(self.slots, self.units, strict=True):
             expect_constant(self.input(slots.weights), (n, x.shape[-1]))
             expect_constant(self.input(slots.weights + 1), (n, n))
             expect_constant(self.input(slots.weights + 2), (n,))
@@ -63,6 +62,11 @@ class UnidirectionalRnn(Recurrent):
         if len({self.optional(slots.auxiliary) is None for slots in self.slots}) > 1:
             message = "one direction has auxiliary weights, the other has none"
             raise OperatorError(message)
+
+    @property
+    def units(self) -> list[int]:
+        """How many features each direction makes."""
+        return [self.input(slots.weights).shape[0] for slots in self.slots]
 
     @property
     def adds_auxiliary(self) -> bool:

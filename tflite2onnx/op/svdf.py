@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tflite2onnx.builder import Builder, Stored, Unshaped, Value, View
@@ -31,6 +33,12 @@ class Svdf(Operator):
     category = Category.TERMINATE
     many_outputs = True
     fuses_activation = False
+
+    def shapes(self) -> Sequence[Shape]:
+        """Return the outputs' shapes: the kernels find them, and some files have none."""
+        units = self.input(1).shape[0] // max(self.options.rank, 1)
+        made = [(self.input(0).shape[0], units), self.input(_STATE).shape]
+        return made[: len(self.op.outputs)]
 
     def check(self) -> None:
         """Raise OperatorError for what the kernels do not take."""
