@@ -204,6 +204,34 @@ def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, valu
     assert (state.initial == value).all()
 
 
+def test_state_of_complex_numbers() -> None:
+    """It becomes pairs, like all that is complex."""
+    m = Build()
+    shape, fields = [4, 5], {"dtype": "complex64"}
+    initialise(m, memory=np.full(shape, 1 + 2j, np.complex64))
+    sizes = m.constant(int32([4, 8]))
+    (waves,) = m.op("RFFT2D", [m.input([4, 8]), sizes], [m.tensor(shape, dtype="complex64")])
+    before = read_from(m, handle(m), shape, **fields)
+    assign(m, handle(m), waves)
+    m.output(*m.op("COMPLEX_ABS", [before], [m.tensor(shape)]))
+    result: Any = check(m.bytes(), runs=3, tolerance=1e-4)
+    assert result.states[0].initial.shape == (4, 5, 2)
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_state_has_a_fixed_size(*, remembers: bool) -> None:
+    """What is not added to it may have any."""
+    m = Build()
+    initialise(m, memory=np.zeros((1, 3), np.float32))
+    before = read_from(m, handle(m), [1, 3])
+    (y,) = m.op("ADD", [before, m.input([None, 3])], [m.tensor([None, 3])])
+    assign(m, handle(m), y if remembers else m.op("COS", [before], [[1, 3]])[0])
+    m.output(y)
+    result: Any = check(m.bytes(), runs=3)
+    assert result.inputs[0].onnx_shape == (1, 3)
+    assert bool(result.inputs[0].symbols) is not remembers
+
+
 # Layout
 
 
@@ -361,6 +389,13 @@ def test_resources_in_variable_tensors() -> None:
     state = m.tensor([2], variable=True, dtype="resource", name="state")
     m.output(*m.op("RESHAPE", [state], [[2]]))
     assert "state is a variable of type resource" in refused(m)
+
+
+def test_more_zeros_than_memory_holds() -> None:
+    m = Build()
+    state = m.tensor([1 << 20, 1 << 20], variable=True, name="state")
+    m.output(*m.op("RESHAPE", [state], [[1 << 20, 1 << 20]]))
+    assert "state is a variable of 4,398,046,511,104 bytes" in refused(m)
 
 
 @pytest.mark.parametrize("code", ["READ_VARIABLE", "ASSIGN_VARIABLE"])

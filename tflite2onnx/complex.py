@@ -44,7 +44,14 @@ def paired(graph: Graph) -> Graph:
     ends = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
     inputs, outputs = map(tuple, ends)
     tensors = tuple(pairs.get(t, t) for t in graph.tensors)
-    return replace(graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=tensors)
+    initial = tuple(_parts(a) if np.iscomplexobj(a) else a for a in graph.initial)
+    return replace(
+        graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=tensors, initial=initial
+    )
+
+
+def _parts(data: Array) -> Array:
+    return np.stack([data.real, data.imag], -1)
 
 
 def _tensors(graph: Graph) -> Iterator[Tensor]:
@@ -58,7 +65,7 @@ def _pair(tensor: Tensor) -> Tensor:
     part, data, signature = PARTS[tensor.dtype], tensor.data, tensor.shape_signature
     return replace(
         tensor, dtype=part, shape=(*tensor.shape, _PAIR),
-        data=None if data is None else np.stack([data.real, data.imag], -1),
+        data=None if data is None else _parts(data),
         shape_signature=(*signature, _PAIR) if signature else (),
     )  # fmt: skip
 

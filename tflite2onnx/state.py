@@ -43,6 +43,10 @@ _WRITERS = frozenset(
 )  # fmt: skip
 
 
+# Of an initial value that the file does not have; a tiny file can ask for any number.
+_MOST_BYTES = 1 << 30
+
+
 class Resource(NamedTuple):
     """What VAR_HANDLE refers to."""
 
@@ -296,7 +300,7 @@ class _Explicit:
         ends = [self._ends(threads, variable, op) for variable, op in states]
         known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
         made = [t for v, t in self._start.items() if v not in graph.tensors]
-        return replace(
+        changed = replace(
             graph,
             inputs=(*graph.inputs, *(before for before, _ in ends)),
             outputs=(*outputs, *(after for _, after in ends)),
@@ -304,6 +308,7 @@ class _Explicit:
             tensors=(*known, *made),
             initial=tuple(self._initial[variable] for variable, _ in states),
         )
+        return _without_handles(changed)
 
     def _first(self, variable: Variable) -> Tensor:
         """Return what holds a variable at the start: an input, a constant if nothing changes it."""
@@ -358,6 +363,17 @@ class _Explicit:
         return before, after
 
 
+def _without_handles(graph: Graph) -> Graph:
+    """Return the graph without the handles that nothing refers to any more."""
+    used = {t for op in graph.every_op() for t in op.inputs}
+    used |= {t for each in graph.every_graph() for t in each.outputs}
+
+    def kept(op: Op) -> list[Op]:
+        return [] if _is(op, "VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
+
+    return graph.mapped(kept)
+
+
 def _cleared(tensor: Tensor) -> Array:
     """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
 
@@ -365,6 +381,9 @@ def _cleared(tensor: Tensor) -> Array:
     """
     if tensor.dtype.numpy is None:
         message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
+        raise OperatorError(message)
+    if tensor.nbytes > _MOST_BYTES:
+        message = f"{tensor.name} is a variable of {tensor.nbytes:,} bytes, which are too many"
         raise OperatorError(message)
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     return np.full(tensor.shape, zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
