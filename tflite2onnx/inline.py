@@ -148,10 +148,17 @@ class _Inliner:
     ) -> list[Op]:  # fmt: skip
         graphs = []
         for branch in branches:
-            made = tuple(self._copy(t) for t in outputs)
+            made = tuple(self._copy(t) for t in self._sized(outputs, branch))
             ops = self._run(op, branch, op.inputs[1:], made, place.within(1))
             graphs.append(Graph(self._graphs[branch].name, (), made, tuple(ops)))
         return [_control(op, "IF", (condition,), outputs, graphs)]
+
+    def _sized(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
+        """Return outputs in the sizes that they have in a branch, which may be others."""
+        inner = self._graphs[branch].outputs if 0 <= branch < len(self._graphs) else ()
+        if [t.rank for t in inner] != [t.rank for t in outputs]:
+            return outputs  # which is wrong, as will be said
+        return [replace(t, shape=i.shape) for t, i in zip(outputs, inner, strict=True)]
 
     def while_(self, op: Op, place: _Place) -> list[Op]:
         number = int(op.options.body_subgraph_index)
@@ -165,9 +172,10 @@ class _Inliner:
                 ops.append(copying(op, source, target))
                 continue
             targets.append(target)
-            first.append(self._as(op, source, target, ops))
-            starts[i] = self._copy(replace(target, name=body.inputs[i].name))
-            ends[i] = self._copy(replace(target, name=body.outputs[i].name))
+            like = replace(target, shape=source.shape) if _alike(source, target) else target
+            first.append(self._as(op, source, like, ops))
+            starts[i] = self._copy(replace(like, name=body.inputs[i].name))
+            ends[i] = self._copy(replace(like, name=body.outputs[i].name))
         if not targets:  # such a loop never begins, or never ends
             return ops
         condition = int(op.options.cond_subgraph_index)

@@ -16,7 +16,6 @@ Whether an operator can be converted for any size is its own affair: `Operator.k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -44,8 +43,12 @@ class Sized(Rules, Protocol):
     def inferred(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs."""
 
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """Its outputs, then the inputs of its sub-graphs."""
+
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return sizes that are known at run time, each as (output, axis) that are equal."""
+        """Return sizes that are known at run time: (place in `writes`, axis) of what is equal."""
 
     def entries(self) -> Sequence[Sequence[Shape]]:
         """Return the shapes of the inputs of each sub-graph."""
@@ -61,55 +64,90 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     """Return the graph in the shapes that its operators make of inputs as the file sizes them.
 
     A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
-    open batch it says that there is one row. LiteRT asks the kernels, as is done here.
+    open batch it says that there is one row. LiteRT asks the kernels, as is done here. What is
+    wrong with an operator at these sizes is said when it is converted.
     """
     if not any(t.dynamic_axes for op in graph.every_op() for t in op.outputs):
         return graph
-    return _Settled(operator_of, room_for(graph)).graph(graph)
+    walk = _Walk(graph, operator_of)
+    walk.through(graph.ops)
+    tensors = tuple(walk.shapes.get(t, t) for t in graph.tensors)
+    return replace(_in_shapes(graph, walk.shapes), tensors=tensors)
 
 
-class _Settled:
-    """Knows what the tensors so far are, and what they hold where that can be told."""
+def _in_shapes(graph: Graph, shapes: Known) -> Graph:
+    """Return a graph on other tensors, in its sub-graphs too."""
 
-    def __init__(self, operator_of: SizedOf, room: int) -> None:
-        self._operator_of = operator_of
-        self._room = room
-        self._tensors: dict[Tensor, Tensor] = {}
-        self._values: dict[Tensor, Tensor] = {}
+    def other(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(shapes.get(t, t) for t in tensors)
 
-    def graph(self, graph: Graph) -> Graph:
-        """Return a graph whose inputs are what they are."""
-        ops = tuple(self._op(op) for op in graph.ops)
-        outputs = tuple(self._tensors.get(t, t) for t in graph.outputs)
-        tensors = tuple(self._tensors.get(t, t) for t in graph.tensors)
-        return replace(graph, ops=ops, outputs=outputs, tensors=tensors)
-
-    def _op(self, op: Op) -> Op:
-        here = op.reading(self._values)
-        # What is wrong with an operator at these sizes is said when it is converted.
-        with suppress(OperatorError), guarded():
-            if op.graphs:
-                entries = self._operator_of(here).entries()
-                pairs = zip(op.graphs, entries, strict=True)
-                here = replace(here, graphs=tuple(self._entered(g, e) for g, e in pairs))
-            here = replace(here, outputs=_made(here, self._operator_of))
-        settled = replace(op.reading(self._tensors), outputs=here.outputs, graphs=here.graphs)
-        self._tensors |= dict(zip(op.outputs, here.outputs, strict=True))
-        made = constants_made(here, self._operator_of, self._room)
-        self._room -= sum(t.nbytes for t in made)
-        self._values |= dict(zip(op.outputs, made or here.outputs, strict=True))
-        return settled
-
-    def _entered(self, graph: Graph, shapes: Sequence[Shape]) -> Graph:
-        """Return a sub-graph whose inputs have these shapes."""
-        inputs = tuple(
-            t if t.shape == shape else replace(t, shape=shape)
-            for t, shape in zip(graph.inputs, shapes, strict=True)
+    ops = [
+        replace(
+            op.reading(shapes), outputs=other(op.outputs),
+            graphs=tuple(_in_shapes(inner, shapes) for inner in op.graphs),
         )
-        pairs = dict(zip(graph.inputs, inputs, strict=True))
-        self._tensors |= pairs
-        self._values |= pairs
-        return self.graph(replace(graph, inputs=inputs))
+        for op in graph.ops
+    ]  # fmt: skip
+    return replace(graph, inputs=other(graph.inputs), outputs=other(graph.outputs), ops=tuple(ops))
+
+
+class _Walk:
+    """Goes through operators, in sub-graphs too, and learns what tensors are.
+
+    `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
+    those that are constant. Sizes that nobody foresees are `sizes`. Where it is not `strict` what
+    cannot be inferred is as declared.
+    """
+
+    def __init__(
+        self, graph: Graph, operator_of: SizedOf, sizes: Mapping[_Place, int] | None = None,
+        *, strict: bool = False,
+    ) -> None:  # fmt: skip
+        self._operator_of, self._sizes, self._strict = operator_of, sizes or {}, strict
+        self._room = room_for(graph)
+        self.shapes: dict[Tensor, Tensor] = {}
+        self.known: dict[Tensor, Tensor] = {}
+
+    def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        """Learn the shapes of inputs, and return them so."""
+        given = tuple(
+            _resized(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
+            for t, shape in zip(tensors, shapes, strict=True)
+        )
+        self.shapes |= dict(zip(tensors, given, strict=True))
+        self.known |= dict(zip(tensors, given, strict=True))
+        return given
+
+    def through(self, ops: Sequence[Op]) -> None:
+        """Learn what operators make."""
+        for op in ops:
+            here = op.reading(self.known)
+            here = replace(here, graphs=self._inside(here)) if op.graphs else here
+            outputs = [_resized(*pair, self._sizes) for pair in self._outputs(op, here)]
+            here = replace(here, outputs=tuple(outputs))
+            self.shapes |= dict(zip(op.outputs, outputs, strict=True))
+            made = constants_made(here, self._operator_of, self._room)
+            self._room -= sum(t.nbytes for t in made)
+            self.known |= dict(zip(op.outputs, made or outputs, strict=True))
+
+    def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each output as declared and as it is made."""
+        made = here.outputs
+        try:
+            made = _made(here, self._operator_of)
+        except OperatorError:
+            if self._strict:
+                raise
+        return zip(op.outputs, made, strict=True)
+
+    def _inside(self, op: Op) -> tuple[Graph, ...]:
+        graphs = []
+        for graph, shapes in zip(op.graphs, self._operator_of(op).entries(), strict=True):
+            inputs = self.begin(graph.inputs, shapes)
+            self.through(graph.ops)
+            outputs = tuple(self.known.get(t, t) for t in graph.outputs)
+            graphs.append(replace(graph, inputs=inputs, outputs=outputs))
+        return tuple(graphs)
 
 
 def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
@@ -125,9 +163,6 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     if not places and not unforeseen:
         return graph
     graph = densify(graph)
-    for op in (op for op in graph.ops if op.graphs):
-        message = "the sizes within its sub-graphs are those of the file"
-        raise FixedSizeError(message).at(op.place)
     trials = _Trials(graph, operator_of, places, unforeseen)
     return trials.result()
 
@@ -149,8 +184,9 @@ def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, st
         if groups and op not in outermost:
             message = "what it makes in a sub-graph has a size that is known when it runs"
             raise FixedSizeError(message).at(op.place)
+        writes = operator_of(op).writes if groups else ()
         for group in groups:
-            (first, axis), *_ = places = [(op.outputs[output], axis) for output, axis in group]
+            (first, axis), *_ = places = [(writes[output], axis) for output, axis in group]
             yield from ((place, f"{first.name}_{axis}") for place in places)
 
 
@@ -210,20 +246,10 @@ class _Trials:
 
     def _known(self, sizes: Mapping[_Place, int]) -> Known:
         """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
-        known: dict[Tensor, Tensor] = {}
-        for tensor in self._graph.inputs:
-            shape = [sizes.get((tensor, i), size) for i, size in enumerate(tensor.shape)]
-            known[tensor] = replace(tensor, shape=tuple(shape))
-        room = room_for(self._graph)
-        for op in self._graph.ops:
-            here = op.reading(known)
-            if sizes:
-                pairs = zip(op.outputs, _made(here, self._operator_of), strict=True)
-                here = replace(here, outputs=tuple(_resized(*pair, sizes) for pair in pairs))
-            made = constants_made(here, self._operator_of, room)
-            room -= sum(t.nbytes for t in made)
-            known |= dict(zip(op.outputs, made or here.outputs, strict=True))
-        return known
+        walk = _Walk(self._graph, self._operator_of, sizes, strict=bool(sizes))
+        walk.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
+        walk.through(self._graph.ops)
+        return walk.known
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
         """Return the sizes of an axis in the file and in the trials."""
@@ -231,21 +257,27 @@ class _Trials:
 
     def result(self) -> Graph:
         """Return the graph with names of sizes."""
-        known: dict[Tensor, Tensor] = {t: self._named(t) for t in self._graph.inputs}
+        known: dict[Tensor, Tensor] = {}
+        graph = self._graph_with(self._graph, known)
+        return replace(graph, tensors=tuple(known.get(t, t) for t in graph.tensors))
+
+    def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
+        """Return a graph with names of sizes, and note its tensors."""
+        known |= {t: self._named(t) for t in graph.inputs}
         ops = []
-        for op in self._graph.ops:
+        for op in graph.ops:
             same = [self._same(t) for t in op.outputs]
             if op.outputs and all(same):
                 known |= {t: self._file[t] for t in op.outputs}
             else:
                 known |= {t: self._named(t) for t in op.outputs}
-                here = op.reading(known)
-                ops.append(replace(here, outputs=tuple(known[t] for t in op.outputs)))
+                graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
+                outputs = tuple(known[t] for t in op.outputs)
+                ops.append(replace(op.reading(known), outputs=outputs, graphs=graphs))
         return replace(
-            self._graph, ops=tuple(ops),
-            inputs=tuple(known[t] for t in self._graph.inputs),
-            outputs=tuple(known.get(t, t) for t in self._graph.outputs),
-            tensors=tuple(known.get(t, t) for t in self._graph.tensors),
+            graph, ops=tuple(ops),
+            inputs=tuple(known[t] for t in graph.inputs),
+            outputs=tuple(known.get(t, t) for t in graph.outputs),
         )  # fmt: skip
 
     def _same(self, tensor: Tensor) -> bool:

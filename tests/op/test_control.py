@@ -200,6 +200,65 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
     held(m, *loop(m, [counter(m), zero, m.input(SHAPE)], counted(change)))
 
 
+# Sizes that change
+
+
+def growing(start: int) -> Build:
+    """Return a loop that joins a row to its list each time."""
+    m = Build()
+    count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
+
+    def sized(m: Subgraph, t: Tensor) -> Tensor:
+        return m.tensor([None, 3] if t is rows else t.shape, dtype=t.dtype)
+
+    variables = [count, rows, row]
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    for inner in (cond, body):
+        given = [
+            inner.input([None, 3] if t is rows else t.shape, dtype=t.dtype, name=f"given_{i}")
+            for i, t in enumerate(variables)
+        ]
+        if inner is cond:
+            inner.output(below(inner, given))
+            continue
+        more = inner.tensor([None, 3])
+        inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
+        inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
+    made = m.op(
+        "WHILE", variables, [sized(m, t) for t in variables],
+        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+    )  # fmt: skip
+    (total,) = m.op("SUM", [made[1], m.constant([0])], [[3]])
+    (shifted,) = m.op("ADD", [made[1], row], [m.tensor([None, 3])])
+    m.output(made[1], total, shifted)
+    return m
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_variable_may_grow(start: int) -> None:
+    m = growing(start)
+    for count in (0, 1, 2, 3):
+        check(m.bytes(), seeds=[count], ranges={"count": (count, count), "float32": (-2, 2)})
+
+
+def test_branches_of_different_sizes() -> None:
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input([5, 3])
+    graphs = []
+    for size in (2, 4):
+        inner = m.subgraph(f"{size} rows")
+        given = inner.input([5, 3])
+        sizes = [inner.constant(n) for n in ([0, 0], [size, 3])]
+        inner.output(*inner.op("SLICE", [given, *sizes], [[size, 3]]))
+        graphs.append(inner.index)
+    (y,) = m.op(
+        "IF", [condition, x], [m.tensor([None, 3])],
+        then_subgraph_index=graphs[0], else_subgraph_index=graphs[1],
+    )  # fmt: skip
+    m.output(y, *m.op("SIN", [y], [m.tensor([None, 3])]))
+    check(m.bytes(), seeds=range(4))
+
+
 # Quantized
 
 INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}

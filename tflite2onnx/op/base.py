@@ -164,7 +164,7 @@ class Operator:
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that follow from elements, not from shapes: each is known at run time.
 
-        Each is one or more (output, axis) that are always equal.
+        Each is one or more (place in `writes`, axis) that are always equal.
         """
         return ()
 

@@ -17,6 +17,7 @@ class Control(Operator):
     category = Category.TRANSPARENT
     many_outputs = True
     moves = True
+    any_size = "..."
 
     @property
     def one_scale(self) -> bool:
@@ -34,14 +35,21 @@ class If(Control):
         for graph in self.op.graphs:
             _expect_same(self.op.outputs, graph.outputs)
 
-    def shapes(self) -> Sequence[Shape] | None:
-        then, other = ([t.shape for t in graph.outputs] for graph in self.op.graphs)
-        return then if then == other else None
-
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
         operands = [(~i, 1 + i, 1 + count + i) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    def inferred(self) -> tuple[Shape, ...]:
+        then, other = self.op.graphs
+        pairs = zip(self.op.outputs, then.outputs, other.outputs, strict=True)
+        return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the sizes that differ from branch to branch."""
+        then, other = self.op.graphs
+        pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
+        return [[(i, axis)] for i, (a, b) in pairs for axis in _changing(a.shape, b.shape)]
 
     def decided(self) -> Sequence[Op] | None:
         condition = self.input(0)
@@ -67,10 +75,6 @@ class While(Control):
         for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
             _expect_same(self.op.outputs, tensors)
 
-    def shapes(self) -> Sequence[Shape] | None:
-        (body,), ((*first,),) = self.op.graphs, self.entries()
-        return first if first == [t.shape for t in body.outputs[1:]] else None
-
     def entries(self) -> Sequence[Sequence[Shape]]:
         return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
 
@@ -79,6 +83,23 @@ class While(Control):
         # The condition is the first of what is read outside, and of what is read in the body.
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    def inferred(self) -> tuple[Shape, ...]:
+        (body,) = self.op.graphs
+        (first,) = self.entries()
+        for start, now, following in zip(first, body.inputs, body.outputs[1:], strict=True):
+            if not {*_changing(now.shape, following.shape)} <= {*_changing(start, now.shape)}:
+                message = f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
+                raise OperatorError(message)
+        return tuple(t.shape for t in body.inputs)
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the sizes that change from round to round: within, and in the end."""
+        (body,) = self.op.graphs
+        (first,) = self.entries()
+        pairs = enumerate(zip(first, body.outputs[1:], strict=True))
+        changing = [(i, axis) for i, (a, b) in pairs for axis in _changing(a, b.shape)]
+        return [[(i + n, axis)] for i, axis in changing for n in (0, len(self.op.outputs))]
 
     def decided(self) -> Sequence[Op] | None:
         condition = self.input(0)
@@ -108,6 +129,12 @@ def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) ->
     if types[0] != types[1]:
         message = "what its sub-graphs hand on are other tensors than its outputs"
         raise OperatorError(message)
+
+
+def _changing(one: Shape, other: Shape) -> list[int]:
+    """Return the axes along which two shapes of one rank differ."""
+    pairs = zip(one, other, strict=True)
+    return [axis for axis, (a, b) in enumerate(pairs) if a != b]
 
 
 def _frame(tensor: Tensor, *operands: int) -> Frame:
