@@ -364,3 +364,13 @@ def test_what_the_kernels_refuse() -> None:
     assert "it makes bool, not float32" in refused(m, *m.op("LESS", [b, b], [[3]]))
     assert "it makes float32, not int8" in refused(m, *m.op("ABS", [b], [[3]], dtype="int8"))
     assert "complex64" in refused(m, *m.op("MUL", [m.input([3], dtype="complex64")] * 2, [[3]]))
+
+
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower ones alone."""
+    m = Build()
+    a, b = (m.input([5], dtype="int64") for _ in range(2))
+    m.output(*m.op(code, [a, b], [[5]]))
+    x = np.array([1 << 33, (1 << 32) - 8, -(1 << 40), 1 << 31, 5])
+    check(m.bytes(), inputs=[x, np.ones(5, np.int64)])

@@ -54,6 +54,7 @@ from tflite2onnx.op import (
     select,
     sequence,
     shape,
+    signal,
     slice,  # noqa: A004 - the module, named after the operator
     spectrum,
     stablehlo,
@@ -76,12 +77,13 @@ from tflite2onnx.op.registry import Key
 from tflite2onnx.tensor import Shape
 
 _MODULES = (
-    activation, attention, batch, bits, blocks, broadcast, bucketize, cast, comparison, composite,
-    concat, control, conv, detection, dilate, elementwise, embedding, fingerprint, flex, found,
-    fourier, gather, gru, landmarks, local_response, lstm, matmul, ngrams, normalization, one_hot,
-    pad, pool, quantize, random_bits, reduce, resize, reverse, rnn, roll, rotation, sampling,
-    scatter, select, sequence, shape, slice, spectrum, stablehlo, stablehlo_index, suppression,
-    svdf, table, topk, transpose_bias, unpool, update, variable, volume, volume_pool, warp, window,
+    activation, attention, batch, bits, blocks, broadcast, bucketize, cast, comparison,
+    composite, concat, control, conv, detection, dilate, elementwise, embedding, fingerprint,
+    flex, found, fourier, gather, gru, landmarks, local_response, lstm, matmul, ngrams,
+    normalization, one_hot, opaque, pad, pool, quantize, random_bits, reduce, registry, resize,
+    reverse, rnn, roll, rotation, sampling, scatter, select, sequence, shape, signal, slice,
+    spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
+    unpool, update, variable, volume, volume_pool, warp, window,
 )  # fmt: skip
 
 OPERATORS: dict[str, type[Operator]] = {
