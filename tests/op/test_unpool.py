@@ -146,7 +146,7 @@ def test_refuses() -> None:
     assert "a window of (2, 2)" in refusal(pool, {**good, "ksize": [2, 2]})
     assert "a window of (1, 2, 2, 3)" in refusal(pool, {**good, "ksize": [1, 2, 2, 3]})
     assert "has strides (0, 2)" in refusal(pool, flexible("SAME", (2, 2), (0, 2)))
-    assert "padding is EXPLICIT" in refusal(pool, {**good, "padding": "EXPLICIT"})
+    assert "padding is OTHER" in refusal(pool, {**good, "padding": "OTHER"})
     assert "its options have 3 bytes" in refusal(within, b"123")
     assert "there is no padding 7" in refusal(within, struct.pack("<6i", 7, 2, 2, 2, 2, 0))
     odd = struct.pack("<6i", 1, 2, 2, 2, 2, 9)
