@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from tests.small import chain, convolve, flattening, network
+from tests.streams import summing
 from tests.toolkit import Build, check
 from tflite2onnx import convert
 from tflite2onnx.errors import LayoutError, OptionError
-from tflite2onnx.interface import Endpoint
+from tflite2onnx.interface import Endpoint, interface
+from tflite2onnx.op import rules_for
+from tflite2onnx.reader import read
+from tflite2onnx.state import explicit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +77,19 @@ def test_auto_weighs_and_onnx_does_not() -> None:
     data = flattening()
     assert orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
     assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
+
+
+def test_the_interface_is_one_site() -> None:
+    """It makes the inputs and reads the outputs; both ends of a state are in one free frame."""
+    model = read(summing())
+    graph = explicit(model, model.graphs[0], rules_for)
+    for mode, label in (("auto", None), ("onnx", None), ("tflite", ("0", "1", "2"))):
+        site = interface(graph, {}, mode)
+        assert (site.writes, site.reads) == (graph.inputs, graph.outputs)
+        assert [set(frame.slots) for frame in site.frames] == [{~0}, {0}, {~1, 1}]
+        assert site.frames[2].label == label
+    wanted = {graph.outputs[1]: (2, 0, 1)}
+    assert interface(graph, wanted, "auto").frames[2].label == ("2", "0", "1")
 
 
 # Endpoints

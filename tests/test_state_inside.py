@@ -9,6 +9,8 @@ from flatbuffers import flexbuffers
 from tests.reading import float32
 from tests.streams import SHAPE, assign, handle, initialise, read_from, states
 from tests.toolkit import Build, Subgraph, Tensor, check
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
 
 ZEROS = np.zeros(SHAPE, np.float32)
 
@@ -109,3 +111,31 @@ def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
                     composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
     m.output(*ends)
     assert states(check(m.bytes(), runs=3)) == []
+
+
+def test_an_initial_value_that_is_not_there_yet() -> None:
+    """CALL_ONCE reads what it sets afterwards."""
+    m = Build()
+    inner = m.subgraph("init")
+    value = read_from(inner, handle(inner), name="value")
+    assign(inner, handle(inner), value)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    m.output(read_from(m, handle(m)))
+    with pytest.raises(UnsupportedOperators, match=r"value.: it reads a variable that is not set"):
+        convert(m.bytes())
+
+
+def test_an_assignment_of_nothing() -> None:
+    m = Build()
+    m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
+    m.op("ASSIGN_VARIABLE", [handle(m), None], [])
+    with pytest.raises(UnsupportedOperators, match="input 1 is missing"):
+        convert(m.bytes())
+
+
+def test_variable_tensors_that_are_inputs_are_no_state() -> None:
+    """They are given in each run."""
+    m = Build()
+    x = m.input(SHAPE, name="x", variable=True)
+    m.output(*m.op("NEG", [x], [SHAPE]))
+    assert states(convert(m.bytes())) == []
