@@ -386,7 +386,8 @@ def _cleared(tensor: Tensor) -> Array:
         message = f"{tensor.name} is a variable of {tensor.nbytes:,} bytes, which are too many"
         raise OperatorError(message)
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
-    return np.full(tensor.shape, zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
+    element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
+    return np.broadcast_to(element, tensor.shape)  # a file may declare any size
 
 
 def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:

@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.control import applied, below, counted, either, graph, like, loop, number, op
 from tests.keras import Keras
+from tests.op import cells
+from tests.op.cells import Form
 from tests.reading import float32, int32
 from tests.small import convolve, flattening, network
 from tests.streams import SHAPE, assign, handle, initialise, read_from
@@ -211,5 +213,7 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "constants": constants, "composite": composite, "custom": custom,
     "control": control, "remembering": remembering,
     "recurrent": lambda: Keras(batch=1, times=3).model().bytes(),
+    "lstm": lambda: cells.lstm(Form(weights="int8", peephole=True, projection=True)),
+    "filtering": lambda: cells.integer_svdf(Form(), dtype="int8"),
     "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
 }  # fmt: skip
