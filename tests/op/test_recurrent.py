@@ -225,6 +225,15 @@ def test_refusals(make: Make, form: Form, reason: str) -> None:
     assert reason in refusal(make(form))
 
 
+def test_a_diagonal_of_integers() -> None:
+    model = schema.ModelT.InitFromPackedBuf(cells.lstm(Form(weights="int8", diagonal=True)))
+    (operator,) = model.subgraphs[0].operators
+    diagonal = model.subgraphs[0].tensors[operator.inputs[8]]
+    diagonal.type = schema.TensorType.INT8
+    model.buffers[diagonal.buffer].data = model.buffers[diagonal.buffer].data[:11]
+    assert "int8 where one of float32 is expected" in refusal(pack(model, []))
+
+
 @pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
 def test_weights_that_are_computed_or_of_the_wrong_shape(weights: tuple[int, int]) -> None:
     m = Model()

@@ -76,6 +76,8 @@ class UnidirectionalLstm(Recurrent):
         for gate in cell.gates.values():
             expect_constant(gate.weights, (n, x.shape[-1]))
             expect_constant(gate.recurrent, (n, h), (n,))
+            if gate.recurrent.rank == 1:  # the diagonal of a matrix
+                expect_type(gate.recurrent, (DType.FLOAT32,))
             expect_constant(gate.bias, row)
             for vector in (gate.peephole, gate.normalization):
                 expect_constant(vector, row)
