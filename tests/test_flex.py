@@ -214,3 +214,14 @@ def test_a_class_of_ones_own_comes_first() -> None:
         assert [node.op_type for node in convert(data).model.graph.node] == ["Reshape"]
     finally:
         unregister("FlexSqueeze")
+
+
+@pytest.mark.parametrize(("name", "code", "count"), [("Atan2", "ATAN2", 2), ("Sign", "SIGN", 1)])
+def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, count: int) -> None:
+    graphs = []
+    for custom in (True, False):
+        m = Build()
+        operands, outputs = [m.input([3, 5]) for _ in range(count)], [m.tensor([3, 5])]
+        m.output(*(m.custom(name, operands, outputs) if custom else m.op(code, operands, outputs)))
+        graphs.append([node.op_type for node in convert(m.bytes()).model.graph.node])
+    assert graphs[0] == graphs[1]

@@ -215,10 +215,13 @@ _RULES: dict[str, Callable[[_Rewriter], list[Op]]] = {
 }
 
 
+_OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {"IRFFT2D": _Rewriter.same}
+
+
 def _rewritten(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
-    rule = None if op.custom else _RULES.get(op.code)
+    rule = (_OF_CUSTOM if op.custom else _RULES).get(op.code)
     if rule is None:
         message = "it takes complex numbers, of which only their parts can be converted here"
         raise OperatorError(message)

@@ -18,6 +18,8 @@ from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.tensor import DType, Tensor
 
 _PREFIX = "Flex"
+# Operators that were custom ones before they were TFLite's own: files of 2021 have them.
+_BEFORE = {"Atan2": "ATAN2", "Sign": "SIGN"}
 
 
 def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
@@ -25,20 +27,23 @@ def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
 
     `stays` names operators that somebody else converts.
     """
-    if not any(_is_flex(op) for graph in model.graphs for op in graph.ops):
+    if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
         return model
     return model._replace(graphs=tuple(_translated(graph, stays) for graph in model.graphs))
 
 
-def _is_flex(op: Op) -> bool:
-    return op.custom and op.code.startswith(_PREFIX)
+def _is_foreign(op: Op) -> bool:
+    return op.custom and (op.code.startswith(_PREFIX) or op.code in _BEFORE)
 
 
 def _translated(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
     ops: list[Op] = []
     for op in graph.ops:
-        if not _is_flex(op):
+        if not _is_foreign(op):
             ops.append(op)
+            continue
+        if op.code in _BEFORE:
+            ops.append(op if stays(op) else replace(op, code=_BEFORE[op.code], custom=False))
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = _RULES.get(op.code.removeprefix(_PREFIX))
@@ -65,7 +70,7 @@ class _Same:
     """The same operator under a name of TFLite's.
 
     Attributes:
-        code: TFLite's name; a custom operator's unless it is in capitals.
+        code: TFLite's name, of a builtin operator unless it is `custom`.
         options: TFLite's option for each attribute of TensorFlow's that counts.
         needs: attributes that have to be these, where they are given at all.
         inputs: how many inputs both have; any number if None.
@@ -76,6 +81,7 @@ class _Same:
     needs: Mapping[str, Any] | None = None
     fixed: Mapping[str, Any] | None = None
     inputs: int | None = None
+    custom: bool = False
 
     def __call__(self, op: Op) -> Sequence[Op] | None:
         given = op.options
@@ -87,8 +93,11 @@ class _Same:
             ours: given[name] for name, ours in (self.options or {}).items() if name in given
         }
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
-        custom = self.code != self.code.upper()
-        return [replace(op, code=self.code, custom=custom, options=Options({**fixed, **options}))]
+        return [
+            replace(
+                op, code=self.code, custom=self.custom, options=Options({**fixed, **options})
+            )
+        ]  # fmt: skip
 
 
 def _of_axis_input(code: str, place: int, option: str = "axis") -> _Rule:
@@ -242,7 +251,7 @@ _RULES: Mapping[str, _Rule] = {
     "GatherNd": _Same("GATHER_ND"),
     "ScatterNd": _Same("SCATTER_ND"),
     "ReverseV2": _Same("REVERSE_V2"),
-    "Roll": _Same("Roll"),
+    "Roll": _Same("Roll", custom=True),
     "SpaceToDepth": _Same("SPACE_TO_DEPTH", {"block_size": "block_size"},
                           {"data_format": "NHWC"}),
     "DepthToSpace": _Same("DEPTH_TO_SPACE", {"block_size": "block_size"},
@@ -278,6 +287,7 @@ _RULES: Mapping[str, _Rule] = {
                     fixed={"adj_x": False, "adj_y": False,
                            "asymmetric_quantize_inputs": False}),
     "RFFT2D": _Same("RFFT2D"),
+    "IRFFT2D": _Same("IRFFT2D", custom=True),
     # Windows
     "Conv2D": _conv_2d,
     "DepthwiseConv2dNative": _conv_2d,
@@ -285,8 +295,8 @@ _RULES: Mapping[str, _Rule] = {
     "MaxPool": _pool_2d,
     "AvgPool": _pool_2d,
     "MaxPool3D": _Same("MaxPool3D", {name: name for name in ("ksize", "strides", "padding")},
-                       {"data_format": "NDHWC"}),
+                       {"data_format": "NDHWC"}, custom=True),
     "AvgPool3D": _Same("AvgPool3D", {name: name for name in ("ksize", "strides", "padding")},
-                       {"data_format": "NDHWC"}),
+                       {"data_format": "NDHWC"}, custom=True),
     "BiasAdd": _Same("ADD", needs={"data_format": "NHWC"}),
 }  # fmt: skip

@@ -304,15 +304,17 @@ class Nodes:
         scaled = self.Mul(self.Add(x, cubed), self.scalar(math.sqrt(2 / math.pi), dtype))
         return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
 
-    def dft(self, x: Operand, axis: int, *, onesided: bool = False) -> Value:
+    def dft(
+        self, x: Operand, axis: int, *, onesided: bool = False, inverse: bool = False
+    ) -> Value:
         """Return the Fourier transform along an axis of real numbers or pairs, all or one half.
 
         The axis is an input since opset 20.
         """
-        half = int(onesided)
+        how = {"onesided": int(onesided), "inverse": 1 if inverse else None}
         if self.opset >= 20:  # noqa: PLR2004
-            return self.DFT(x, None, self.scalar(axis, DType.INT64), onesided=half)
-        return self.DFT(x, axis=axis, onesided=half)
+            return self.DFT(x, None, self.scalar(axis, DType.INT64), **how)
+        return self.DFT(x, axis=axis, **how)
 
     def reshape(self, x: Operand, shape: Sequence[int | str]) -> Value:
         """Return x in a shape whose sizes are meant literally, 0 too.

@@ -1,4 +1,4 @@
-"""RFFT2D, and the parts of complex numbers, which are pairs here: see `complex`."""
+"""RFFT2D, its inverse, and the parts of complex numbers, which are pairs here: see `complex`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, ints
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.op.parameters import affordable, expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType, Shape
 
 _PAIR = 2
 
@@ -58,11 +58,7 @@ class RealFourier(Operator):
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
-        lengths = ints(self, 1)
-        if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):  # noqa: PLR2004
-            message = f"lengths {lengths} are not two powers of 2"
-            raise OperatorError(message)
-        return lengths[0], lengths[1]
+        return _powers_of_two(ints(self, 1))
 
     def check(self) -> None:
         x, (height, width) = self.input(0), self._lengths
@@ -90,3 +86,65 @@ class RealFourier(Operator):
             return x.value
         pads = [0] * (2 * x.rank - 2) + missing  # less than nothing cuts off
         return g.Pad(x, g.ints(pads), g.scalar(0, DType.FLOAT32))
+
+
+class InverseRealFourier(Operator):
+    """IRFFT2D: the real numbers of which RFFT2D has made these, cut or filled up to a length.
+
+    Columns are transformed back as pairs; rows, of which one half is there, by a matrix that
+    counts what has a counterpart in the other half twice.
+    """
+
+    codes = ("IRFFT2D",)
+    custom = True
+    category = Category.TERMINATE
+
+    @cached_property
+    def _lengths(self) -> tuple[int, int]:
+        return _powers_of_two(ints(self, 1))
+
+    def shapes(self) -> Sequence[Shape]:
+        # Of pairs, or of complex numbers before there are pairs.
+        x = self.input(0)
+        lead = x.shape[: -2 if x.dtype is DType.COMPLEX64 else -3]
+        return [(*lead, *self._lengths)]
+
+    def check(self) -> None:
+        x, (_, width) = self.input(0), self._lengths
+        if x.rank < 3 or x.shape[-1] != _PAIR:  # noqa: PLR2004 - two axes of pairs
+            message = f"{x.name} has {x.rank - 1} axes of complex numbers"
+            raise OperatorError(message)
+        affordable(width * width)
+        expect(x, x.shape, DType.FLOAT32)
+        expect(self.output, self.shapes()[0], DType.FLOAT32)
+
+    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        height, width = self._lengths
+        half = width // 2 + 1
+        missing = [height - x.shape[-3], half - x.shape[-2]]
+        value = g.reshape(x, (-1, *x.shape[-3:]))
+        if any(missing):
+            value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *missing, 0]))
+        columns = g.dft(value, 1, inverse=True)
+        rows = g.reshape(columns, (-1, half * _PAIR))
+        return g.reshape(g.MatMul(rows, _synthesis(width)), y.shape)
+
+
+def _synthesis(width: int) -> Array:
+    """Return what makes real numbers of half of their frequencies, float32 [pairs, width]."""
+    half = width // 2 + 1
+    angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
+    twice = np.full((half, 1), 2.0)
+    twice[0] = 1
+    if width > 1:  # the last frequency is its own counterpart, as the first is
+        twice[-1] = 1
+    parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
+    return parts.reshape(half * _PAIR, width).astype(np.float32)
+
+
+def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
+    """Return two lengths; OperatorError if they are no powers of 2, as the kernels want them."""
+    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):  # noqa: PLR2004
+        message = f"lengths {lengths} are not two powers of 2"
+        raise OperatorError(message)
+    return lengths[0], lengths[1]
