@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from tests.metadata import packed
 from tests.small import chain
-from tflite2onnx import metadata
+from tests.toolkit import Build
+from tflite2onnx import convert, metadata
+from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
-from tflite2onnx.metadata import AssociatedFile, associated_files, model_metadata
+from tflite2onnx.metadata import AssociatedFile, associated_files, described, model_metadata
 from tflite2onnx.reader import read
 
 if TYPE_CHECKING:
@@ -200,3 +203,53 @@ def test_damaged_files() -> None:
             associated_files(bytes(damaged))
         except ModelFileError as error:
             assert "cannot be read" in str(error)  # noqa: PT017 - either may be
+
+
+# As it goes into the ONNX model
+
+
+def flowers(*, damaged: bool = False) -> bytes:
+    """Return a model with metadata, and with labels packed with it."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
+    raw = packed(WHOLE)
+    m.metadata("TFLITE_METADATA", raw[: len(raw) // 2] if damaged else raw)
+    return m.bytes() + archive(**{"labels.txt": b"rose\ntulip\n"})
+
+
+def test_described() -> None:
+    """What is not said is left out, and labels are read."""
+    data = flowers()
+    said = described(read(data), data)
+    assert said["author"] == "Linné"
+    assert [note.get("content", "") for note in said["inputs"]] == ["image", "audio", "feature"]
+    assert "threshold" not in said["inputs"][0]
+    (scores,) = said["outputs"]
+    assert scores["files"][0]["labels"] == ["rose", "tulip"]
+    assert described(read(chain("ABS")), chain("ABS")) == {}
+
+
+def test_it_stands_in_the_onnx_model() -> None:
+    model = convert(flowers()).model
+    props = {p.key: p.value for p in model.metadata_props}
+    said = json.loads(props["tflite2onnx.metadata"])
+    assert said["inputs"][0]["mean"] == [1, 2, 3]
+    assert said["outputs"][0]["calibration"] == ["INVERSE_LOGISTIC", 0.5]
+
+
+def test_damaged_metadata_keep_no_model_from_being_converted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = convert(flowers(damaged=True)).model
+    assert "tflite2onnx.metadata" not in {p.key for p in model.metadata_props}
+    assert "truncated or damaged" in caplog.text
+
+
+def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "flowers.tflite"
+    path.write_bytes(flowers())
+    assert main(["inspect", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "author       Linné" in said
+    assert "input        image, image, RGB, mean 1 2 3, std 4, minimum -1.5, maximum 2.5" in said
+    assert "output       scores, threshold 0.25, labels.txt with 2 labels" in said

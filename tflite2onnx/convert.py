@@ -38,6 +38,7 @@ from tflite2onnx.interface import (
     read_layouts,
 )
 from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.metadata import described
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
 from tflite2onnx.normalise import normalise
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
@@ -164,7 +165,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         result = convert_model(
             source, layouts, io_layout=io_layout, opset=opset,
             quantization=quantization, activations=activations, allow_custom=allow_custom,
-            static=static, signature=signature, names=names,
+            static=static, signature=signature, names=names, notes=_notes(source, model),
         )  # fmt: skip
         if output is not None:
             result.save(output)
@@ -186,9 +187,13 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     static: bool = False,
     signature: str | None = None,
     names: str = "tensor",
+    notes: Mapping[str, object] | None = None,
     planner: Planner = plan,
 ) -> Result:
-    """Convert a model that is already read; `planner` chooses the orders of all tensors."""
+    """Convert a model that is already read; `planner` chooses the orders of all tensors.
+
+    `notes` go into the metadata of the ONNX model (see `metadata.described`).
+    """
     model = with_tables(with_computations(translated(model, has_converter)))
     index, _ = entry(model, signature)
     graph = shaped(inlined(model, index), shapes_for)
@@ -198,7 +203,7 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
         raise ModelFileError(message)
     wishes = _Wishes(
         {} if layouts is None else layouts, io_layout, opset, quantization, activations,
-        allow_custom, signature, names, planner,
+        allow_custom, signature, names, notes or {}, planner,
     )  # fmt: skip
     if static:
         return _converted(model, opened(graph, operator_for, inputs=False), wishes)
@@ -222,6 +227,7 @@ class _Wishes(NamedTuple):
     allow_custom: bool
     signature: str | None
     names: str
+    notes: Mapping[str, object]
     planner: Planner
 
 
@@ -249,7 +255,17 @@ def _converted(model: Model, graph: Graph, wishes: _Wishes) -> Result:
     index, signature = entry(model, wishes.signature)
     if wishes.names == "signature":
         emitted = renamed(emitted, model.graphs[index], signature)
-    return _result(emitted, graph.name or "main", told(model, index, emitted))
+    more = {"signatures": told(model, index, emitted), "metadata": wishes.notes}
+    return _result(emitted, graph.name or "main", more)
+
+
+def _notes(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
+    """Return what the model's authors say of it; that it is damaged is no reason not to convert."""
+    try:
+        return described(source, model)
+    except ModelFileError as error:
+        _logger.warning("%s", error)
+        return {}
 
 
 def keep_apart(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -293,13 +309,12 @@ def _emit(emitted: Callable[[int], Emitted], opset: int | None) -> Emitted:
             version = need.version
 
 
-def _result(emitted: Emitted, name: str, signatures: Mapping[str, object]) -> Result:
+def _result(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result:
     inputs, taken = _ends(emitted.inputs, len(emitted.initial))
     outputs, given = _ends(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, taken, given, emitted.initial))
     properties = _properties(inputs, outputs, states)
-    if signatures:
-        properties["tflite2onnx.signatures"] = json.dumps(signatures)
+    properties |= {f"tflite2onnx.{key}": json.dumps(value) for key, value in more.items() if value}
     skeleton = assemble(name, emitted, properties, VERSION)
     count, moved = skeleton.transposes
     nodes = sum(1 for _ in every_node(emitted.nodes))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.metadata import described
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -76,7 +77,8 @@ class Inspection:
     """What is in a model.
 
     `scheme` is how it is quantized, in words. `opset` is that of the ONNX model, None if the model
-    cannot be converted; then `problem` says why. `bytes` is the size of the file.
+    cannot be converted; then `problem` says why. `bytes` is the size of the file. `metadata` is
+    what its authors say of it (see `metadata.described`), `buffers` the names of all metadata.
     """
 
     description: str
@@ -85,7 +87,8 @@ class Inspection:
     scheme: str
     signatures: tuple[SignatureInfo, ...]
     subgraphs: tuple[SubgraphInfo, ...]
-    metadata: tuple[str, ...]
+    buffers: tuple[str, ...]
+    metadata: dict[str, Any]
     opset: int | None
     problem: str
 
@@ -98,7 +101,8 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
     """Return what is in a model, and what of it can be converted; nothing is written.
 
     Raises:
-        ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
+        ModelFileError: the file is missing, empty, truncated, or not a TFLite model; or its
+            metadata are damaged.
     """
     size = len(model) if isinstance(model, bytes) else 0
     said = read(model)
@@ -114,7 +118,7 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
             for s in said.signatures
         ),
         tuple(_subgraph(said, graph, whole) for graph in said.graphs),
-        tuple(sorted(said.metadata)), whole.opset, whole.problem,
+        tuple(sorted(said.metadata)), described(said, model), whole.opset, whole.problem,
     )  # fmt: skip
 
 

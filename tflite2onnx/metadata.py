@@ -26,6 +26,7 @@ _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
 _MOST_TABLES = 100_000
 _MOST_BYTES = 1 << 26  # of one file in the archive
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
+_LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
 _GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
 
 
@@ -213,3 +214,30 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     except (*_GARBAGE, RuntimeError, NotImplementedError, EOFError, OSError, zlib.error) as error:
         message = f"the files packed with the TFLite model cannot be read ({error})"
         raise ModelFileError(message) from error
+
+
+def described(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+    """Return what a model's authors say of it as dictionaries, lists, strings and numbers.
+
+    What they leave out is left out. The lines of files with labels are listed as `labels`.
+
+    Raises:
+        ModelFileError: the metadata, or the files packed with the model, are damaged.
+    """
+    said = model_metadata(model)
+    if said is None:
+        return {}
+    every = (*said.files, *(f for t in (*said.inputs, *said.outputs) for f in t.files))
+    labelled = any(f.kind in _LABELS for f in every)
+    files = associated_files(source) if labelled else {}
+
+    def told(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
+        absent = ("", (), 0, None)
+        fields = {name: value for name, value in vars(note).items() if value not in absent}
+        if isinstance(note, AssociatedFile) and note.kind in _LABELS and note.name in files:
+            fields["labels"] = files[note.name].decode("utf-8", "replace").splitlines()
+        for name in fields.keys() & {"inputs", "outputs", "files"}:
+            fields[name] = [told(each) for each in fields[name]]
+        return fields
+
+    return told(said)

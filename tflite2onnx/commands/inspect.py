@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tflite2onnx.bundle import is_bundle, read_bundle
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
@@ -57,8 +58,9 @@ def _lines(found: Inspection) -> Iterator[str]:
         yield ""
         yield from _subgraph(graph)
     yield ""
-    if found.metadata:
-        yield f"metadata: {', '.join(found.metadata)}"
+    if found.buffers:
+        yield f"metadata: {', '.join(found.buffers)}"
+    yield from _said(found.metadata)
     yield found.problem or f"can be converted, to opset {found.opset}"
 
 
@@ -79,3 +81,25 @@ def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
 def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
     shape = "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
+
+
+def _said(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the authors say of the model, of its inputs and of its outputs."""
+    words = ("name", "version", "author", "license", "description")
+    rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
+    for end in ("input", "output"):
+        rows += [(end, _noted(note)) for note in metadata.get(f"{end}s", ())]
+    yield from columns(rows) if rows else ()
+
+
+def _noted(note: Mapping[str, Any]) -> str:
+    """Return what is said of a tensor in one line."""
+    said = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
+    for word in ("mean", "std", "minimum", "maximum", "threshold"):
+        if word in note:
+            numbers = note[word] if isinstance(note[word], (list, tuple)) else [note[word]]
+            said.append(f"{word} {' '.join(f'{number:.6g}' for number in numbers)}")
+    for file in note.get("files", ()):
+        labels = f" with {count(len(file['labels']), 'label')}" if "labels" in file else ""
+        said.append(f"{file['name']}{labels}")
+    return ", ".join(said)
