@@ -100,10 +100,11 @@ class Graphs:
         free = 0
         for _ in range(operators):
             kinds = self.kinds if free < self.frames else ("demanding", "terminating")
-            site = getattr(self, self.random.choice(kinds))(self.pick())
-            free += any(frame.label is None for frame in site.frames)
-            self.tensors += site.writes
-            sites.append(site)
+            made = getattr(self, self.random.choice(kinds))(self.pick())
+            for site in [made] if isinstance(made, Site) else made:
+                free += any(frame.label is None for frame in site.frames)
+                self.tensors += site.writes
+                sites.append(site)
         outputs = self.random.sample(self.tensors, min(2, len(self.tensors)))
         mode = self.random.choice(MODES)
         ends = [interface(~i, t, mode) for i, t in enumerate(inputs)]
@@ -140,6 +141,12 @@ class Graphs:
         others = self.random.sample(like, self.random.randint(0, min(2, len(like))))
         writes = [tensor(*x.shape) for _ in range(self.random.choice((1, 1, 2)))]
         return elementwise([x, *others], writes)
+
+    def loop(self, x: Tensor) -> list[Site]:
+        """Run an operator again and again: a variable is one frame, and the body reads it."""
+        last, now = tensor(*x.shape), tensor(*x.shape)
+        body = self.random.choice((self.demanding, self.elementwise))(now)
+        return [elementwise([x, body.writes[0]], [last, now]), body]
 
     def renaming(self, x: Tensor) -> Site:
         """Rename the axes."""

@@ -282,6 +282,8 @@ def draw(rng: random.Random, kinds: Sequence[str], **settings_: Any) -> list[Sit
         (("renaming",), {}),
         (("renaming", "renaming"), {"rank": 4, "frames": 2}),
         (("resizing",), {}),
+        (("loop", "loop"), {"demands": 1}),
+        (("loop", "loop"), {"demands": 3}),
     ],
     ids=str,
 )

@@ -184,18 +184,21 @@ def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, st
         if groups and op not in outermost:
             message = "what it makes in a sub-graph has a size that is known when it runs"
             raise FixedSizeError(message).at(op.place)
-        writes = operator_of(op).writes if groups else ()
-        for group in groups:
-            (first, axis), *_ = places = [(writes[output], axis) for output, axis in group]
+        for places in groups:
+            first, axis = places[0]
             yield from ((place, f"{first.name}_{axis}") for place in places)
 
 
-def _groups(op: Op, operator_of: SizedOf) -> Sequence[Sequence[tuple[int, int]]]:
+def _groups(op: Op, operator_of: SizedOf) -> Sequence[Sequence[_Place]]:
+    """Return the sizes that nobody foresees, each as the places of what is equal."""
     try:
         with guarded():
-            return operator_of(op).unforeseen()
+            operator = operator_of(op)
+            groups, writes = operator.unforeseen(), operator.writes
+            found = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # said later, with all else that is wrong
         return ()
+    return found if all(axis < t.rank for group in found for t, axis in group) else ()
 
 
 def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:

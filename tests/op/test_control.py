@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.control import applied, below, counted, counter, either, graph, like, loop, number, op
+from tests.control import (
+    applied,
+    below,
+    counted,
+    counter,
+    either,
+    graph,
+    growing,
+    like,
+    loop,
+    number,
+    op,
+)
 from tests.small import convolve
 from tests.toolkit import Build, Subgraph, Tensor, run_onnx
 from tests.toolkit import check as compare
@@ -201,37 +213,6 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
 
 
 # Sizes that change
-
-
-def growing(start: int) -> Build:
-    """Return a loop that joins a row to its list each time."""
-    m = Build()
-    count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
-
-    def sized(m: Subgraph, t: Tensor) -> Tensor:
-        return m.tensor([None, 3] if t is rows else t.shape, dtype=t.dtype)
-
-    variables = [count, rows, row]
-    cond, body = m.subgraph("cond"), m.subgraph("body")
-    for inner in (cond, body):
-        given = [
-            inner.input([None, 3] if t is rows else t.shape, dtype=t.dtype, name=f"given_{i}")
-            for i, t in enumerate(variables)
-        ]
-        if inner is cond:
-            inner.output(below(inner, given))
-            continue
-        more = inner.tensor([None, 3])
-        inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
-        inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
-    made = m.op(
-        "WHILE", variables, [sized(m, t) for t in variables],
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    )  # fmt: skip
-    (total,) = m.op("SUM", [made[1], m.constant([0])], [[3]])
-    (shifted,) = m.op("ADD", [made[1], row], [m.tensor([None, 3])])
-    m.output(made[1], total, shifted)
-    return m
 
 
 @pytest.mark.parametrize("start", [1, 2])

@@ -47,6 +47,7 @@ class If(Control):
 
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that differ from branch to branch."""
+        self.check()
         then, other = self.op.graphs
         pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
         return [[(i, axis)] for i, (a, b) in pairs for axis in _changing(a.shape, b.shape)]
@@ -95,6 +96,7 @@ class While(Control):
 
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that change from round to round: within, and in the end."""
+        self.check()
         (body,) = self.op.graphs
         (first,) = self.entries()
         pairs = enumerate(zip(first, body.outputs[1:], strict=True))
