@@ -363,7 +363,9 @@ def test_what_the_kernels_refuse() -> None:
     assert "input 1 is missing" in refused(m, *m.op("ADD", [b, None], [[3]]))
     assert "it makes bool, not float32" in refused(m, *m.op("LESS", [b, b], [[3]]))
     assert "it makes float32, not int8" in refused(m, *m.op("ABS", [b], [[3]], dtype="int8"))
-    assert "complex64" in refused(m, *m.op("MUL", [m.input([3], dtype="complex64")] * 2, [[3]]))
+    m = Build()
+    x = m.input([3], dtype="complex64")
+    assert "it takes complex numbers" in refused(m, *m.op("ADD", [x, x], [[3]]))
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
