@@ -101,9 +101,10 @@ def test_samples_differ_and_repeat() -> None:
 def test_what_a_model_remembers_is_carried_on() -> None:
     """From sample to sample; one that begins with something else is wrong from the first on."""
     result = convert(summing())
-    report = verify(summing(), result, samples=4)
+    report = verify(summing(), result, samples=4, per_operator=True)
     assert report.ok
     assert report.tensors
+    assert report.operators
     model = result.model
     (memory,) = (each for each in model.graph.initializer if each.name == "memory")
     memory.raw_data = np.ones(30, np.float32).tobytes()
