@@ -24,7 +24,7 @@ from tests.toolkit import Build
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OutputError
-from tflite2onnx.report import facts, page, write_report
+from tflite2onnx.report import drawing, facts, page, write_report
 from tflite2onnx.report.facts import Facts
 from tflite2onnx.report.strip import Strip, strip
 
@@ -252,6 +252,13 @@ def test_layouts_and_moves() -> None:
     regions = {row.name: (row.region, row.layout) for row in found.rows if row.kind != "Transpose"}
     assert regions["x"] == ("", "") or regions["x"][0] == "tflite"
     assert regions["hidden"] == ("first", "NCHW")
+
+
+def test_a_drawn_move() -> None:
+    """A Transpose is a mark of its own."""
+    result = convert(MODELS / "transformer_float32.tflite")
+    drawn = drawing.graph(strip(result.model, result.skeleton.tensors))
+    assert drawn.count('<rect class="move"') == drawn.count(" move") == result.transposes
 
 
 def test_pairs_of_quantization_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from tests.test_verify_tensors import damaged, deep, wrong_pad
 from tests.toolkit import Build
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
+from tflite2onnx.commands.verify import table
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.metadata import ModelMetadata, TensorMetadata
+from tflite2onnx.verification import Compared, Difference, Report, images
 from tflite2onnx.verification.images import ImageInput, image_input
 from tflite2onnx.verification.runtimes import interpreter_of
 
@@ -72,6 +76,19 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
     assert capsys.readouterr() == ("", err)
+
+
+def test_long_lists() -> None:
+    """Are cut; types that differ have no number."""
+    wrong = Difference("y", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere")
+    tensors = tuple(
+        Compared(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,)) for i in range(12)
+    )
+    lines = table(Report((wrong,), 1, 0, tensors))
+    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    WRONG"
+    assert lines[2] == "12 tensors, in order of execution: 12 too far off"
+    assert lines[3] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere"
+    assert lines[-1] == "... and 2 more"
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
@@ -209,6 +226,15 @@ def test_normalisation(
     array = ImageInput("x", detail, mean, std).array(tmp_path / "one.png")
     assert array.dtype.name == dtype
     np.testing.assert_allclose(array[0, 0, 0], want, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
+def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
+    """Numbers for other channels, or a division by zero."""
+    said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
+    monkeypatch.setattr(images, "model_metadata", lambda _: said)
+    with pytest.raises(VerifyError, match="the metadata of x normalise it by"):
+        image_input(pictures(), interpreter_of(pictures()).get_input_details())
 
 
 def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,8 @@ def _measured_steps(want: Array, have: Array, zero_point: int) -> tuple[float, f
 def _measured_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
     """Return the same for ordinary numbers in a fraction of the time, None if some are not."""
     with np.errstate(all="ignore"):
-        apart = np.abs(want - have)
+        apart = np.asarray(want - have)
+        np.abs(apart, out=apart)
         largest = float(apart.max(initial=0))
     high, low = float(want.max(initial=0)), float(want.min(initial=0))
     peak = max(high, -low)
@@ -164,7 +165,8 @@ def _measured_floats(want: Array, have: Array) -> tuple[float, float, float] | N
 
 def _power(numbers: Array) -> float:
     """Return the sum of squares; threads of BLAS would wait for each other longer than it takes."""
-    return float(np.square(numbers).sum())
+    flat = numbers.reshape(-1)
+    return float(np.einsum("i,i->", flat, flat))
 
 
 def _decibels(signal: Array, noise: Array) -> float:
