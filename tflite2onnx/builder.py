@@ -192,6 +192,13 @@ class Builder(Pairs):
         kept = storage(tensor, unsigned=self.unsigned and not as_filed)
         return kept if tensor.data is None or self.plain else self.offered(kept)
 
+    def listed(self, numbers: View, order: Order | None = None) -> Value:
+        """Return a list of computed integers, one for each TFLite axis, as int64 in an order."""
+        wide = self.recast(numbers, numbers.dtype, DType.INT64)
+        if order is None or order == identity(len(order)):
+            return wide
+        return self.Gather(wide, self.ints(order), axis=0)
+
     def put(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
         if tensor in self._stored:

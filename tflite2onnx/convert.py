@@ -242,8 +242,9 @@ def _converted(model: Model, graph: Graph, wishes: _Wishes) -> Result:
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [operator_for(op, keep=wishes.allow_custom) for op in graph.every_op()]
+    inside = sites(operators)
     check_open([(operator.op, operator) for operator in operators])
-    chosen = wishes.planner([interface(graph, wanted, wishes.io_layout), *sites(operators)])
+    chosen = wishes.planner([interface(graph, wanted, wishes.io_layout), *inside])
     _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
     auto = wishes.activations == "auto"
     builder = partial(

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tflite2onnx.errors import FixedSizeError, OperatorError, guarded
+from tflite2onnx.errors import FixedSizeError, OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, constants_made, room_for
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.normalise import densify
@@ -42,6 +42,10 @@ class Sized(Rules, Protocol):
 
     def inferred(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs."""
+
+    @property
+    def sized_later(self) -> bool:
+        """Whether the sizes of the outputs follow from inputs that are not constant."""
 
     @property
     def writes(self) -> tuple[Tensor, ...]:
@@ -67,7 +71,8 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     open batch it says that there is one row. LiteRT asks the kernels, as is done here. What is
     wrong with an operator at these sizes is said when it is converted.
     """
-    if not any(t.dynamic_axes for op in graph.every_op() for t in op.outputs):
+    guessed = any(t.dynamic_axes for op in graph.every_op() for t in op.outputs)
+    if not guessed and not any(_sized_later(operator_of(op)) for op in graph.every_op()):
         return graph
     walk = _Walk(graph, operator_of)
     walk.through(graph.ops)
@@ -181,6 +186,8 @@ def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, st
         made = constants_made(here, operator_of, room)
         room -= sum(t.nbytes for t in made)
         known |= dict(zip(op.outputs, made, strict=False))
+        if op not in outermost and _sized_later(operator_of(here)):
+            continue  # the file is believed there, see `check_open`
         if groups and op not in outermost:
             message = "what it makes in a sub-graph has a size that is known when it runs"
             raise FixedSizeError(message).at(op.place)
@@ -201,9 +208,25 @@ def _groups(op: Op, operator_of: SizedOf) -> Sequence[Sequence[_Place]]:
     return found if all(axis < t.rank for group in found for t, axis in group) else ()
 
 
+def _sized_later(operator: Sized) -> bool:
+    try:
+        with guarded():
+            return operator.sized_later
+    except OperatorError:  # likewise
+        return False
+
+
 def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
-    """Raise FixedSizeError if an operator cannot do with an open size that it reads or writes."""
+    """Raise an error if an operator cannot do with an open size that it reads or writes.
+
+    Raises:
+        FixedSizeError: it needs to know the size.
+        UnsupportedOperators: it needs one that not even the file knows.
+    """
     for op, operator in operators:
+        if _sized_later(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
+            message = "how large its output is, is known at run time only"
+            raise UnsupportedOperators([OperatorError(message).at(op.place)])
         operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
         operands += [(~i, t) for i, t in enumerate(op.outputs)]
         for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
@@ -327,7 +350,8 @@ def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
             shapes = operator_of(op).inferred()
     except OperatorError as error:
         raise FixedSizeError(error.reason).at(op.place) from error
-    if any(len(shape) != t.rank for t, shape in zip(op.outputs, shapes, strict=True)):
+    other_rank = any(len(shape) != t.rank for t, shape in zip(op.outputs, shapes, strict=True))
+    if other_rank and not _sized_later(operator_of(op)):
         message = "its output has another rank than the file says"
         raise FixedSizeError(message).at(op.place)
     return tuple(

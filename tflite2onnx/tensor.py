@@ -144,6 +144,11 @@ class Tensor:
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
+    def is_known(self) -> bool:
+        """Whether the elements are: the tensor is constant, or has none."""
+        return self.data is not None or (0 in self.shape and not self.dynamic_axes)
+
+    @property
     def sizes(self) -> Sizes:
         """The shape with the names of sizes that stay open."""
         return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))

@@ -166,10 +166,3 @@ def test_refusals(code: str, fields: Any, axes: Any, shape: Any, reason: str) ->
     m.output(*m.op(code, [m.input([3, 5], **fields), m.constant(axes)], [shape]))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
-
-
-def test_axes_that_are_computed() -> None:
-    m = Build()
-    m.output(*m.op("SUM", [m.input([3, 5]), m.input([1], dtype="int32")], [[5]]))
-    with pytest.raises(ConversionError, match="is not constant"):
-        convert(m.bytes())

@@ -96,7 +96,6 @@ def test_slice_from_a_computed_begin(
     [
         ([1], "int32", [1, 5], [1, 5], r"int32\[1\] where int32\[2\] is expected"),
         ([2], "int16", [1, 5], [1, 5], "int16 where one of int32, int64"),
-        ([2], "int32", [1, -1], [1, 5], r"float32\[1, 5\] where float32\[1, -1\]"),
         ([2], "int32", [1, 6], [1, 6], r"sizes \[1, 6\] do not lie in \[3, 5\]"),
     ],
 )
@@ -153,16 +152,14 @@ def test_slice_refuses(
         convert(m.bytes())
 
 
-def test_parameters_must_be_constant_integers() -> None:
+def test_parameters_must_be_integers() -> None:
     m = Build()
-    size, begin = m.input([2], dtype="int32"), m.constant([1, 0])
-    m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, size], [[1, 5]]))
+    begin = m.constant([1, 0])
     m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, m.constant([1.0, np.nan])], [[1, 5]]))
     m.output(*m.op("SLICE", [feed(m, [3, 5])], [[1, 5]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
-    assert "tensor_0 is not constant" in reasons
     assert "is float32 where integers are expected" in reasons
     assert "input 1 is missing" in reasons
 

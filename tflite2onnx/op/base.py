@@ -7,7 +7,7 @@ all operators is done by the driver in `emit.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -61,6 +61,7 @@ class Operator:
             had better become real numbers once, when the model is loaded.
         any_size: the letters of the axes whose size may change after the conversion, or "..." for
             all axes: no size of theirs is part of what `emit` makes. See `keeps_open`.
+        sizes_from: the inputs whose elements say how large the outputs are.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
     """
 
@@ -79,6 +80,7 @@ class Operator:
     product: ClassVar[tuple[int, int, int] | None] = None
     folds_weights: ClassVar[bool] = False
     any_size: ClassVar[str] = ""
+    sizes_from: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -161,12 +163,29 @@ class Operator:
                 break
         return tuple(t.shape for t in op.outputs)
 
+    @property
+    def sized_later(self) -> bool:
+        """Whether the sizes of the outputs follow from numbers that are known at run time."""
+        given = [t for i, t in enumerate(self.op.inputs) if i in self.sizes_from]
+        return not all(t is None or t.is_known for t in given)
+
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that follow from elements, not from shapes: each is known at run time.
 
-        Each is one or more (place in `writes`, axis) that are always equal.
+        Each is one or more (place in `writes`, axis) that are always equal. What a signature
+        fixes, which few files have, is known.
         """
-        return ()
+        return [
+            [(i, axis)]
+            for i, t in enumerate(self.op.outputs if self.sized_later else ())
+            for axis in (range(t.rank) if self.later_axes is None else self.later_axes)
+            if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
+        ]
+
+    @property
+    def later_axes(self) -> Collection[int] | None:
+        """The axes of the outputs that can have such sizes; None for all."""
+        return None
 
     def keeps_open(self, operand: int, axis: int) -> bool:
         """Return whether what `emit` makes holds for any size of an axis of an operand."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.op.parameters import expect, expect_rank, expect_type, ints
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -25,12 +25,17 @@ class BroadcastTo(Operator):
     """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
 
     codes = ("BROADCAST_TO",)
+    sizes_from = (1,)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
 
     def check(self) -> None:
         _check_list(self, 1)
+        if self.sized_later:
+            expect_rank(self.output, self.input(1).elements, self.input(0).dtype)
+            return
         x, shape = self.input(0), ints(self, 1)
         expect(self.output, shape, x.dtype)
         missing = len(shape) - x.rank
@@ -43,14 +48,17 @@ class BroadcastTo(Operator):
         x = self.input(0)
         return [(1,) * (self.output.rank - x.rank) + x.shape, None]
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        return x.value if x.shape == y.shape else _expanded(g, x, y)
+    def emit(self, g: Builder, y: View, x: View, shape: View) -> Value:
+        return x.value if x.sizes == y.sizes else _expanded(g, x, y, shape)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.broadcast_to(inputs[0], self.output.shape)]
 
 
-def _expanded(g: Builder, x: View, y: View) -> Value:
+def _expanded(g: Builder, x: View, y: View, shape: View) -> Value:
+    if not shape.tensor.is_known:
+        sizes = g.listed(shape, y.order)
+        return g.within("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
     if 0 in y.shape:  # of which ONNX Runtime makes something else
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
     return g.within("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
@@ -90,6 +98,8 @@ class Fill(Operator):
     """FILL: a shape full of one element."""
 
     codes = ("FILL",)
+    sizes_from = (0,)
+    any_size = "..."
     category = Category.TERMINATE
     moves = True
 
@@ -97,14 +107,17 @@ class Fill(Operator):
         _check_list(self, 0)
         value = self.input(1)
         expect(value, (), value.dtype)
-        expect(self.output, ints(self, 0), value.dtype)
+        if self.sized_later:
+            expect_rank(self.output, self.input(0).elements, value.dtype)
+        else:
+            expect(self.output, ints(self, 0), value.dtype)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
         return [Frame({~0: names}, names)]
 
-    def emit(self, g: Builder, y: View, _: View, value: View) -> Value:
-        return _expanded(g, value, y)
+    def emit(self, g: Builder, y: View, dims: View, value: View) -> Value:
+        return _expanded(g, value, y, dims)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.full(self.output.shape, inputs[1])]

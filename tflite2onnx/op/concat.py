@@ -9,7 +9,15 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import axis_of, expect, integer, ints, without
+from tflite2onnx.op.parameters import (
+    axis_of,
+    expect,
+    expect_list,
+    expect_rank,
+    integer,
+    ints,
+    without,
+)
 from tflite2onnx.tensor import Array, DType
 
 
@@ -127,6 +135,14 @@ class Split(Operator):
     def _data(self) -> int:
         return 1 if self.op.code == "SPLIT" else 0
 
+    @property
+    def sized_later(self) -> bool:
+        return self.op.code == "SPLIT_V" and not self.input(1).is_known
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [self._axis]
+
     @cached_property
     def _axis(self) -> int:
         number = integer(self, 0 if self.op.code == "SPLIT" else 2)
@@ -149,15 +165,32 @@ class Split(Operator):
 
     def check(self) -> None:
         x, axis = self.input(self._data), self._axis
+        if self.sized_later:
+            expect_list(self, 1, len(self.op.outputs))
+            for tensor in self.op.outputs:
+                size = tensor.shape[axis] if tensor.rank == x.rank else 1
+                expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+            return
         for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
             expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
     def keeps_open(self, operand: int, axis: int) -> bool:
-        return axis != self._axis
+        return axis != self._axis or self.sized_later
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
+        if self.sized_later:
+            return self._split_later(g, x, xs[1])
         return _split(g, x, self._sizes, x.axis(self._axis))
+
+    def _split_later(self, g: Builder, x: View, given: View) -> tuple[Value, ...]:
+        axis, sizes = x.axis(self._axis), g.listed(given)
+        whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
+        # The size that is -1 takes the rest: all sizes but this -1.
+        others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
+        left = g.Equal(sizes, g.scalar(-1, DType.INT64))
+        sizes = g.Where(left, g.Sub(whole, others), sizes)
+        return g.many("Split", len(self.op.outputs), x, sizes, axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
@@ -173,6 +206,7 @@ class Tile(Operator):
     """TILE: each axis over and over."""
 
     codes = ("TILE",)
+    sizes_from = (1,)
     any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
@@ -188,13 +222,20 @@ class Tile(Operator):
 
     def check(self) -> None:
         x = self.input(0)
+        if self.sized_later:
+            expect_list(self, 1, x.rank)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
         sizes = zip(x.shape, self._multiples, strict=True)
         expect(self.output, [size * times for size, times in sizes], x.dtype)
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        if y.sizes == x.sizes:
+    def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
+        if self.sized_later:
+            times = g.listed(multiples, x.order)
+        elif y.sizes == x.sizes:
             return x.value
-        times = g.ints(x.reorder(self._multiples))
+        else:
+            times = g.ints(x.reorder(self._multiples))
         return g.within("Tile", x.dtype, lambda v: g.Tile(v, times), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

@@ -29,6 +29,7 @@ class OneHot(Operator):
     """
 
     codes = ("ONE_HOT",)
+    sizes_from = (1,)
     any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
@@ -43,11 +44,18 @@ class OneHot(Operator):
 
     @cached_property
     def _depth(self) -> int:
+        if self.sized_later:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+            return self.output.shape[self._axis] if self.output.rank > self._axis else 1
         depth = integer(self, 1)
         if depth < 0:
             message = f"its new axis has {depth} elements"
             raise OperatorError(message)
         return depth
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [self._axis]
 
     def check(self) -> None:
         indices, on = self.input(0), self.input(2)
@@ -62,13 +70,22 @@ class OneHot(Operator):
         names = axis_names(self.output.rank)
         return [Frame({0: without(names, self._axis), ~0: names}, names)]
 
-    def emit(self, g: Builder, y: View, indices: View, _: View, on: View, off: View) -> Value:
+    def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
         axis = y.axis(self._axis)
-        affordable(self._depth)
-        places = np.arange(self._depth, dtype=indices.dtype.numpy)
-        places = places.reshape([-1 if i == axis else 1 for i in range(y.rank)])
-        hot = g.Equal(g.Unsqueeze(indices, g.ints([axis])), places)
+        shape = [-1 if i == axis else 1 for i in range(y.rank)]
+        hot = g.Equal(g.Unsqueeze(indices, g.ints([axis])), self._places(g, indices, depth, shape))
         return g.within("Where", y.dtype, partial(g.Where, hot), on.reshaped(()), off.reshaped(()))
+
+    def _places(
+        self, g: Builder, indices: View, depth: View, shape: Sequence[int]
+    ) -> Value | Array:
+        """Return the indices along the new axis."""
+        if self.sized_later:
+            zero, one = (g.scalar(i, indices.dtype) for i in range(2))
+            count = g.recast(depth.reshaped(()), depth.dtype, indices.dtype)
+            return g.reshape(g.Range(zero, count, one), shape)
+        affordable(self._depth)
+        return np.arange(self._depth, dtype=indices.dtype.numpy).reshape(shape)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         indices, _, on, off = inputs

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import affordable, expect, expect_type, ints
+from tflite2onnx.op.parameters import affordable, expect, expect_rank, expect_type, ints
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
@@ -18,6 +18,7 @@ class _Padding(Operator):
     """What all of them share: the second input, [rank, 2], says how many elements to add."""
 
     any_size = "..."
+    sizes_from = (1,)
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -35,12 +36,25 @@ class _Padding(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _TYPES)
+        if self.sized_later:
+            expect_type(self.input(1), (DType.INT32, DType.INT64))
+            expect(self.input(1), (x.rank, 2), self.input(1).dtype)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
         pairs = zip(x.shape, self._pads, strict=True)
         expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
 
-    def _pad(self, g: Builder, x: View, *fill: Value, mode: str | None = None) -> Value:
+    def _amounts(self, g: Builder, x: View, table: View) -> Value:
+        """Return the elements in front of all axes, then those behind, in the stored order."""
+        if self.sized_later:
+            return g.reshape(g.Transpose(g.listed(table, x.order), perm=[1, 0]), [2 * x.rank])
         begins, ends = zip(*x.reorder(self._pads), strict=True)
-        pads = g.ints([*begins, *ends])
+        return g.ints([*begins, *ends])
+
+    def _pad(
+        self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
+    ) -> Value:
+        pads = self._amounts(g, x, table)
         return g.within("Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill)
 
 
@@ -62,11 +76,11 @@ class Pad(_Padding):
     def emit(
         self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View
     ) -> Value:
-        if not np.any(self._pads):
+        if not self.sized_later and not np.any(self._pads):
             return x.value
         # What is moved may stand for something else then; what is added stands for 0.
         fill = g.scalar(y.kept.zero_point, y.dtype) if value is None else value.reshaped(())
-        return self._pad(g, x, fill)
+        return self._pad(g, x, pads, fill)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         value = inputs[2].reshape(()) if self._has_value else 0
@@ -88,18 +102,23 @@ class MirrorPad(_Padding):
 
     def check(self) -> None:
         super().check()
+        if self.sized_later:
+            if not self._reflects:
+                message = "how much is mirrored at both ends has to be constant"
+                raise OperatorError(message)
+            return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
             if max(pads) > max(size - self._reflects, 0):
                 message = f"{size} elements have no {max(pads)} to mirror"
                 raise OperatorError(message)
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        if not np.any(self._pads):
+    def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
+        if not self.sized_later and not np.any(self._pads):
             return x.value
         if self._reflects:
-            return self._pad(g, x, mode="reflect")
+            return self._pad(g, x, table, mode="reflect")
         if np.max(self._pads) == 1:
-            return self._pad(g, x, mode="edge")  # one element is its own mirror
+            return self._pad(g, x, table, mode="edge")  # one element is its own mirror
         # Pad has no such mode. An index per axis moves less than slices and a Concat.
         return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v), x.value)
 

@@ -33,6 +33,21 @@ def ints(operator: Operator, index: int) -> list[int]:
     return [int(i) for i in tensor.data.reshape(-1)]
 
 
+def expect_list(operator: Operator, index: int, count: int) -> None:
+    """Raise OperatorError unless an input is a list of so many int32 or int64.
+
+    Its elements may be computed.
+    """
+    tensor = operator.input(index)
+    expect_type(tensor, (DType.INT32, DType.INT64))
+    expect(tensor, (count,), tensor.dtype)
+
+
+def expect_rank(tensor: Tensor, rank: int, dtype: DType) -> None:
+    """Raise OperatorError unless a tensor, whose sizes are known at run time, has so many axes."""
+    expect(tensor, tensor.shape if tensor.rank == rank else (1,) * rank, dtype)
+
+
 def integer(operator: Operator, index: int) -> int:
     """Return the only element of a constant integer input; OperatorError as `ints`."""
     numbers = ints(operator, index)

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.parameters import affordable, axis_of, expect, ints
+from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_rank, ints
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -70,6 +70,7 @@ class Reduction(Operator):
         ),
     }  # fmt: skip
     codes = tuple(rows)
+    sizes_from = (1,)
     category = Category.ATTRIBUTE
 
     @property
@@ -82,24 +83,42 @@ class Reduction(Operator):
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
             message = f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
             raise OperatorError(message)
-        expect(self.output, self._reduced(x.shape), x.dtype)
+        if self.sized_later:
+            self._check_later()
+        else:
+            expect(self.output, self._reduced(x.shape), x.dtype)
+
+    def _check_later(self) -> None:
+        x, y = self.input(0), self.output
+        expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
+        if x.dtype.is_integer and self.op.code in _INTEGERS and not is_quantized(x):
+            message = f"the axes of {x.dtype.label} to reduce over have to be constant"
+            raise OperatorError(message)
 
     def frames(self) -> Sequence[Frame]:
+        if self.sized_later:
+            return []
         names = axis_names(self.input(0).rank)
         left = names if self.options.keep_dims else self._left(names)
         return [Frame({0: names, ~0: left}, names)]
 
     def keeps_open(self, operand: int, axis: int) -> bool:
         # A mean of integers is divided by their count, and halves of an axis are multiplied.
-        counts = self.input(0).dtype.is_integer and self.op.code in _INTEGERS
-        return not counts or operand < 0 or axis not in self._axes
+        x = self.input(0)
+        if self.sized_later:
+            return True
+        counts = self.op.code == "REDUCE_PROD" or (self.op.code == "MEAN" and not is_quantized(x))
+        counted = x.dtype.is_integer and counts and operand >= 0 and axis in self._axes
+        return 0 not in x.shape and not counted
 
     def on_integers(self) -> bool:
         if self.op.code == "REDUCE_PROD":  # of single elements the kernel moves the integers
             return self.input(0).elements == self.output.elements
         return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.one_scale
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value | Unshaped:
+    def emit(self, g: Builder, y: View, x: View, over: View) -> Value | Unshaped:
+        if self.sized_later:
+            return self._reduced_later(g, x, over)
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
@@ -112,6 +131,16 @@ class Reduction(Operator):
         if is_quantized(x.tensor) and self._pools(sorted(axes), x.rank):
             return Unshaped(g.GlobalAveragePool(x))
         return self._node(g, self.row.node, x, x.dtype, axes)
+
+    def _reduced_later(self, g: Builder, x: View, over: View) -> Value:
+        node, keepdims = self.row.node, int(bool(self.options.keep_dims))
+        if node != "ReduceSum":
+            g.require(18, f"{node} over computed axes")
+        axes = g.reshape(g.listed(over), [-1])
+        return g.within(
+            node, x.dtype,
+            lambda v: g.node(node, v, axes, keepdims=keepdims, noop_with_empty_axes=1), x,
+        )  # fmt: skip
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.

@@ -31,12 +31,39 @@ class Resize(ImageOperator):
     ONNX is told the size, never the scale: that is a float32, and may round to another size.
     """
 
+    sizes_from = (1,)
+    later_axes = (1, 2)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return self.letters(operand)[axis] == "N" or self.sized_later
+
     def check(self) -> None:
+        if self.sized_later:
+            self._check_later()
+            return
         x, size = self.sizes(0), ints(self, 1)
         if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:  # noqa: PLR2004
             message = f"{size} is no size of an image"
             raise OperatorError(message)
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
+
+    def _check_later(self) -> None:
+        x, made = self.input(0), self.output
+        batch, *_, channels = x.shape
+        expect(self.input(1), (2,), DType.INT32)
+        size = made.shape[1:3] if made.rank == x.rank else (1, 1)
+        expect(made, (batch, *size, channels), x.dtype)
+        if x.dtype not in _RESIZED or self.mode is None:
+            message = f"{x.dtype.label} can be resized to a constant size only"
+            raise OperatorError(message)
+
+    def _resized(self, g: Builder, y: View, x: View, size: View, **how: str | None) -> Value:
+        sizes = g.measured(y.sizes, x) if not self.sized_later else g.Concat(
+            g.measured(x.sizes[:2], x), g.listed(size), axis=0
+        )
+        return g.Resize(
+            x, None, None, sizes, coordinate_transformation_mode=self.mode, **how
+        )
 
     @property
     def mode(self) -> str | None:
@@ -68,12 +95,9 @@ class ResizeBilinear(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        wanting = any(_rounds(*sizes[axis], align=align) for axis in sizes)
+        wanting = not self.sized_later and any(_rounds(*sizes[axis], align=align) for axis in sizes)
         if not (wanting and is_quantized(x.tensor) and x.tensor.dtype in _IN_STEPS):
-            return g.Resize(
-                x, None, None, g.measured(y.sizes, x), mode="linear",
-                coordinate_transformation_mode=self.mode,
-            )  # fmt: skip
+            return self._resized(g, y, x, size, mode="linear")
         value = x.value
         for axis, (given, made) in sizes.items():
             below, above, weights = weighed_by_kernel(given, made, align=align, half=half)
@@ -120,6 +144,9 @@ class ResizeNearest(Resize):
 
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
+        nearest = "floor" if self.mode == "asymmetric" else "round_prefer_ceil"
+        if self.sized_later:
+            return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         chosen = {a: chosen_by_kernel(*sizes[a], align=align, half=half) for a in sizes}
         if x.dtype in _RESIZED and self.mode is not None and all(
@@ -127,11 +154,7 @@ class ResizeNearest(Resize):
             for a in sizes
             for other in chosen_by_onnx(*sizes[a], self.mode)
         ):
-            return g.Resize(
-                x, None, None, g.measured(y.sizes, x), mode="nearest",
-                coordinate_transformation_mode=self.mode,
-                nearest_mode="floor" if self.mode == "asymmetric" else "round_prefer_ceil",
-            )  # fmt: skip
+            return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
         value = x.value
         for axis, indices in chosen.items():
             if not np.array_equal(indices, np.arange(x.tensor.shape[axis])):

@@ -36,14 +36,22 @@ class Reverse(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect(self.output, x.shape, x.dtype)
-        self._axes  # noqa: B018 - checks them
+        if self.input(1).is_known:
+            self._axes  # noqa: B018 - checks them
+        else:
+            expect(self.input(1), (self.input(1).elements,), DType.INT32)
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        if not self._axes:
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self.input(1).is_known else []
+
+    def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
+        count = self.input(1).elements
+        if not count:
             return x.value
-        at = g.ints([x.axis(axis) for axis in self._axes])
+        known = self.input(1).is_known
+        at = g.ints([x.axis(axis) for axis in self._axes]) if known else g.listed(computed)
         first, last, step = (
-            g.ints([number] * len(self._axes)) for number in (-1, np.iinfo(np.int64).min, -1)
+            g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
         )
         return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, at, step), x)
 

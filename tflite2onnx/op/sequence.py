@@ -7,17 +7,23 @@ from functools import cached_property
 
 import numpy as np
 
+from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_type, integer
+from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_rank, expect_type, integer
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
 class Range(Operator):
-    """RANGE: from a start, by a step, up to a limit; how many that are must be known."""
+    """RANGE: from a start, by a step, up to a limit.
+
+    Of numbers that are computed it is ONNX's node, which multiplies where the kernel adds.
+    """
 
     codes = ("RANGE",)
+    sizes_from = (0, 1, 2)
+    any_size = "..."
     category = Category.TERMINATE
 
     @cached_property
@@ -48,11 +54,17 @@ class Range(Operator):
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
 
     def check(self) -> None:
+        if self.sized_later:
+            for i in range(3):
+                expect_type(self.input(i), _TYPES)
+                expect(self.input(i), (), self.input(0).dtype)
+            expect_rank(self.output, 1, self.input(0).dtype)
+            return
         expect(self.output, self.output.shape, self.input(0).dtype)
         expect(self.output, self._numbers.shape, self.input(0).dtype)
 
-    def emit(self, g: Builder, y: View, *_: View) -> Value:
-        return g.constant(self._numbers)
+    def emit(self, g: Builder, y: View, *bounds: View) -> Value:
+        return g.Range(*bounds) if self.sized_later else g.constant(self._numbers)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [self._numbers]
@@ -73,13 +85,22 @@ class CumSum(Operator):
     def _axis(self) -> int:
         return axis_of(integer(self, 1), self.input(0).rank)
 
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self.input(1).is_known else []
+
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _TYPES)
         expect(self.output, x.shape, x.dtype)
-        self._axis  # noqa: B018 - checks it
+        if self.input(1).is_known:
+            self._axis  # noqa: B018 - checks it
+        else:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        axis = g.scalar(x.axis(self._axis), DType.INT64)
+    def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
+        if self.input(1).is_known:
+            axis = g.scalar(x.axis(self._axis), DType.INT64)
+        else:
+            axis = computed.reshaped(())
         o = self.options
         return g.CumSum(x, axis, exclusive=int(o.exclusive), reverse=int(o.reverse))

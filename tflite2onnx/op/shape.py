@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.parameters import axis_of, expect, integer, ints
+from tflite2onnx.op.parameters import axis_of, expect, expect_list, expect_rank, integer, ints
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 
@@ -89,12 +89,22 @@ class Reshape(Operator):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    sizes_from = (1,)
     moves = True
     any_size = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x, y = self.input(0), self.output
+        if self.sized_later:
+            shape = self.input(1)
+            expect_list(self, 1, shape.elements)
+            expect_rank(y, shape.elements, x.dtype)
+            if y.symbols:
+                return
+            if y.dynamic_axes:
+                message = "how large its output is, is known at run time only"
+                raise OperatorError(message)
         if (x.elements, x.dtype) != (y.elements, y.dtype):
             declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
             message = f"{declared[0]} cannot become {declared[1]}"
@@ -105,10 +115,24 @@ class Reshape(Operator):
         names = tuple(dict.fromkeys(_merged(source, target)))
         return [Frame({0: source, ~0: target}, names)]
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return x.value if x.sizes == y.sizes else g.reshape(x, y.sizes)
+    def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
+        if x.sizes == y.sizes:
+            return x.value
+        unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
+        if not self.sized_later or len(unknown) < 2:  # noqa: PLR2004 - of one Reshape knows it
+            return g.reshape(x, y.sizes)
+        shape = g.listed(rest[0], y.order)
+        g.require(14, "Reshape to a shape with a 0")
+        return g.Reshape(x, shape, allowzero=1)
+
+    @property
+    def sized_later(self) -> bool:
+        return self.op.code == "RESHAPE" and super().sized_later
 
     def inferred(self) -> tuple[Shape, ...]:
+        if self.sized_later:
+            count = self.input(1).elements
+            return (self.output.shape if self.output.rank == count else (1,) * count,)
         shape = [int(size) for size in self._asked()]
         known = prod(size for size in shape if size != -1)
         rest = self.input(0).elements // max(known, 1)

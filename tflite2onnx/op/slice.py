@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.op.parameters import expect, expect_list, expect_rank, ints
 from tflite2onnx.tensor import Array, DType
 
 # Before the first element, where -1 would mean the last, and behind all.
@@ -56,10 +56,11 @@ def _taken(data: Array, ranges: Sequence[range]) -> Array:
 class Slice(Operator):
     """SLICE: `size` elements from `begin` on; a size of -1 is all the rest.
 
-    Where it begins may be computed, as long as the sizes are known.
+    Either may be computed.
     """
 
     codes = ("SLICE",)
+    sizes_from = (2,)
     any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
@@ -92,23 +93,39 @@ class Slice(Operator):
         ]  # fmt: skip
 
     def check(self) -> None:
-        x, begin = self.input(0), self.input(1)
-        if begin.data is not None or not begin.elements:
+        x = self.input(0)
+        if self._is_known:
             expect(self.output, [len(r) for r in self._ranges], x.dtype)
             return
-        expect_type(begin, (DType.INT32, DType.INT64))
-        expect(begin, (x.rank,), begin.dtype)
+        for i in (1, 2):
+            expect_list(self, i, x.rank)
+        if self.sized_later or -1 in ints(self, 2):
+            expect_rank(self.output, x.rank, x.dtype)
+            return
         sizes = ints(self, 2)
         expect(self.output, sizes, x.dtype)
         if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
             message = f"sizes {sizes} do not lie in {list(x.shape)}"
             raise OperatorError(message)
 
-    def emit(self, g: Builder, y: View, x: View, begin: View, _: View) -> Value:
-        if begin.tensor.data is not None or not begin.tensor.elements:
+    @property
+    def _is_known(self) -> bool:
+        return self.input(1).is_known and self.input(2).is_known
+
+    @property
+    def sized_later(self) -> bool:
+        if not self.input(2).is_known:
+            return True
+        return not self.input(1).is_known and -1 in ints(self, 2)
+
+    def emit(self, g: Builder, y: View, x: View, begin: View, size: View) -> Value:
+        if self._is_known:
             return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._parts), x.value)
-        first = g.recast(begin, begin.dtype, DType.INT64)
-        last = g.Add(first, g.ints(ints(self, 2)))
+        first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
+        last = g.Add(first, count)
+        if self.sized_later:
+            rest = g.Equal(count, g.scalar(-1, DType.INT64))
+            last = g.Where(rest, g.scalar(_BEHIND, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
         return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
 
@@ -138,6 +155,7 @@ class StridedSlice(Operator):
     """
 
     codes = ("STRIDED_SLICE",)
+    sizes_from = (1, 2)
     any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
@@ -161,12 +179,12 @@ class StridedSlice(Operator):
         An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
         """
         o, rank = self.options, self.input(0).rank
-        count = len(ints(self, 1))
+        count = self.input(1).elements
         bits = range(count)
         ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
         new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]
         whole = rank - (count - len(new) - len(ellipsis))
-        if not len(ints(self, 2)) == len(ints(self, 3)) == count:
+        if not self.input(2).elements == self.input(3).elements == count:
             message = "begin, end and strides have different lengths"
         elif len(ellipsis) > 1:
             message = "more than one ellipsis"
@@ -183,11 +201,14 @@ class StridedSlice(Operator):
     def _part(self, entry: int, axis: int, size: int) -> _Part:
         if entry < 0:
             return _Part(axis, range(size))
-        begin, end, step = (ints(self, i)[entry] for i in (1, 2, 3))
         o, bit = self.options, 1 << entry
+        step = ints(self, 3)[entry]
         if step == 0:
             message = f"the stride of axis {axis} is 0"
             raise OperatorError(message)
+        if self.sized_later:
+            return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
+        begin, end = (ints(self, i)[entry] for i in (1, 2))
         # The kernel lets the bounds lie one element outside, on the side where the steps end.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
@@ -213,6 +234,14 @@ class StridedSlice(Operator):
 
     def check(self) -> None:
         shape = [len(part.kept) for part in self._parts if not part.shrinks]
+        if self.sized_later:
+            if self.options.offset:
+                message = "ends that count from the begins have to be constant"
+                raise OperatorError(message)
+            for i in (1, 2):
+                expect_list(self, i, self.input(1).elements)
+            expect_rank(self.output, len(shape), self.input(0).dtype)
+            return
         expect(self.output, shape, self.input(0).dtype)
 
     def frames(self) -> Sequence[Frame]:
@@ -223,8 +252,36 @@ class StridedSlice(Operator):
         kept = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
         return [Frame({0: old, ~0: kept}, names)]
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, begin: View, end: View, _: View) -> Value:
+        if self.sized_later:
+            bounds = self._bounds(g, begin, end)
+            return g.within("Slice", x.dtype, lambda v: self._cut_later(g, y, x, v, bounds), x)
         return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
+
+    def _bounds(self, g: Builder, begin: View, end: View) -> tuple[Value, Value]:
+        """Return where each entry begins and ends, in ONNX's words."""
+        o, steps = self.options, np.asarray(ints(self, 3))
+        entries = np.arange(len(steps))
+        first, last = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end))
+        first = _unless(g, o.begin_mask >> entries & 1, np.where(steps > 0, 0, _BEHIND), first)
+        last = _unless(g, o.end_mask >> entries & 1, np.where(steps > 0, _BEHIND, _BEFORE), last)
+        single = o.shrink_axis_mask >> entries & 1
+        if not single.any():
+            return first, last
+        is_last = g.Equal(first, g.scalar(-1, DType.INT64))
+        next_one = g.Add(first, g.scalar(1, DType.INT64))
+        after = g.Where(is_last, g.scalar(_BEHIND, DType.INT64), next_one)
+        return first, g.Where(single.astype(np.bool_), after, last)
+
+    def _cut_later(
+        self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, Value]
+    ) -> Value:
+        entries = [entry for entry in self._entries() if entry is not None]
+        axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
+        chosen = g.ints([entry for entry in entries if entry >= 0])
+        steps = g.ints([ints(self, 3)[entry] for entry in entries if entry >= 0])
+        first, last = (g.Gather(bound, chosen, axis=0) for bound in bounds)
+        return self._reduced(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
 
     def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
         shape, unknown = x.tensor.shape, x.tensor.symbols
@@ -232,7 +289,10 @@ class StridedSlice(Operator):
             p.asked if p.axis in unknown else _part(p.kept, shape[p.axis])
             for p in self._parts if p.axis is not None
         ]  # fmt: skip
-        value = _cut(g, x, value, parts)
+        return self._reduced(g, y, x, _cut(g, x, value, parts))
+
+    def _reduced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+        """Return a slice without the axes that go, and with those that are new."""
         dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
         left = (part for part in self._parts if not part.shrinks)
         added = [y.axis(i) for i, part in enumerate(left) if part.axis is None]
@@ -242,6 +302,13 @@ class StridedSlice(Operator):
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         ranges = [part.kept for part in self._parts if part.axis is not None]
         return [_taken(inputs[0], ranges).reshape(self.output.shape)]
+
+
+def _unless(g: Builder, mask: Array, masked: Array, bound: Value) -> Value:
+    """Return a bound but for the entries where a mask leaves it out."""
+    if not mask.any():
+        return bound
+    return g.Where(mask.astype(np.bool_), masked.astype(np.int64), bound)
 
 
 def _clamped(index: int, size: int, low: int, high: int) -> int:

@@ -25,6 +25,7 @@ class TopK(Operator):
     """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
 
     codes = ("TOPK_V2",)
+    sizes_from = (1,)
     any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
@@ -42,7 +43,7 @@ class TopK(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _TOPK_TYPES)
-        shape = (*x.shape[:-1], self._k)
+        shape = (*x.shape[:-1], self._size)
         if len(self.op.outputs) != 2:  # noqa: PLR2004
             message = f"{len(self.op.outputs)} outputs; values and indices are expected"
             raise OperatorError(message)
@@ -50,10 +51,23 @@ class TopK(Operator):
         expect(values, shape, x.dtype)
         expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
 
-    def emit(self, g: Builder, ys: tuple[View, View], x: View, *_: View) -> tuple[Value, Value]:
+    @property
+    def later_axes(self) -> list[int]:
+        return [self.input(0).rank - 1]
+
+    @property
+    def _size(self) -> int:
+        """The size of the last axis that is made."""
+        if not self.sized_later:
+            return self._k
+        expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+        return (self.op.outputs[0].shape or (1,))[-1]
+
+    def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
         kind = g.carrier("TopK", x.dtype)
         source = g.recast(x, x.dtype, kind)
-        values, indices = g.many("TopK", 2, source, g.ints([self._k]), axis=x.axis(-1))
+        count = g.cast(k.reshaped((1,)), DType.INT64) if self.sized_later else g.ints([self._k])
+        values, indices = g.many("TopK", 2, source, count, axis=x.axis(-1))
         return (
             g.recast(values, kind, x.dtype),
             g.recast(indices, DType.INT64, ys[1].dtype),

@@ -1,0 +1,193 @@
+"""Axes, sizes and bounds that are computed: inputs of the model here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from tests.toolkit import Build, Tensor, check
+from tflite2onnx import ConversionError, convert
+
+DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)
+
+
+def prove(
+    code: str, operands: list[ArrayLike], made: Sequence[int | None] | None, **options: Any
+) -> None:
+    """Hold an operator to LiteRT whose operands are all inputs.
+
+    Its output is declared with these axes, `None` being open, or without any.
+    """
+    arrays = [np.asarray(each, None if isinstance(each, np.ndarray) else np.int32)
+              for each in operands]  # fmt: skip
+    m = Build()
+    inputs = [m.input(array.shape, dtype=array.dtype) for array in arrays]
+    dtype = options.pop("dtype", "float32")
+    outputs: list[Tensor] = [
+        m.tensor(made, dtype=each) for each in ([dtype] if isinstance(dtype, str) else dtype)
+    ]
+    m.output(*m.op(code, inputs, outputs, **options))
+    check(m.bytes(), inputs=arrays)
+
+
+OPEN = [None, None, None, None]
+FLAT = DATA.reshape(2, 35, 3)
+
+
+@pytest.mark.parametrize("shape", [[6, -1], [-1, 3, 5], [2, 35, 3], [210], [5, 1, 2, 1, 21]])
+@pytest.mark.parametrize("known", [True, False])
+def test_reshape(shape: list[int], *, known: bool) -> None:
+    prove("RESHAPE", [DATA, shape], len(shape) * [None] if known else None)
+
+
+@pytest.mark.parametrize("size", [[1, 3, 4, 2], [-1, 2, -1, 3]])
+def test_slice(size: list[int]) -> None:
+    prove("SLICE", [DATA, [1, 2, 3, 0], size], OPEN)
+
+
+@pytest.mark.parametrize("value", [(), (np.float32(3),)])
+def test_pad(value: tuple[np.float32, ...]) -> None:
+    paddings = [[0, 1], [2, 3], [0, 0], [5, 0]]
+    prove("PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], OPEN)
+
+
+def test_mirror_pad() -> None:
+    prove("MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], OPEN, mode="REFLECT")
+
+
+def test_tile() -> None:
+    prove("TILE", [DATA, [2, 1, 3, 5]], OPEN)
+
+
+def test_broadcast_to() -> None:
+    prove("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], OPEN)
+    prove("BROADCAST_TO", [DATA[0, 0], [5, 7, 3]], [None, None, None])
+
+
+def test_fill() -> None:
+    prove("FILL", [[2, 3, 5], np.asarray(np.float32(7))], [None, None, None])
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "options", "rank"),
+    [
+        ([1, 1, 6, 0], [2, 4, 1, 3], {}, 4),
+        ([1, 1, 6, 0], [0, -1, 0, 0], {"begin_mask": 1, "end_mask": 13}, 4),
+        ([-1, 2, 6, -3], [0, 4, 2, -1], {"shrink_axis_mask": 1}, 3),
+        ([0, 2, 6, 1], [0, 4, 2, 0], {"shrink_axis_mask": 9}, 2),
+    ],
+)
+def test_strided_slice(
+    begin: list[int], end: list[int], options: dict[str, Any], rank: int
+) -> None:
+    m = Build()
+    x, first, last = m.input(DATA.shape), m.input([4], dtype="int32"), m.input([4], dtype="int32")
+    operands = [x, first, last, m.constant([1, 1, -2, 1])]
+    m.output(*m.op("STRIDED_SLICE", operands, [m.tensor(rank * [None])], **options))
+    bounds = [np.asarray(each, np.int32) for each in (begin, end)]
+    check(m.bytes(), inputs=[DATA, *bounds])
+
+
+def test_strided_slice_with_other_axes() -> None:
+    """An ellipsis and a new axis have entries, too, which say nothing."""
+    m = Build()
+    x, first, last = m.input(DATA.shape), m.input([3], dtype="int32"), m.input([3], dtype="int32")
+    operands = [x, first, last, m.constant([1, 1, 1])]
+    masks: dict[str, Any] = {"ellipsis_mask": 1, "new_axis_mask": 2}
+    m.output(*m.op("STRIDED_SLICE", operands, [m.tensor(5 * [None])], **masks))
+    bounds = [np.asarray(each, np.int32) for each in ([9, 9, 1], [9, 9, 3])]
+    check(m.bytes(), inputs=[DATA, *bounds])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
+def test_range(dtype: type[np.generic]) -> None:
+    numbers = [np.asarray(number, dtype) for number in (11, 2, -3)]
+    prove("RANGE", list(numbers), [None], dtype=np.dtype(dtype).name)
+
+
+def test_one_hot() -> None:
+    values = [np.asarray(np.float32(number)) for number in (3, -1)]
+    prove(
+        "ONE_HOT", [[[0, 4, 2], [-1, 3, 9]], np.asarray(5, np.int32), *values],
+        [2, None, 3], axis=1, dtype="float32",
+    )  # fmt: skip
+
+
+def test_topk() -> None:
+    made = [2, 5, 7, None]
+    prove("TOPK_V2", [DATA, np.asarray(2, np.int32)], made, dtype=["float32", "int32"])
+
+
+@pytest.mark.parametrize("code", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize("options", [{}, {"half_pixel_centers": True}, {"align_corners": True}])
+def test_resize(code: str, options: dict[str, bool]) -> None:
+    prove(code, [DATA, [10, 4]], [2, None, None, 3], **options)
+
+
+@pytest.mark.parametrize("sizes", [[1, 4, 2], [1, -1, 2]])
+def test_split(sizes: list[int]) -> None:
+    m = Build()
+    x, given = m.input(DATA.shape), m.input([3], dtype="int32")
+    outputs = [m.tensor([2, 5, None, 3]) for _ in sizes]
+    m.output(*m.op("SPLIT_V", [x, given, m.constant(2)], outputs, num_splits=3))
+    check(m.bytes(), inputs=[DATA, np.asarray(sizes, np.int32)])
+
+
+@pytest.mark.parametrize("code", ["SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"])
+@pytest.mark.parametrize("keep_dims", [True, False])
+@pytest.mark.parametrize("axes", [[1, 3], [-1, 0], 2])
+def test_reduction(code: str, axes: list[int] | int, *, keep_dims: bool) -> None:
+    rank = 4 if keep_dims else 4 - np.size(axes)
+    prove(code, [DATA, axes], rank * [None], keep_dims=keep_dims)
+
+
+def test_reduction_of_integers() -> None:
+    prove("REDUCE_MAX", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
+    prove("SUM", [np.int32(DATA * 9), [1]], [None, None, None], dtype="int32")
+    with pytest.raises(ConversionError, match="the axes of int32 to reduce over"):
+        prove("MEAN", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
+
+
+def test_axes() -> None:
+    """Where the shape is known the axis need not be."""
+    prove("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])
+    prove("REVERSE_V2", [DATA, [2, 1]], [2, 5, 7, 3])
+
+
+def test_what_follows() -> None:
+    """What is made of tensors of open sizes is open, too; convolutions find their padding."""
+    m = Build()
+    x, shape = m.input([210]), m.input([4], dtype="int32")
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
+    kernel = m.constant(np.ones((4, 3, 2, 3), np.float32))
+    bias = m.constant(np.zeros(4, np.float32))
+    (y,) = m.op(
+        "CONV_2D", [y, kernel, bias], [m.tensor([None, None, None, 4])],
+        stride_h=2, stride_w=1, padding="SAME",
+    )  # fmt: skip
+    m.output(*m.op("MEAN", [y, m.constant([1, 2])], [m.tensor([None, 4])]))
+    for sizes in ([2, 5, 7, 3], [1, 14, 5, 3]):
+        check(m.bytes(), inputs=[DATA.reshape(-1), np.asarray(sizes, np.int32)])
+
+
+def test_what_cannot_follow() -> None:
+    """Where a size has to be known that the file does not know there is no model."""
+    m = Build()
+    x, shape = m.input([210]), m.input([4], dtype="int32")
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
+    m.output(*m.op("SPLIT", [m.constant(1), y], [m.tensor([None, None, None, 3])], num_splits=1))
+    with pytest.raises(ConversionError, match=r"SPLIT .* needs to know the size of axis 1"):
+        convert(m.bytes())
+
+
+def test_what_the_file_says() -> None:
+    """It is believed where it has all sizes."""
+    m = Build()
+    x, shape = m.input([210]), m.input([4], dtype="int32")
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 5, 7, 3], shape_signature=[2, 5, 7, 3])])
+    m.output(*m.op("SPLIT", [m.constant(1), y], [[2, 5, 7, 3]], num_splits=1))
+    check(m.bytes(), inputs=[DATA.reshape(-1), np.asarray([2, 5, 7, 3], np.int32)])
