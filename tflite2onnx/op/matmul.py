@@ -129,10 +129,11 @@ class FullyConnected(Operator):
         out, features = w.tensor.shape[0], self._features
         shape = (x.tensor.elements // features, features)
         quantize = asymmetric if self.options.asymmetric_quantize_inputs else symmetric
+        columns = w.order if w.order[-1] == 0 else (1, 0)  # not planned where axes are kept
         return multiply(
             g,
             quantize(g, x.reshaped(shape), shape),
-            g.view(w.tensor, w.order, kept=kept).reshaped((features, out)),
+            g.view(w.tensor, columns, kept=kept).reshaped((features, out)),
             kept.scale if kept.scale.size > 1 else kept.scale.reshape(()),
             integers.reshape(out, features).sum(1, dtype=np.int32),
         )
