@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.conformance import record
 from tests.conformance.rows import ROWS
-from tests.conformance.rows.missing import ELSEWHERE, IMPOSSIBLE, NO_KERNEL
+from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.toolkit.facts import OPERATORS as TFLITE
 from tflite2onnx.nodes import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
@@ -22,9 +22,9 @@ TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
 START = """\
 # The operators
 
-LiteRT's runtime has {runtime} operators, of which {converted} are converted; those that are not
-are [below](#not-converted), with the reason. Models may have other operators, too, which are gone
-before a runtime sees them, and [custom ones](#others).
+All {runtime} operators of LiteRT's runtime are converted; in which types is said here, and what
+[limits](#limits) there are. [Others](#others) are custom ones, TensorFlow's, and those that are
+gone before a runtime sees a model.
 
 All this is measured: `python -m tests.conformance` builds a model for each case of each operator
 ({cases} in all: types, ranks, attributes, shapes that broadcast, constant and computed operands,
@@ -67,31 +67,18 @@ Operators of files, not of runtimes, and custom operators. More can be added:
 | --- | --- | --- |
 """
 
-_NOT = """
-## Not converted
-
-| TFLite | why |
-| --- | --- |
-"""
-
-
-
 def document() -> str:
     """Return the whole document."""
     classes = {code: cls for code, cls in OPERATORS.items() if cls not in OURS}
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
     known = record.read()
-    converted = [code for code in runtime if code in classes]
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
     others = sorted(classes.keys() - set(runtime))
     return "".join((
-        START.format(runtime=len(runtime), converted=len(converted), cases=f"{cases:,}",
-                     default=DEFAULT_OPSET),
-        _rows(_row(code, classes[code], known.get(code)) for code in converted),
-        _LIMITS, _rows(line for code in converted for line in _limits(code)),
+        START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
+        _rows(_row(code, classes[code], known.get(code)) for code in runtime),
+        _LIMITS, _rows(line for code in runtime for line in _limits(code)),
         _OTHERS, _rows(_other(cls, codes) for cls, codes in _by_class(classes, others).items()),
-        _NOT, _rows((f"`{code}`", IMPOSSIBLE.get(code, "")) for code in runtime
-                    if code not in classes),
     ))  # fmt: skip
 
 

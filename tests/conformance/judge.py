@@ -75,9 +75,8 @@ class Verdict:
 def judge(case: Case, forms: Sequence[Form] = WHOLE, *, opset: bool = False) -> Verdict:
     """Run a case; with the smallest opset as well, if asked for."""
     try:
-        bench = case.built()
-        data = bench.bytes()
-        runs = [bench.arrays] * case.row.runs
+        data, inputs = case.built()
+        runs = [inputs] * case.row.runs
         want, untrue = reference(data, runs)
     except Exception as error:  # noqa: BLE001 - whatever it is, it does not run
         return Verdict(case.name, REFUSED, f"{type(error).__name__}: {error}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
-from tests.conformance.bench import QUANTIZED, Bench
+from tests.conformance.bench import QUANTIZED, Array, Bench
+from tests.toolkit import random_inputs
 
 # All element types that a file can have, but for handles; each operator is tried with each.
 PLAIN = (
@@ -35,13 +37,21 @@ _STEPS_OF_FLOATS = {
 }
 
 
+class Built(NamedTuple):
+    """A model, and elements for its inputs."""
+
+    data: bytes
+    inputs: Sequence[Array]
+
+
 @dataclass(frozen=True)
 class Row:
     """An operator.
 
     Attributes:
         code: its name in TFLite.
-        build: makes a model of it on a bench, given one of each of the choices.
+        build: makes a model of it on a bench, given one of each of the choices; or returns one,
+            whose inputs are random then.
         kinds: the element types that are converted, as the bench understands them.
         grid: the choices: options, ranks, shapes.
         values: which elements the inputs take, see `Bench`.
@@ -55,7 +65,7 @@ class Row:
     """
 
     code: str
-    build: Callable[..., None]
+    build: Callable[..., bytes | None]
     kinds: Sequence[str]
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     values: Sequence[str] = ("random", "edges")
@@ -138,9 +148,11 @@ class Case:
         named = [(key, repr(value)) for key, value in self.choice.items()]
         return frozenset(combinations(named, min(depth, len(named))))
 
-    def built(self) -> Bench:
-        """Return the model, finished."""
+    def built(self) -> Built:
+        """Return the model and its inputs."""
         choice = dict(self.choice)
         bench = Bench(self.name, self.kind, choice.pop("values"))
-        self.row.build(bench, self.row.code, **choice)
-        return bench
+        made = self.row.build(bench, self.row.code, **choice)
+        if made is None:
+            return Built(bench.bytes(), bench.arrays)
+        return Built(made, random_inputs(made, zlib.crc32(self.name.encode()), float32=(-2, 2)))

@@ -61,6 +61,15 @@ def test_where_of_odd_numbers() -> None:
     prove(m, y, inputs=[np.array([np.nan, 0, -0.0, 1e-40, np.inf, 0.5], np.float32)])
 
 
+@pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
+def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
+    """It is the file's integers that are 0 or not, however the model keeps them."""
+    m = Build()
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
+    (x,) = m.op("QUANTIZE", [m.input([3, 5])], [m.tensor([3, 5], **kind)])
+    prove(m, where(m, x), inputs=[few([3, 5], "float32") - 1.5], **mode)
+
+
 def test_where_of_stored_integers() -> None:
     """What counts is the integer, not what it stands for."""
     m = Build()

@@ -54,6 +54,14 @@ def test_missing_rows_of_stored_integers() -> None:
     prove(m, *looked_up(m, rows, **scale), inputs=[table, WANTED])
 
 
+def test_missing_rows_of_integers_kept_otherwise() -> None:
+    m, scale = Build(), {"scale": 0.5, "zero_point": 3}
+    rows = feed(m, [5, 3], "int8", **scale)
+    values = np.arange(15, dtype=np.int8).reshape(5, 3)
+    outputs = looked_up(m, rows, **scale)
+    prove(m, *outputs, inputs=[values, WANTED], activations="uint8")
+
+
 def test_refuses() -> None:
     for keys, shape, reason in (
         (np.array([0, 3, 3, 4, 5], np.int32), [5], "do not rise"),

@@ -22,7 +22,7 @@ class Where(Operator):
 
     codes = ("WHERE",)
     category = Category.TERMINATE
-    moves = True
+    as_filed = True
     any_size = "..."
 
     def shapes(self) -> Sequence[Shape]:

@@ -23,7 +23,7 @@ class HashtableLookup(Operator):
     category = Category.TERMINATE
     any_size = "..."
     many_outputs = True
-    moves = True
+    as_filed = True
 
     def check(self) -> None:
         wanted, keys, rows = (self.input(i) for i in range(3))

@@ -1,4 +1,4 @@
-"""The operators that have no row: why they are not converted, or where else they are proven."""
+"""The operators that have no row: no runtime has them, or they are proven elsewhere."""
 
 from __future__ import annotations
 
@@ -28,6 +28,3 @@ ELSEWHERE = {
     "STABLEHLO_COMPOSITE": "tests/test_inline.py",
     "VAR_HANDLE": "tests/test_state.py",
 }  # fmt: skip
-
-# Not converted: what stands in the way.
-IMPOSSIBLE: dict[str, str] = {}

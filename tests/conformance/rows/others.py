@@ -1,0 +1,284 @@
+"""Bits, complex numbers, windows, StableHLO's gathers, sub-graphs, tables: few cases each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.bench import Bench
+from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
+from tests.conformance.rows.moves import NO_STRINGS
+from tests.conformance.table import PACKED, Row
+from tests.control import applied, below, counted, either, graph, like, loop
+from tests.op.test_stablehlo_index import GATHERINGS, SCATTERINGS, Gathering, Scattering
+from tests.op.test_suppression import boxes_of
+from tests.op.test_table import KEYS, NUMBERS, WANTED, WORDS, filled, initialised
+from tests.op.test_window import FUNCTIONS, sizes
+from tests.toolkit import Subgraph, Tensor
+
+_WIDTHS = {"bool": 8, "bfloat16": 16}
+_INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+_NUMBERS = f"float32 float16 float64 {_INTEGERS}"
+
+
+def bitcast(b: Bench, code: str, *, rank: int, other: str) -> None:
+    """To another type; of another width by one more axis."""
+    shape, wide = list(SIZES[:rank]), _width(b.kind)
+    narrow = _width(other)
+    given = shape if wide >= narrow else [*shape, narrow // wide]
+    made = [*shape, wide // narrow] if wide > narrow else shape
+    b.give(*b.op(code, [b.feed(given)], [b.made(made, other)]))
+
+
+def _width(kind: str) -> int:
+    return _WIDTHS.get(kind) or 8 * np.dtype(kind).itemsize
+
+
+def part(b: Bench, code: str, *, rank: int) -> None:
+    """A part of complex numbers."""
+    real = "float64" if b.kind == "complex128" else "float32"
+    b.give(*b.op(code, [b.feed(SIZES[:rank])], [b.made(SIZES[:rank], real)]))
+
+
+def fourier(b: Bench, code: str, *, shape: list[int], lengths: tuple[int, int]) -> None:
+    """The transform of the last two axes, cut off or padded to powers of two."""
+    made = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
+    words = b.constant(np.array(lengths, np.int32))
+    b.give(*b.op(code, [b.feed(shape), words], [b.made(made, "complex64")]))
+
+
+_ONES = [1, 1, 1]
+_WINDOWS: tuple[dict[str, list[int]], ...] = (
+    {"window_dimensions": [1, 3, 2]},
+    {"window_dimensions": [2, 1, 3], "window_strides": [1, 2, 2]},
+    {"window_dimensions": [1, 2, 2], "window_dilations": [1, 2, 3]},
+)
+
+
+def window(b: Bench, code: str, *, columns: dict[str, list[int]], function: int) -> None:
+    """What is in a window becomes one element, by one of the functions."""
+    body, option, neutral = FUNCTIONS[function]
+    if b.kind == "bool":
+        body, option, neutral = FUNCTIONS[4 + function % 2]
+    elif body in ("STABLEHLO_AND", "LOGICAL_OR"):
+        body, option, neutral = FUNCTIONS[function % 4]
+    x = b.feed((3, 7, 9), within=(-2, 2))
+    first = b.constant(np.array(neutral).astype(b.kind), dtype=b.kind)
+    every = {name: columns.get(name, _ONES) for name in
+             ("window_dimensions", "window_strides", "window_dilations")}  # fmt: skip
+    y = b.made(sizes(x, every))
+    if code == "REDUCE_WINDOW":
+        lists = [b.constant(np.array(each, np.int64)) for each in every.values()]
+        b.give(*b.op(code, [x, first, *lists], [y], reduce_function=option))
+        return
+    inner = _body(b, body)
+    words: dict[str, Any] = {**every, "base_dilations": _ONES, "padding": [0] * 6}
+    b.give(*b.op(code, [x, first], [y], **words, body_subgraph_index=inner.index))
+
+
+def _body(b: Bench, code: str) -> Subgraph:
+    """Return a sub-graph that is one operator of two scalars; the second alone without one."""
+    body = b.subgraph("body")
+    xs = [body.input([], dtype=b.kind) for _ in range(2)]
+    body.output(*(body.op(code, xs, [[]]) if code else xs[1:]))
+    return body
+
+
+def gathering(b: Bench, code: str, *, case: Gathering, index: str, constant: bool) -> None:
+    """Slices at indices that may lie outside."""
+    feed = b.fixed if constant and np.prod(case.indices) else b.feed
+    x, where = b.feed(case.shape), feed(case.indices, index, within=(-2, 7))
+    b.give(*b.op(code, [x, where], [b.made(case.made)], **case.options))
+
+
+def scattering(b: Bench, code: str, *, case: Scattering, body: str, constant: bool) -> None:
+    """Updates at indices that may lie outside; each but once if it replaces what is there."""
+    places = b.generator.integers(-2, 7, case.indices)
+    if not body:
+        places = (np.arange(places.size) * 3 % 7).reshape(places.shape)
+    feed = b.fixed if constant and places.size else b.feed
+    x, where = b.feed(case.shape, within=(-3, 3)), feed(case.indices, "int32", within=places)
+    updates = b.feed(case.updates, within=(-3, 3))
+    number = _body(b, body if b.kind != "bool" or not body else "LOGICAL_OR").index
+    words: dict[str, Any] = {**case.options, "update_computation_subgraph_index": number}
+    b.give(*b.op(code, [x, where, updates], [b.made(case.shape)], **words))
+
+
+def padding(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant: bool) -> None:
+    """Elements in front of each axis, behind it, and between its elements; or fewer."""
+    shape, fields = (4, 5, 3, 2)[: len(pads)], b.type()
+    low, high, between = zip(*pads, strict=True)
+    made = [n + (n - 1) * p[2] + p[0] + p[1] for n, p in zip(shape, pads, strict=True)]
+    x, value = b.feed(shape, fields), (b.fixed if constant else b.feed)((), fields)
+    words: dict[str, Any] = {
+        "edge_padding_low": low, "edge_padding_high": high, "interior_padding": between,
+    }  # fmt: skip
+    b.give(*b.op(code, [x, value], [b.made(made, fields)], **words))
+
+
+def random_bits(b: Bench, code: str, *, shape: list[int], algorithm: tuple[str, int]) -> None:
+    """Bits that follow from a state, and the next state."""
+    name, size = algorithm
+    state = b.feed((size,), "uint64", within=(0, 2**63))
+    outputs = [b.made((size,), "uint64"), b.made(shape)]
+    b.give(*b.op(code, [state], outputs, algorithm=name))
+
+
+def projection(b: Bench, code: str, *, shape: list[int], dense: bool, weighted: bool) -> None:
+    """Hashes of items by which their signs are told."""
+    seeds = b.fixed((5, 3), "float32")
+    inputs = [seeds, b.feed(shape), *([b.feed(shape[:1], "float32")] if weighted else [])]
+    y = b.made([15 if dense else 5], "int32")
+    b.give(*b.op(code, inputs, [y], type=2 if dense else 1))
+
+
+def found(b: Bench, code: str, *, rank: int) -> None:
+    """The places of what is not 0."""
+    x = b.feed((7, 5, 3, 2)[:rank], within=(0, 1))
+    b.arrays[-1] = np.round(b.arrays[-1]).astype(b.arrays[-1].dtype)
+    b.give(*b.op(code, [x], [b.tensor([None, rank], dtype="int64")]))
+
+
+def unique(b: Bench, code: str, *, index: str, count: int) -> None:
+    """Each element once, in the order in which they come, and where each went."""
+    fields = b.type()
+    x = b.feed((count,), fields, within=(0, 5))
+    if b.kind == "float32":
+        b.arrays[-1] = np.floor(b.arrays[-1])
+    made = [b.tensor([None], **fields), b.made((count,), index)]
+    b.give(*b.op(code, [x], made, idx_out_type=index))
+
+
+def suppression(b: Bench, code: str, *, most: int, overlap: float, least: float,
+                sigma: float) -> None:  # fmt: skip
+    """Boxes that overlap with none of a better score."""
+    boxes, scores = boxes_of(20, int(b.generator.integers(1000)))
+    # Falling scores are positive, so that decay does not raise any.
+    inputs = [b.feed((20, 4), within=boxes), b.feed((20,), within=abs(scores) + 0.01)]
+    inputs += [b.constant(np.int32(most)), b.constant(np.float32(overlap))]
+    inputs.append(b.constant(np.float32(least)))
+    made = [b.made((most,), "int32"), b.made((), "int32")]
+    if code == "NON_MAX_SUPPRESSION_V5":
+        inputs.append(b.constant(np.float32(sigma)))
+        made.insert(1, b.made((most,)))
+    b.give(*b.op(code, inputs, made))
+
+
+def sums_of_rows(b: Bench, code: str, *, combiner: str, row: list[int]) -> None:
+    """Rows of a table, weighed and added up."""
+    places = np.array([[0, 0], [0, 1], [1, 0], [2, 3]], np.int32)
+    ids = b.feed((4,), "int32", within=(0, 6))
+    inputs = [ids, b.constant(places), b.constant([3, 4]), b.feed((4,), within=(0.5, 2)),
+              b.feed((7, *row))]  # fmt: skip
+    b.give(*b.op(code, inputs, [b.made((3, *row))], combiner=combiner))
+
+
+def lookup(b: Bench, code: str, *, row: list[int], constant: bool) -> None:
+    """Rows of a table whose keys rise, or zeros."""
+    shape = (5,) if b.kind == "string" else (5, *row)
+    fields = b.type()
+    rows = (b.fixed if constant else b.feed)(shape, fields)
+    wanted = b.feed((7,), "int32", within=WANTED)
+    made = [b.made((7, *shape[1:]), fields), b.made((7,), "uint8")]
+    b.give(*b.op(code, [wanted, b.constant(KEYS), rows], made))
+
+
+def table(b: Bench, code: str, *, shape: list[int], within: bool) -> None:
+    """A table that is filled, by the graph or by one that initialises it, and read."""
+    words = b.kind == "string"
+    pair: Sequence[Any] = (NUMBERS, WORDS) if words else (WORDS, NUMBERS)
+    handle = (filled if within else initialised)(b, 7, *pair)
+    if code == "HASHTABLE_SIZE":
+        b.give(*b.op(code, [handle], [b.made((1,), "int64")]))
+        return
+    count = int(np.prod(shape))
+    given = np.resize(np.array([5, 1, -3, 4] if words else ["five", "", "large", "x"]), count)
+    wanted = b.feed(shape, "int64" if words else "string", within=given.reshape(shape))
+    default = b.constant(["?"]) if words else b.constant(np.array([-9]))
+    b.give(*b.op("HASHTABLE_FIND", [handle, wanted, default], [b.made(shape)]))
+
+
+def branches(b: Bench, code: str, *, rank: int, chosen: int) -> None:
+    """One of some sub-graphs, by a truth value or an index."""
+    fields, shape = b.type(), SIZES[:rank]
+    changes = [applied("NEG"), applied("ABS"), lambda _, xs: [xs[0]]]
+    if code == "IF":
+        condition = b.feed((), "bool", within=np.array(chosen == 0))
+        b.give(*either(b, condition, [b.feed(shape, fields)], changes[0], changes[1]))
+        return
+    index, x = b.feed((), "int32", within=np.array(chosen)), b.feed(shape, fields)
+    numbers = [graph(b, f"branch {i}", [x], each).index for i, each in enumerate(changes)]
+    b.give(*b.op(code, [index, x], [like(b, x)], branch_subgraph_indices=numbers))
+
+
+def rounds(b: Bench, code: str, *, rank: int, start: int) -> None:
+    """A change, as often as a count says; not once if it is too high."""
+    del code
+    count = b.feed((), "int32", within=np.array(start))
+    x = b.feed(SIZES[:rank])
+    changed = counted(lambda m, xs: [_negated(m, xs[0])])
+    b.give(*loop(b, [count, x], changed, below))
+
+
+def _negated(m: Subgraph, x: Tensor) -> Tensor:
+    return m.op("NEG", [x], [like(m, x)])[0]
+
+
+_TABLE = {"shape": ([6], [2, 3], [1]), "within": (False, True)}
+_ONE = ("random",)
+_BITS = dict.fromkeys(PACKED, "the kernel counts whole bytes")
+_MOVED = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
+
+ROWS = (
+    Row("BITCAST", bitcast, kinds(f"{_NUMBERS} bool"),
+        {"rank": RANKS, "other": ("int8", "uint16", "int32", "uint64", "float32")}, exact=True,
+        without=_BITS | {"bfloat16": "only to integers of its width"}),
+    *(Row(code, part, ("complex64", "complex128"), {"rank": RANKS}, exact=code != "COMPLEX_ABS")
+      for code in ("REAL", "IMAG", "COMPLEX_ABS")),
+    Row("RFFT2D", fourier, ("float32",),
+        {"shape": ([4, 8], [3, 5, 7], [2, 3, 1, 16]), "lengths": ((4, 8), (8, 4), (1, 16))}),
+    *(Row(code, window, kinds("float32 float64 int8 int16 int32 int64 uint8 bool"),
+          {"columns": _WINDOWS, "function": range(6)})
+      for code in ("REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW")),
+    Row("STABLEHLO_GATHER", gathering, kinds(f"{_NUMBERS} bfloat16 bool"),
+        {"case": GATHERINGS, "index": ("int32", "int64"), "constant": (True, False)}, exact=True),
+    Row("STABLEHLO_SCATTER", scattering, kinds(_NUMBERS),
+        {"case": SCATTERINGS, "body": ("STABLEHLO_ADD", "", "STABLEHLO_MAXIMUM",
+                                       "STABLEHLO_MINIMUM"), "constant": (True, False)}),
+    Row("STABLEHLO_PAD", padding, NO_STRINGS,
+        {"pads": ([(2, 3, 0)], [(-1, -2, 0)], [(0, 0, 2), (0, 0, 1)],
+                  [(1, 0, 0), (3, 1, 4), (-1, -1, 2), (0, 2, 0)]),
+         "constant": (True, False)}, exact=True, without=_MOVED),
+    Row("STABLEHLO_RNG_BIT_GENERATOR", random_bits, kinds("int32 int64 uint32 uint64"),
+        {"shape": ([3, 5], [1], [2, 3, 4]),
+         "algorithm": (("THREEFRY", 2), ("PHILOX", 2), ("PHILOX", 3), ("DEFAULT", 3))},
+        exact=True),
+    Row("LSH_PROJECTION", projection,
+        kinds("float32 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"),
+        {"shape": ([7], [3, 5], [2, 3, 4]), "dense": (False, True), "weighted": (True, False)},
+        _ONE, exact=True, without=dict.fromkeys(
+            ("float16", "bfloat16", "float64", "string", *PACKED),
+            "only integers, bool and float32 are taken apart into bytes")),
+    Row("WHERE", found, kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
+        {"rank": (3, 1, 2, 4)}, _ONE, exact=True),
+    Row("UNIQUE", unique, kinds("float32 int8 uint8 int16 int32 int64"),
+        {"index": ("int32", "int64"), "count": (13, 1)}, _ONE, exact=True),
+    *(Row(code, suppression, ("float32",),
+          {"most": (3, 20, 31), "overlap": (0.3, 0.7, 1.0), "least": (0.1, -1.0, 0.95),
+           "sigma": sigmas}, _ONE, tried=())
+      for code, sigmas in (("NON_MAX_SUPPRESSION_V4", (0.0,)),
+                           ("NON_MAX_SUPPRESSION_V5", (0.0, 0.1, 0.5)))),
+    Row("EMBEDDING_LOOKUP_SPARSE", sums_of_rows, ("float32",),
+        {"combiner": ("SUM", "MEAN", "SQRTN"), "row": ([5], [2, 3])}),
+    Row("HASHTABLE_LOOKUP", lookup, kinds(f"{_NUMBERS} bfloat16 bool string q8 qu8"),
+        {"row": ([3], [], [2, 3]), "constant": (True, False)}, exact=True, without=_MOVED),
+    *(Row(code, table, kinds(types), _TABLE, _ONE, exact=True, tried=())
+      for code, types in (("HASHTABLE", "string int64"), ("HASHTABLE_FIND", "string int64"),
+                          ("HASHTABLE_IMPORT", "string int64"), ("HASHTABLE_SIZE", "string"))),
+    *(Row(code, branches, kinds("float32 int32"), {"rank": RANKS, "chosen": range(count)},
+          exact=True, tried=()) for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))),
+    Row("WHILE", rounds, kinds("float32 int32 int64"), {"rank": RANKS, "start": (0, 1, 3, 5)},
+        exact=True, tried=()),
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""Cells that remember: built by tests/op/cells.py, run three times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.bench import Bench
+from tests.conformance.table import Bound, Row
+from tests.op import cells
+from tests.op.cells import Form
+
+Choice = dict[str, Any]
+
+_GATES: tuple[Choice, ...] = ({}, {"peephole": True}, {"coupled": True}, {"cell_clip": 0.4})
+_PROJECTIONS: tuple[Choice, ...] = (
+    {}, {"projection": True}, {"projection": True, "projection_bias": True, "proj_clip": 0.3},
+)  # fmt: skip
+_TIMES = {"time_major": (False, True), "batch": (3, 1)}
+_BOUNDED = ("TANH", "RELU", "RELU6", "RELU_N1_TO_1", "SIGN_BIT")
+_REAL = ("float32", "float32 by int8", "float32 by uint8")
+_TRIED = ()
+_WITH_ROUNDED_DATA = "LiteRT quantizes data and states as they come, here they stay real"
+_OF_WEIGHTS = {kind: Bound(2e-2, 0, _WITH_ROUNDED_DATA) for kind in _REAL[1:]}
+_OF_INTEGERS = {
+    "int8 by int8": Bound(0, 3, "the kernel looks up its functions in tables and rounds each gate"),
+    "uint8 by uint8": Bound(0, 64, "the kernel rounds the cell's gates to 12 bits"),
+}
+
+
+def _form(kind: str, *parts: Choice, **fields: Any) -> Form:
+    weights = kind.partition(" by ")[2] or "float32"
+    merged = {key: value for part in parts for key, value in part.items()}
+    return Form(weights=weights, **merged, **fields)
+
+
+def lstm(b: Bench, code: str, *, gates: Choice, projection: Choice, **fields: Any) -> bytes:
+    """LSTM, of a single step or a sequence; int8 throughout with a cell of 16 bits."""
+    if b.kind == "int8 by int8" and projection:
+        gates = {**gates, "peephole": False}  # which the kernel does not look at then
+    form = _form(b.kind, gates, projection, single=code == "LSTM", **fields)
+    if b.kind == "uint8 by uint8":
+        return cells.integer_basic_lstm()
+    return (cells.integer_lstm if b.kind == "int8 by int8" else cells.lstm)(form)
+
+
+def of_forms(make: Callable[[Form], bytes]) -> Callable[..., bytes]:
+    """Return what builds cells of forms that fields and gates describe."""
+
+    def build(b: Bench, code: str, *, gates: Choice | None = None, **fields: Any) -> bytes:
+        if make is cells.bidirectional_rnn and " by " in b.kind:
+            fields["time_major"] = False  # LiteRT runs over such sequences again and again
+        return make(_form(b.kind, gates or {}, single=code == "RNN", more=7, **fields))
+
+    return build
+
+
+def svdf(b: Bench, code: str, *, rank: int, bias: bool, activation: str) -> bytes:
+    """SVDF; int8 throughout with a state of 16 bits."""
+    del code
+    make = cells.integer_svdf if b.kind == "int8 by int8" else cells.svdf
+    return make(_form(b.kind, activation=activation), rank=rank, bias=bias)
+
+
+_LSTM: dict[str, Any] = {"gates": _GATES, "projection": _PROJECTIONS}
+_TWO = {"merged": (False,), "auxiliary": ("", "added", "crossed")}
+_RNN = {"activation": ("TANH", "NONE", *_BOUNDED[1:])}
+
+ROWS = (
+    Row("LSTM", lstm, (*_REAL, "int8 by int8", "uint8 by uint8"), _LSTM, ("random",), runs=3,
+        bounds=_OF_WEIGHTS | _OF_INTEGERS, tried=_TRIED),
+    Row("UNIDIRECTIONAL_SEQUENCE_LSTM", lstm, (*_REAL, "int8 by int8"), {**_LSTM, **_TIMES},
+        ("random",), runs=3, bounds=_OF_WEIGHTS | _OF_INTEGERS, tried=_TRIED),
+    Row("BIDIRECTIONAL_SEQUENCE_LSTM", of_forms(cells.bidirectional_lstm), _REAL,
+        {"gates": _GATES[:3], **_TIMES, **_TWO}, ("random",), runs=3, bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+        limits="of merged outputs LiteRT mixes up the states of all batches but the first"),
+    Row("RNN", of_forms(cells.rnn), _REAL, _RNN, ("random",), runs=3, bounds=_OF_WEIGHTS,
+        tried=_TRIED),
+    Row("UNIDIRECTIONAL_SEQUENCE_RNN", of_forms(cells.rnn), _REAL, {**_RNN, **_TIMES},
+        ("random",), runs=3, bounds=_OF_WEIGHTS, tried=_TRIED),
+    Row("BIDIRECTIONAL_SEQUENCE_RNN", of_forms(cells.bidirectional_rnn), _REAL,
+        {"activation": ("TANH", "RELU6"), **_TIMES, "merged": (False, True),
+         "auxiliary": ("", "added", "crossed")}, ("random",), runs=3, bounds=_OF_WEIGHTS,
+        tried=_TRIED, limits="no integer weights over time-major sequences, over which LiteRT runs"
+        " again and again; no auxiliary input of another size than the input in such sequences"),
+    Row("SVDF", svdf, (*_REAL, "int8 by int8"),
+        {"rank": (2, 1), "bias": (True, False), "activation": ("NONE", *_BOUNDED)},
+        ("random",), runs=3, bounds=_OF_WEIGHTS | _OF_INTEGERS, tried=_TRIED),
+)  # fmt: skip
