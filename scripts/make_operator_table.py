@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.conformance import record
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
+from tests.conformance.table import PLAIN
 from tests.toolkit.facts import OPERATORS as TFLITE
 from tflite2onnx.nodes import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
@@ -51,7 +52,8 @@ Terminate ones keep TFLite's.
 _LIMITS = """
 ## Limits
 
-What is not converted of operators that are, and where numbers differ by more than a rounding.
+What is not converted, where LiteRT's kernel is wrong or leaves a result open, so that there is
+nothing to hold a conversion to, and why numbers differ by more than a rounding.
 
 | TFLite | type | limit |
 | --- | --- | --- |
@@ -168,12 +170,13 @@ def _limits(code: str) -> Iterator[tuple[str, str, str]]:
         yield f"`{code}`", "", row.limits
     said: dict[str, list[str]] = {}
     for kind, reason in row.without.items():
-        said.setdefault(f"not converted: {reason}", []).append(kind)
+        said.setdefault(reason, []).append(kind)
     for kind, bound in row.bounds.items():
-        if bound.reason:
+        if bound.reason and kind in row.kinds:
             said.setdefault(bound.reason, []).append(kind)
     for reason, types in said.items():
-        yield f"`{code}`", ", ".join(types), reason
+        listed = ", ".join(types) if len(types) < len(PLAIN) else "all others"
+        yield f"`{code}`", listed, reason
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Blocks(ImageOperator):
 
 
 class DepthToSpace(Blocks):
-    """DEPTH_TO_SPACE."""
+    """DEPTH_TO_SPACE: channels become the pixels of blocks."""
 
     codes = ("DEPTH_TO_SPACE",)
 
@@ -50,7 +50,7 @@ class DepthToSpace(Blocks):
 
 
 class SpaceToDepth(Blocks):
-    """SPACE_TO_DEPTH."""
+    """SPACE_TO_DEPTH: the pixels of blocks become channels."""
 
     codes = ("SPACE_TO_DEPTH",)
 

@@ -41,7 +41,7 @@ class Convolution(ImageOperator):
 
 
 class Conv2D(Convolution):
-    """CONV_2D. How many groups there are follows from the channels alone."""
+    """CONV_2D: how many groups there are follows from the channels alone."""
 
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"

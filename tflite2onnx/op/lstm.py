@@ -41,7 +41,7 @@ class Slots(NamedTuple):
 
 
 class UnidirectionalLstm(Recurrent):
-    """UNIDIRECTIONAL_SEQUENCE_LSTM."""
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: a cell with gates, step after step."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
@@ -177,7 +177,7 @@ class Lstm(UnidirectionalLstm):
 
 
 class BidirectionalLstm(UnidirectionalLstm):
-    """BIDIRECTIONAL_SEQUENCE_LSTM."""
+    """BIDIRECTIONAL_SEQUENCE_LSTM: two of them, the second from the last step on."""
 
     codes = ("BIDIRECTIONAL_SEQUENCE_LSTM",)
     slots = (Slots(1, 35, auxiliary=40), Slots(18, 37, auxiliary=44))

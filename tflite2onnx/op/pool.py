@@ -38,7 +38,7 @@ def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
 
 
 class AveragePool2D(Pool2D):
-    """AVERAGE_POOL_2D.
+    """AVERAGE_POOL_2D: the mean of what a window shows.
 
     The kernels average integers, and round halves away from zero; ONNX rounds them to even. Of 16
     bits, for which no runtime has a kernel, that is done as it is there. Of eight bits it would
@@ -60,7 +60,7 @@ class AveragePool2D(Pool2D):
 
 
 class MaxPool2D(Pool2D):
-    """MAX_POOL_2D."""
+    """MAX_POOL_2D: the largest of what a window shows."""
 
     codes = ("MAX_POOL_2D",)
     moves = True

@@ -40,7 +40,7 @@ class Slots(NamedTuple):
 
 
 class UnidirectionalRnn(Recurrent):
-    """UNIDIRECTIONAL_SEQUENCE_RNN."""
+    """UNIDIRECTIONAL_SEQUENCE_RNN: one layer that hears itself, step after step."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_RNN",)
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1),)
@@ -119,7 +119,7 @@ class Rnn(UnidirectionalRnn):
 
 
 class BidirectionalRnn(UnidirectionalRnn):
-    """BIDIRECTIONAL_SEQUENCE_RNN.
+    """BIDIRECTIONAL_SEQUENCE_RNN: two of them, the second from the last step on.
 
     Two things its kernel does are not converted, as no model can mean them: of sequences that are
     time-major it multiplies all times by integer weights as often as there are times, and it

@@ -35,7 +35,7 @@ class VolumeConvolution(Convolution):
 
 
 class Conv3D(VolumeConvolution):
-    """CONV_3D."""
+    """CONV_3D: a convolution of volumes."""
 
     codes = ("CONV_3D",)
     tflite = "NDHWC, DHWIO, O -> NDHWC"

@@ -174,7 +174,7 @@ _DOUBLE = "ONNX Runtime adds up int64 as float64, which is exact below 2**53"
 _BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
 _FOR_INT32 = dict.fromkeys(
     ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128"),
-    "the kernel takes the elements for int32",
+    "not converted: the kernel takes the elements for int32",
 )
 
 ROWS = (

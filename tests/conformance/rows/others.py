@@ -228,7 +228,7 @@ def _negated(m: Subgraph, x: Tensor) -> Tensor:
 
 _TABLE = {"shape": ([6], [2, 3], [1]), "within": (False, True)}
 _ONE = ("random",)
-_BITS = dict.fromkeys(PACKED, "the kernel counts whole bytes")
+_BITS = dict.fromkeys(PACKED, "not converted: the kernel counts whole bytes")
 _MOVED = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
 
 ROWS = (
@@ -260,7 +260,7 @@ ROWS = (
         {"shape": ([7], [3, 5], [2, 3, 4]), "dense": (False, True), "weighted": (True, False)},
         _ONE, exact=True, without=dict.fromkeys(
             ("float16", "bfloat16", "float64", "string", *PACKED),
-            "only integers, bool and float32 are taken apart into bytes")),
+            "not converted: only integers, bool and float32 are taken apart")),
     Row("WHERE", found, kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
         {"rank": (3, 1, 2, 4)}, _ONE, exact=True),
     Row("UNIQUE", unique, kinds("float32 int8 uint8 int16 int32 int64"),
