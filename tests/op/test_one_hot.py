@@ -66,6 +66,14 @@ def test_matrix_diag(shape: tuple[int, ...], dtype: str) -> None:
     prove(m, *m.op("MATRIX_DIAG", [feed(m, shape, dtype)], [[*shape, shape[-1]]]))
 
 
+@pytest.mark.parametrize("mode", [{}, {"activations": "uint8"}], ids=str)
+def test_matrix_diag_of_stored_integers(mode: dict[str, Any]) -> None:
+    """What is not on the diagonal is 0 as stored, whatever stands for 0."""
+    m = Build()
+    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    prove(m, *m.op("MATRIX_DIAG", [x], [[3, 5, 5]], scale=0.5, zero_point=3), **mode)
+
+
 @pytest.mark.parametrize("dtype", DIAGONALS)
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5), (5, 3), (2, 3, 5), (2, 7, 5, 3)], ids=str)
 def test_matrix_set_diag(shape: tuple[int, ...], dtype: str) -> None:

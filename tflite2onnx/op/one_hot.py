@@ -103,7 +103,7 @@ class MatrixDiag(Operator):
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
     category = Category.TERMINATE
-    moves = True
+    as_filed = True
 
     def check(self) -> None:
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
@@ -119,7 +119,7 @@ class MatrixDiag(Operator):
         rows, columns = y.shape[-2:]
         affordable(rows * columns)
         here = np.eye(rows, columns, dtype=np.bool_)
-        nothing = g.scalar(x.kept.zero_point, x.dtype)
+        nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
         return g.within(
             "Where", y.dtype, lambda v, other: self._placed(g, here, v, other),
             x if diagonal is None else diagonal, nothing if diagonal is None else x,

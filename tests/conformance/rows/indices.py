@@ -173,7 +173,8 @@ _DOUBLE = "ONNX Runtime adds up int64 as float64, which is exact below 2**53"
 
 _BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
 _FOR_INT32 = dict.fromkeys(
-    ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128"),
+    ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128",
+     *PACKED),
     "not converted: the kernel takes the elements for int32",
 )
 
@@ -206,7 +207,7 @@ ROWS = (
         {"shape": ([3], [2, 5]), "constant": (True, False)}, exact=True, without=_BYTES),
     Row("ONE_HOT", one_hot, kinds("float32 int8 uint8 int32 int64 bool q8 qu8"),
         {"rank": (2, 0, 1, 3), "axis": (-1, 0, 1), "index": INDEX}, exact=True),
-    *(Row(code, diagonal, kinds("float32 int8 uint8 int16 int32 int64"),
+    *(Row(code, diagonal, kinds("float32 int8 uint8 int16 int32 int64 q8 qu8 q16"),
           {"shape": ([3, 5, 4], [5, 5], [2, 3, 4, 7])}, exact=True, without=_FOR_INT32)
       for code in ("MATRIX_DIAG", "MATRIX_SET_DIAG")),
     Row("SCATTER_ND", scatter_nd, kinds("float32 int8 uint8 int32 int64 bool"),
