@@ -191,3 +191,8 @@ def test_what_the_file_says() -> None:
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 5, 7, 3], shape_signature=[2, 5, 7, 3])])
     m.output(*m.op("SPLIT", [m.constant(1), y], [[2, 5, 7, 3]], num_splits=1))
     check(m.bytes(), inputs=[DATA.reshape(-1), np.asarray([2, 5, 7, 3], np.int32)])
+
+
+def test_scatter() -> None:
+    updates = DATA[0, :, 0]
+    prove("SCATTER_ND", [[[4], [0], [2], [4], [9]], updates, [11, 3]], [None, None])

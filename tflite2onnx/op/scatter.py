@@ -11,7 +11,7 @@ import numpy as np
 
 from tflite2onnx.nodes import Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, integer, ints
+from tflite2onnx.op.parameters import expect, expect_list, expect_rank, expect_type, integer, ints
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
@@ -39,13 +39,20 @@ class ScatterNd(Operator):
     """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
 
     codes = ("SCATTER_ND",)
+    any_size = "..."
+    sizes_from = (2,)
     category = Category.TERMINATE
     moves = True
 
     def check(self) -> None:
-        indices, updates, shape = self.input(0), self.input(1), ints(self, 2)
+        indices, updates = self.input(0), self.input(1)
         expect_type(indices, (DType.INT32,))
         expect_type(updates, _TYPES)
+        if self.sized_later:
+            expect_list(self, 2, self.input(2).elements)
+            expect_rank(self.output, self.input(2).elements, updates.dtype)
+            return
+        shape = ints(self, 2)
         expect(self.output, shape, updates.dtype)
         if not indices.rank or not 0 < indices.shape[-1] <= len(shape):
             message = f"indices of the shape {list(indices.shape)} for {len(shape)} axes"
@@ -57,9 +64,12 @@ class ScatterNd(Operator):
             message = f"{indices.name} has an index outside of {shape[:depth]} elements"
             raise OperatorError(message)
 
-    def emit(self, g: Builder, y: View, indices: View, updates: View, _: View) -> Value:
+    def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         wide = _WIDE.get(y.dtype, y.dtype)
-        zeros = _full(g, 0, wide, y.shape)
+        if self.sized_later:
+            zeros = g.Expand(g.scalar(0, wide), g.listed(shape))
+        else:
+            zeros = _full(g, 0, wide, y.shape)
         where = g.cast(indices, DType.INT64)
         made = _scattered(g, zeros, where, g.recast(updates, y.dtype, wide), "add")
         return g.recast(made, wide, y.dtype)
