@@ -2,6 +2,6 @@
 
 import sys
 
-from tflite2onnx.cli import main
+from tflite2onnx.cli import entry
 
-sys.exit(main())
+sys.exit(entry())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,39 @@ from tflite2onnx.version import VERSION
 _FAILED, _INTERRUPTED = 1, 130
 # The first word; without one of these the command is to convert.
 COMMANDS = ("inspect", "ops", "verify")
+
+
+def entry() -> int:
+    """Run the command line as a program.
+
+    What runs LiteRT does so in a process of its own: there are models, published ones too, with
+    which its kernels write where they must not, and a crash shall be an error that says so.
+    """
+    runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
+        word.partition("=")[0] for word in sys.argv[1:]
+    }
+    if not runs_litert or not hasattr(os, "fork"):
+        return main()
+    child = os.fork()
+    if child:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child is interrupted as well
+        return _exited(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    try:
+        status = main()
+    except SystemExit as error:  # wrong usage
+        status = int(error.code or 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # without what Python does at the end: destructors of a damaged LiteRT
+
+
+def _exited(status: int) -> int:
+    """Return the exit status of a process; of one that a signal ended, 1."""
+    if status >= 0:
+        return status
+    name = signal.Signals(-status).name
+    show(sys.stderr, [f"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed ({name})"])
+    return _FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
