@@ -79,7 +79,8 @@ _RARE = {
     DType.FLOAT8_E5M2: DType.FLOAT16,
 }
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)  # of which ONNX Runtime reshapes constants only
-# Nodes whose kernels for int64 compare the lower halves alone, in ONNX Runtime up to 1.31.
+# Nodes whose kernels for int64 compare the lower halves alone, in ONNX Runtime up to 1.31; so does
+# that of Clip.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
@@ -269,10 +270,16 @@ class Nodes:
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any  # noqa: ANN401
     ) -> Value:
         """Add a node whose inputs and output are of one type, in the type that it runs in."""
+        if dtype is DType.INT64 and op_type == "Clip":
+            return self.clamped(*inputs)
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
             a, b = (self._value_of(x) for x in inputs)
             return self.Where(self.node(_BY_COMPARING[op_type], a, b), a, b)
         return self.within(op_type, dtype, partial(self.node, op_type, **attributes), *inputs)
+
+    def clamped(self, x: Operand, low: Operand, high: Operand) -> Value:
+        """Return int64 that are no less than one bound and no more than another."""
+        return self.carried("Min", DType.INT64, self.carried("Max", DType.INT64, x, low), high)
 
     def within(
         self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand

@@ -376,3 +376,14 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
     m.output(*m.op(code, [a, b], [[5]]))
     x = np.array([1 << 33, (1 << 32) - 8, -(1 << 40), 1 << 31, 5])
     check(m.bytes(), inputs=[x, np.ones(5, np.int64)])
+
+
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+def test_bounds_of_integers_that_differ_in_their_upper_halves(code: str, activation: str) -> None:
+    """So does its Clip."""
+    m = Build()
+    a, b = (m.input([7], dtype="int64") for _ in range(2))
+    m.output(*m.op(code, [a, b], [[7]], fused_activation_function=activation))
+    x = np.array([1 << 33, (1 << 32) - 8, -(1 << 40), 1 << 31, 5, -(1 << 63), (1 << 63) - 1])
+    check(m.bytes(), inputs=[x, np.ones(7, np.int64)])

@@ -105,11 +105,14 @@ def test_means_are_added_up_in_64_bits() -> None:
     check(m.bytes(), inputs=[np.full(3, 2**31 - 1, np.int32)])
 
 
-def test_products_keep_all_bits() -> None:
-    """Beyond the integers that float64 tells apart."""
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
+def test_all_bits_are_kept(code: str) -> None:
+    """Beyond the integers that float64 tells apart; sums and products wrap around."""
     m = Build()
-    m.output(reduce(m, "REDUCE_PROD", m.input([3, 2], dtype="int64"), [0]))
+    m.output(reduce(m, code, m.input([3, 2], dtype="int64"), [0]))
     check(m.bytes(), inputs=[np.array([[3, 2**40], [3037000499, 2**40], [7, 2]], np.int64)])
+    large = np.array([[-(2**63), 2**62 + 1], [-1, 2**62 + 1], [2**53 + 1, 2**62 + 1]], np.int64)
+    check(m.bytes(), inputs=[large])
 
 
 def test_between_convolutions_nothing_moves() -> None:

@@ -109,6 +109,17 @@ def test_range(dtype: type[np.generic]) -> None:
     prove("RANGE", list(numbers), [None], dtype=np.dtype(dtype).name)
 
 
+@pytest.mark.parametrize("limit", [0.3, 0.7, 1, 1.05])
+def test_ranges_are_counted_in_float32(limit: float) -> None:
+    """In double precision there are four steps of 0.1 to 0.3."""
+    prove("RANGE", [np.asarray(n, np.float32) for n in (0, limit, 0.1)], [None], dtype="float32")
+
+
+def test_sums_over_computed_axes_keep_all_bits() -> None:
+    x = np.array([[3, 2**62], [2**53 + 1, 2**62 - 1], [-(2**40), 7]], np.int64)
+    prove("SUM", [x, np.array([0], np.int32)], [2], dtype="int64", keep_dims=False)
+
+
 def test_one_hot() -> None:
     values = [np.asarray(np.float32(number)) for number in (3, -1)]
     prove(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
@@ -91,7 +92,8 @@ class Reduction(Operator):
     def _check_later(self) -> None:
         x, y = self.input(0), self.output
         expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
-        if x.dtype.is_integer and self.op.code in _INTEGERS and not is_quantized(x):
+        counts = self.op.code in ("MEAN", "REDUCE_PROD") and not is_quantized(x)
+        if x.dtype.is_integer and counts:
             message = f"the axes of {x.dtype.label} to reduce over have to be constant"
             raise OperatorError(message)
 
@@ -137,10 +139,10 @@ class Reduction(Operator):
         if node != "ReduceSum":
             g.require(18, f"{node} over computed axes")
         axes = g.reshape(g.listed(over), [-1])
-        return g.within(
-            node, x.dtype,
-            lambda v: g.node(node, v, axes, keepdims=keepdims, noop_with_empty_axes=1), x,
-        )  # fmt: skip
+        made = partial(g.node, node, keepdims=keepdims, noop_with_empty_axes=1)
+        if node == "ReduceSum" and x.dtype is DType.INT64:
+            return _added(g, x, lambda v: made(v, axes))
+        return g.within(node, x.dtype, lambda v: made(v, axes), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.
@@ -178,15 +180,21 @@ class Reduction(Operator):
             return g.reduce(node, x, axes, keepdims=keepdims)
         return g.cast(g.reduce(node, g.cast(x, carrier), axes, keepdims=keepdims), dtype)
 
-    def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
-        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division.
+    def _sum(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
+        """Return the sums of integers, int64."""
+        made = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
+        if x.dtype is DType.INT64:
+            return _added(g, x, made)
+        return made(g.cast(x, DType.INT64))
 
-        ONNX Runtime adds up as float64, which is exact for sums below 2**53.
-        """
-        wide = x if x.dtype is DType.INT64 else g.cast(x, DType.INT64)
+    def integer_sum(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+        """Return the sum, which wraps around."""
+        return g.recast(self._sum(g, x, axes), DType.INT64, x.dtype)
+
+    def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division."""
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
-        mean = g.Div(self._node(g, "ReduceSum", wide, DType.INT64, axes), count)
-        return mean if x.dtype is DType.INT64 else g.cast(mean, x.dtype)
+        return g.recast(g.Div(self._sum(g, x, axes), count), DType.INT64, x.dtype)
 
     def integer_product(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the product, one half of an axis times the other until one element is left.
@@ -210,4 +218,19 @@ class Reduction(Operator):
 
 
 # Where ONNX's node does not make of integers what the kernel does.
-_INTEGERS = {"MEAN": Reduction.integer_mean, "REDUCE_PROD": Reduction.integer_product}
+_INTEGERS = {
+    "MEAN": Reduction.integer_mean,
+    "REDUCE_PROD": Reduction.integer_product,
+    "SUM": Reduction.integer_sum,
+}
+
+
+def _added(g: Builder, x: View, add: Callable[[Value], Value]) -> Value:
+    """Return sums of int64, the upper and the lower halves of which are added up apart.
+
+    ONNX Runtime adds up as float64, which has 53 bits.
+    """
+    word = g.scalar(1 << 32, DType.INT64)
+    low = g.Mod(x, word)
+    high = g.Div(g.Sub(x, low), word)
+    return g.Add(g.Mul(add(high), word), add(low))

@@ -67,7 +67,7 @@ class SignalWindow(_Signal):
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
         shifted = _shifted(g, product, self._option("shift"))
         least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(_larger(g, _smaller(g, shifted, most), least), DType.INT16)
+        return g.cast(g.clamped(shifted, least, most), DType.INT16)
 
 
 class SignalFftAutoScale(_Signal):

@@ -185,7 +185,7 @@ class StablehloGather(_Indexed):
         last = np.array([shape[a] - self._sizes[a] for a in self._about("start_index_map")])
         if isinstance(vectors, np.ndarray):
             return vectors.clip(0, last)
-        return g.Min(g.Max(vectors, g.scalar(0, DType.INT64)), last)
+        return g.clamped(vectors, g.scalar(0, DType.INT64), last)
 
     def _cut(self, g: Builder, x: View, about: Collection[int]) -> Value:
         """Return the data without what no window reaches, as windows begin at 0 along most axes."""

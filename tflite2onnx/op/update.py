@@ -56,7 +56,7 @@ class DynamicUpdateSlice(Operator):
         if starts.tensor.data is not None:
             return g.ints(np.clip(starts.ints, 0, self._room).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        return g.Min(g.Max(wide, g.scalar(0, DType.INT64)), g.ints(self._room))
+        return g.clamped(wide, g.scalar(0, DType.INT64), g.ints(self._room))
 
     def _replaced(
         self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
