@@ -207,3 +207,38 @@ def test_what_the_file_says() -> None:
 def test_scatter() -> None:
     updates = DATA[0, :, 0]
     prove("SCATTER_ND", [[[4], [0], [2], [4], [9]], updates, [11, 3]], [None, None])
+
+
+@pytest.mark.parametrize("permutation", [[0, 1, 2, 3], [3, 0, 2, 1], [1, 3, 0, 2], [-1, 2, 0, 1]])
+def test_transpose(permutation: list[int]) -> None:
+    prove("TRANSPOSE", [DATA, permutation], OPEN)
+    prove("TRANSPOSE", [np.int8(DATA * 9), permutation], OPEN, dtype="int8")
+
+
+@pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
+@pytest.mark.parametrize("axis", [0, 2, 3, -1, -3])
+def test_arg(code: str, axis: int) -> None:
+    made = [None, None, None]
+    prove(code, [DATA, np.asarray(axis, np.int32)], made, dtype="int32", output_type="int32")
+    prove(code, [DATA, [axis]], made, dtype="int64", output_type="int64")
+
+
+@pytest.mark.parametrize("axis", [0, 1, 4, -1, -4])
+def test_expand_dims(axis: int) -> None:
+    prove("EXPAND_DIMS", [DATA, np.asarray(axis, np.int32)], 5 * [None])
+
+
+@pytest.mark.parametrize(("axis", "count"), [(1, 5), (-2, 7), (0, 2), (3, 3)])
+def test_split_along_any_axis(axis: int, count: int) -> None:
+    m = Build()
+    number, x = m.input([], dtype="int32"), m.input(DATA.shape)
+    made = [m.tensor(OPEN) for _ in range(count)]
+    parts = m.op("SPLIT", [number, x], made, num_splits=count)
+    m.output(*m.op("ADD", [parts[0], parts[1]], [m.tensor(OPEN)]))
+    check(m.bytes(), inputs=[np.asarray(axis, np.int32), DATA])
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(2, [3, -1]), (-3, [4, 1]), (3, [1, 2])])
+def test_split_into_sizes_along_any_axis(axis: int, sizes: list[int]) -> None:
+    operands: list[ArrayLike] = [DATA, sizes, np.asarray(axis, np.int32)]
+    prove("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)

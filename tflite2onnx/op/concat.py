@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.computed import around, expect_axis, in_shape, place_of, sizes_of
 from tflite2onnx.op.parameters import (
     axis_of,
     expect,
@@ -137,11 +138,26 @@ class Split(Operator):
 
     @property
     def sized_later(self) -> bool:
-        return self.op.code == "SPLIT_V" and not self.input(1).is_known
+        return not self._axis_is_known or not self._are_sizes_known
 
     @property
-    def later_axes(self) -> list[int]:
-        return [self._axis]
+    def _axis_is_known(self) -> bool:
+        return self.input(0 if self.op.code == "SPLIT" else 2).is_known
+
+    @property
+    def _are_sizes_known(self) -> bool:
+        return self.op.code == "SPLIT" or self.input(1).is_known
+
+    @property
+    def later_axes(self) -> list[int] | None:
+        return [self._axis] if self._axis_is_known else None
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        groups = super().unforeseen()
+        if self._are_sizes_known and self.op.code == "SPLIT":  # all parts are alike
+            axes = sorted({axis for group in groups for _, axis in group})
+            return [[pair for (pair,) in groups if pair[1] == axis] for axis in axes]
+        return groups
 
     @cached_property
     def _axis(self) -> int:
@@ -164,7 +180,11 @@ class Split(Operator):
         return sizes
 
     def check(self) -> None:
-        x, axis = self.input(self._data), self._axis
+        x = self.input(self._data)
+        if not self._axis_is_known:
+            self._check_later()
+            return
+        axis = self._axis
         if self.sized_later:
             expect_list(self, 1, len(self.op.outputs))
             for tensor in self.op.outputs:
@@ -174,23 +194,53 @@ class Split(Operator):
         for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
             expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
+    def _check_later(self) -> None:
+        x = self.input(self._data)
+        expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
+        if self.op.code == "SPLIT_V":
+            expect_list(self, 1, len(self.op.outputs))
+        for tensor in self.op.outputs:
+            expect_rank(tensor, x.rank, x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self._axis_is_known else []
+
     def keeps_open(self, operand: int, axis: int) -> bool:
-        return axis != self._axis or self.sized_later
+        return self.sized_later or axis != self._axis
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
+        if not self._axis_is_known:
+            return self._split_anywhere(g, *xs)
         if self.sized_later:
-            return self._split_later(g, x, xs[1])
+            axis = x.axis(self._axis)
+            whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
+            sizes = self._sizes_later(g, whole, xs[1])
+            return g.many("Split", len(self.op.outputs), x, sizes, axis=axis)
         return _split(g, x, self._sizes, x.axis(self._axis))
 
-    def _split_later(self, g: Builder, x: View, given: View) -> tuple[Value, ...]:
-        axis, sizes = x.axis(self._axis), g.listed(given)
-        whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
+    def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
+        """Return the parts along an axis that is computed."""
+        x, given, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
+        number = given if self.op.code == "SPLIT" else xs[2]
+        parts = around(g, sizes_of(g, x), place_of(g, number, x.rank))
+        if self.op.code == "SPLIT":
+            sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
+        else:
+            sizes = self._sizes_later(g, parts.size, given)
+        cut = g.many("Split", count, in_shape(g, x.value, parts.folded(g)), sizes, axis=1)
+        each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
+        return tuple(
+            in_shape(g, part, parts.before, size, parts.behind)
+            for part, size in zip(cut, each, strict=True)
+        )
+
+    def _sizes_later(self, g: Builder, whole: Value, given: View) -> Value:
+        sizes = g.listed(given)
         # The size that is -1 takes the rest: all sizes but this -1.
         others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
         left = g.Equal(sizes, g.scalar(-1, DType.INT64))
-        sizes = g.Where(left, g.Sub(whole, others), sizes)
-        return g.many("Split", len(self.op.outputs), x, sizes, axis=axis)
+        return g.Where(left, g.Sub(whole, others), sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)

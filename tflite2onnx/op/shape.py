@@ -11,6 +11,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.computed import around, expect_axis, in_shape, place_of, product, sizes_of
 from tflite2onnx.op.parameters import axis_of, expect, expect_list, expect_rank, integer, ints
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
@@ -97,9 +98,7 @@ class Reshape(Operator):
     def check(self) -> None:
         x, y = self.input(0), self.output
         if self.sized_later:
-            shape = self.input(1)
-            expect_list(self, 1, shape.elements)
-            expect_rank(y, shape.elements, x.dtype)
+            self._check_later()
             if y.symbols:
                 return
             if y.dynamic_axes:
@@ -109,6 +108,22 @@ class Reshape(Operator):
             declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
             message = f"{declared[0]} cannot become {declared[1]}"
             raise OperatorError(message)
+
+    def _check_later(self) -> None:
+        if self._adds_axis:
+            expect_axis(self, 1)
+        else:
+            expect_list(self, 1, self.input(1).elements)
+        expect_rank(self.output, self._rank_later, self.input(0).dtype)
+
+    @property
+    def _adds_axis(self) -> bool:
+        return self.op.code == "EXPAND_DIMS"
+
+    @property
+    def _rank_later(self) -> int:
+        """How many axes are made by what is computed."""
+        return self.input(0).rank + 1 if self._adds_axis else self.input(1).elements
 
     def frames(self) -> Sequence[Frame]:
         source, target = open_runs(self.input(0).sizes, self.output.sizes)
@@ -121,17 +136,22 @@ class Reshape(Operator):
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
         if not self.sized_later or len(unknown) < 2:  # noqa: PLR2004 - of one Reshape knows it
             return g.reshape(x, y.sizes)
-        shape = g.listed(rest[0], y.order)
-        g.require(14, "Reshape to a shape with a 0")
-        return g.Reshape(x, shape, allowzero=1)
+        return in_shape(g, x.value, self._shape_later(g, y, x, rest[0]))
+
+    def _shape_later(self, g: Builder, y: View, x: View, given: View) -> Value:
+        if not self._adds_axis:
+            return g.listed(given, y.order)
+        parts = around(g, sizes_of(g, x), place_of(g, given, y.rank), 0)
+        shape = g.Concat(parts.before, g.ints([1]), parts.behind, axis=0)
+        return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
 
     @property
     def sized_later(self) -> bool:
-        return self.op.code == "RESHAPE" and super().sized_later
+        return self.op.code != "SQUEEZE" and super().sized_later
 
     def inferred(self) -> tuple[Shape, ...]:
         if self.sized_later:
-            count = self.input(1).elements
+            count = self._rank_later
             return (self.output.shape if self.output.rank == count else (1,) * count,)
         shape = [int(size) for size in self._asked()]
         known = prod(size for size in shape if size != -1)
@@ -145,7 +165,7 @@ class Reshape(Operator):
     def _asked(self) -> Sequence[int]:
         """Return the shape that is asked for, with -1 for what is left."""
         x = self.input(0)
-        if self.op.code == "EXPAND_DIMS":
+        if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
         if self.op.code == "SQUEEZE":
@@ -174,23 +194,44 @@ def _merged(source: Axes, target: Axes) -> list[str]:
 
 
 class Transpose(Operator):
-    """TRANSPOSE renames axes, nothing more: the plan pays for what has to move."""
+    """TRANSPOSE renames axes, nothing more: the plan pays for what has to move.
+
+    By a permutation that is computed elements are gathered, as the node takes constants only.
+    """
 
     codes = ("TRANSPOSE",)
+    sizes_from = (1,)
     moves = True
     any_size = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x = self.input(0)
+        if self.sized_later:
+            expect(self.input(1), (x.rank,), DType.INT32)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
         expect(self.output, [x.shape[axis] for axis in self._permutation], x.dtype)
 
     def frames(self) -> Sequence[Frame]:
+        if self.sized_later:
+            return []
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        return x.value
+    def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
+        if not self.sized_later or not x.rank:
+            return x.value
+        old, moved = sizes_of(g, x), g.listed(permutation)
+        new = g.Gather(old, moved, axis=0)
+        # Each element made is counted, its place found, and which element stands there in x.
+        number = g.Unsqueeze(_counted(g, product(g, new)), g.ints([1]))
+        places = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
+        strides = g.Gather(_strides(g, old, x.rank), moved, axis=0)
+        source = g.reduce("ReduceSum", g.Mul(places, strides), [1], keepdims=False)
+        flat = g.reshape(x, [-1])
+        taken = g.within("Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat)
+        return in_shape(g, taken, new)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.transpose(inputs[0], self._permutation)]
@@ -203,6 +244,18 @@ class Transpose(Operator):
             message = f"{numbers} is no permutation of {rank} axes"
             raise OperatorError(message)
         return permutation
+
+
+def _counted(g: Builder, count: Value) -> Value:
+    zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+    return g.Range(zero, g.reshape(count, []), one)
+
+
+def _strides(g: Builder, sizes: Value, rank: int) -> Value:
+    """Return how many elements lie between neighbours along each axis."""
+    behind = np.triu(np.ones((rank, rank), np.bool_), 1)
+    factors = g.Where(behind, sizes, g.scalar(1, DType.INT64))
+    return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
 class ShapeOf(Operator):

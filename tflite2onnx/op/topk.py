@@ -12,7 +12,15 @@ from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import axis_of, expect, expect_type, integer, without
+from tflite2onnx.op.computed import around, expect_axis, in_shape, place_of, sizes_of
+from tflite2onnx.op.parameters import (
+    axis_of,
+    expect,
+    expect_rank,
+    expect_type,
+    integer,
+    without,
+)
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
@@ -79,6 +87,7 @@ class Arg(Operator):
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     codes = tuple(nodes)
+    sizes_from = (1,)
     any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
@@ -90,18 +99,33 @@ class Arg(Operator):
     def check(self) -> None:
         x, made = self.input(0), self.output
         expect_type(x, _ARG_TYPES)
+        wide = made.dtype is DType.INT64
+        if self.sized_later:
+            expect_axis(self, 1)
+            expect_rank(made, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
+            return
         if not x.shape[self._axis]:
             message = f"axis {self._axis} of {x.name} has no element"
             raise OperatorError(message)
-        wide = made.dtype is DType.INT64
         expect(made, without(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
+        if self.sized_later:
+            return []
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: without(names, self._axis)}, names)]
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, axis: View) -> Value:
         node = self.nodes[self.op.code]
         source = g.recast(x, x.dtype, g.carrier(node, x.dtype))
-        found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
+        if self.sized_later:
+            found = self._found_later(g, x, source, axis)
+        else:
+            found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
         return g.recast(found, DType.INT64, y.dtype)
+
+    def _found_later(self, g: Builder, x: View, source: Value, axis: View) -> Value:
+        parts = around(g, sizes_of(g, x), place_of(g, axis, x.rank))
+        folded = in_shape(g, source, parts.folded(g))
+        found = g.node(self.nodes[self.op.code], folded, axis=1, keepdims=0)
+        return in_shape(g, found, parts.before, parts.behind)
