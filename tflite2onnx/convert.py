@@ -206,12 +206,12 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
         allow_custom, signature, names, notes or {}, planner,
     )  # fmt: skip
     if static:
-        return _converted(model, opened(graph, operator_for, inputs=False), wishes)
+        return _converted(model, _as_filed(graph, wishes), wishes)
     try:
         return _converted(model, opened(graph, operator_for), wishes)
     except (FixedSizeError, UnsupportedOperators) as error:
         # What is wrong at any size is wrong here too.
-        result = _converted(model, opened(graph, operator_for, inputs=False), wishes)
+        result = _converted(model, _as_filed(graph, wishes), wishes)
         _logger.warning("all sizes are fixed as they are in the file, since %s", error)
         return result
 
@@ -229,6 +229,17 @@ class _Wishes(NamedTuple):
     names: str
     notes: Mapping[str, object]
     planner: Planner
+
+
+def _as_filed(graph: Graph, wishes: _Wishes) -> Graph:
+    """Return a graph of which only the sizes stay open that nobody foresees."""
+    try:
+        return opened(graph, operator_for, inputs=False)
+    except FixedSizeError:
+        # It may be due to one operator of many that cannot be converted: all are named.
+        ops = normalise(graph, rules_for).every_op()
+        sites([operator_for(op, keep=wishes.allow_custom) for op in ops])
+        raise
 
 
 def _converted(model: Model, graph: Graph, wishes: _Wishes) -> Result:
