@@ -253,12 +253,6 @@ def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) ->
     refuse(m, reason)
 
 
-def test_permutations_that_are_computed() -> None:
-    m = Build()
-    m.output(*m.op("TRANSPOSE", [m.input([2, 3]), m.input([2], dtype="int32")], [[3, 2]]))
-    refuse(m, "is not constant")
-
-
 @pytest.mark.parametrize(
     ("code", "made", "dtype", "reason"),
     [
