@@ -38,9 +38,10 @@ from tflite2onnx.interface import (
     read_layouts,
 )
 from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.lists import set_items
 from tflite2onnx.metadata import described
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET, NeedsOpset
-from tflite2onnx.normalise import normalise
+from tflite2onnx.normalise import drop_dead, normalise
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.reader import read
 from tflite2onnx.regions import with_computations
@@ -198,6 +199,7 @@ def convert_model(  # noqa: PLR0913 - options, all of them keywords
     index, _ = entry(model, signature)
     graph = shaped(inlined(model, index), shapes_for)
     graph = settled(paired(explicit(model, graph, rules_for, index)), operator_for)
+    graph = drop_dead(set_items(graph))  # or else the sizes of what it cuts would be open
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)

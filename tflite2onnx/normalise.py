@@ -3,17 +3,16 @@
 The passes, in order; each takes a graph and returns one:
 
 1. `densify`: sparse constants become dense ones, and DENSIFY goes.
-2. `set_items`: what sets an item of a list becomes DYNAMIC_UPDATE_SLICE.
-3. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
+2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
    and whatever else can be computed from constants or shapes alone is.
-4. `recurrent`: loops that are layers of an LSTM, a GRU or an RNN become such.
-5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
+3. `recurrent`: loops that are layers of an LSTM, a GRU or an RNN become such.
+4. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
+5. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
    have given back to the result.
-7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
+6. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
    weights are shaped like the input and can be permuted in its stead.
-8. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
-9. `drop_dead`: operators that nothing reads go.
+7. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
+8. `drop_dead`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
 """
@@ -28,7 +27,6 @@ from tflite2onnx.dilation import join_dilations
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
-from tflite2onnx.lists import set_items
 from tflite2onnx.loops import recurrent
 from tflite2onnx.sparse import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -39,8 +37,7 @@ _IMAGE = 4
 
 def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
     """Apply all passes."""
-    graph = set_items(densify(graph))
-    graph = fold(graph, rules_of)
+    graph = fold(densify(graph), rules_of)
     graph = recurrent(graph, rules_of)
     graph = align(graph, rules_of)
     return drop_dead(join_dilations(absorb_flatten(keep_axes(graph))))
