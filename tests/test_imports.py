@@ -27,6 +27,7 @@ ROWS = (
     {"op"},
     {"ancestor", "emit"},
     {"signatures", "writer"},
+    {"options", "result"},
     {"convert"},
     {"verification.difference"},
     {"verification.runtimes", "verification.samples"},
@@ -50,7 +51,7 @@ ROWS = (
 LIBRARIES = {
     "flatbuffers": {"flexbuffer"},
     "onnx": {
-        "convert", "nodes", "report.facts", "report.strip", "verification.converted",
+        "nodes", "options", "report.facts", "report.strip", "result", "verification.converted",
         "verification.segments", "writer",
     },
 }

@@ -46,6 +46,7 @@ from tflite2onnx.layout import (
     same_bytes,
 )
 from tflite2onnx.op import OPERATORS
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import Tensor
 
@@ -361,7 +362,7 @@ def test_the_same_bytes_are_moved_once() -> None:
 
     check(cast_of_layouts(), layouts=layouts)
     result = convert(cast_of_layouts(), layouts=layouts)
-    moved = convert_model(read(cast_of_layouts()), layouts, planner=planner)
+    moved = convert_model(read(cast_of_layouts()), ConversionOptions(layouts), planner=planner)
     assert (plans[0].bytes_moved, plans[0].moves) == (4 * 2 * 5 * 3, 2)
     assert (moved.transposes, moved.bytes_moved) == (1, 4 * 2 * 5 * 3)
     assert (result.transposes, result.bytes_moved) <= (1, 4 * 2 * 5 * 3)

@@ -14,7 +14,7 @@ from tflite2onnx.op import rules_for
 from tflite2onnx.reader import read
 
 if TYPE_CHECKING:
-    from tflite2onnx.convert import Result
+    from tflite2onnx import Result
 
 
 def kinds(form: Keras) -> set[str]:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
 from tflite2onnx.bundle import convert_bundle
-from tflite2onnx.convert import Result, convert
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
 from tflite2onnx.op import supported_operators
 from tflite2onnx.op.registry import register, unregister
+from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.version import VERSION
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflite2onnx.convert import Result, convert
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
+from tflite2onnx.result import Result
 
 MANIFEST = "manifest.json"
 _MAGIC = b"PK\x03\x04"

@@ -17,6 +17,7 @@ from tests.toolkit.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
 from tflite2onnx.convert import convert_model
 from tflite2onnx.nodes import MIN_OPSET
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader import read
 from tflite2onnx.stateful import Stateful
 
@@ -37,7 +38,9 @@ class Form(NamedTuple):
         """Return the conversion: as planned, or with random legal labels."""
         if self.layout is None:
             return convert(data, **self.options)
-        return convert_model(read(data), planner=random_planner(self.layout), **self.options)
+        return convert_model(
+            read(data), ConversionOptions(**self.options), planner=random_planner(self.layout)
+        )
 
     def __str__(self) -> str:
         words = [f"{key}={value}" for key, value in self.options.items()]

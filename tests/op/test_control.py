@@ -23,7 +23,8 @@ from tests.control import (
 from tests.small import convolve
 from tests.toolkit import Build, Subgraph, Tensor, run_onnx
 from tests.toolkit import check as compare
-from tflite2onnx.convert import Result, convert
+from tflite2onnx import Result
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import numpy as np
 
 from tests.layouts import random_planner
 from tests.toolkit import difference, run_onnx
-from tflite2onnx.convert import Result, convert_model
+from tflite2onnx.convert import convert_model
 from tflite2onnx.layout import plan
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader import read
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.toolkit import Build
     from tests.toolkit.runtimes import Array
+    from tflite2onnx import Result
 
 
 def hold(
@@ -32,7 +34,7 @@ def hold(
     As `check` does: in the planned layout and in random ones, with optimizations and without.
     """
     for planner in (random_planner(0), random_planner(1), plan):
-        result = convert_model(read(m.bytes()), planner=planner, **options)
+        result = convert_model(read(m.bytes()), ConversionOptions(**options), planner=planner)
         feeds = {
             end.name: np.array(each.transpose(end.order), order="C")
             for end, each in zip(result.inputs, inputs, strict=True)

@@ -204,8 +204,9 @@ def _default_convert() -> Callable[..., Converted]:
 def _with_random_layout(data: bytes, seed: int, options: Mapping[str, Any]) -> Converted:
     model = import_module("tflite2onnx.reader").read(data)
     planner = import_module("tests.layouts").random_planner(seed)
+    chosen = import_module("tflite2onnx.options").ConversionOptions(**options)
     convert: Callable[..., Converted] = import_module("tflite2onnx.convert").convert_model
-    return convert(model, planner=planner, **options)
+    return convert(model, chosen, planner=planner)
 
 
 def _hold(

@@ -7,14 +7,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import MANIFEST, convert_bundle, is_bundle, read_bundle
-from tflite2onnx.convert import ACTIVATIONS, QUANTIZATIONS, Result, convert, keep_apart
+from tflite2onnx.convert import convert, keep_apart
 from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
+from tflite2onnx.result import Result
 from tflite2onnx.signatures import NAMES
 from tflite2onnx.text import columns, complain, count, show
 
@@ -119,12 +122,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that any model is converted with."""
-    names = (
-        "io_layout", "opset", "quantization", "activations", "allow_custom", "static", "signature",
-        "names",
-    )  # fmt: skip
-    return {name: getattr(options, name) for name in names}
+    """Return the options that any model is converted with; layouts are those of one."""
+    names = (each.name for each in fields(ConversionOptions))
+    return {name: getattr(options, name) for name in names if name != "layouts"}
 
 
 def _bundle(options: argparse.Namespace) -> int:

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 
 import onnx
 
-from tflite2onnx.convert import Result
 from tflite2onnx.inspection import scheme
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.reader import read
 from tflite2onnx.report.strip import Strip, strip
+from tflite2onnx.result import Result
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.converted import ConvertedModel, inside, opened

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import onnx
 
-from tflite2onnx.convert import ACTIVATIONS, Result, convert
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.options import ACTIVATIONS
+from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
