@@ -189,11 +189,11 @@ def _as_filed(graph: Graph, options: ConversionOptions) -> Graph:
     """Return a graph of which only the sizes stay open that nobody foresees."""
     try:
         return opened(graph, operator_for, inputs=False)
-    except FixedSizeError:
+    except FixedSizeError as error:
         # It may be due to one operator of many that cannot be converted: all are named.
         ops = normalise(graph, rules_for).every_op()
         sites([operator_for(op, keep=options.allow_custom) for op in ops])
-        raise
+        raise UnsupportedOperators([error]) from error
 
 
 def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
