@@ -290,6 +290,19 @@ class Nodes:
             return emit(*inputs)
         return self.cast(emit(*(self.cast(x, carrier) for x in inputs)), dtype)
 
+    def scatter_nd(
+        self, into: Operand, indices: Operand, updates: Operand, reduction: str | None = None
+    ) -> Value:
+        """Return a tensor with updates at their indices; a reduction is "add", "mul" or an extreme.
+
+        Without any the last of several updates counts. Reductions came with opset 16, extremes
+        with 18.
+        """
+        if reduction is not None:
+            since = 18 if reduction in ("max", "min") else 16
+            self.require(since, f"ScatterND with {reduction}")
+        return self.ScatterND(into, indices, updates, reduction=reduction)
+
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
         if self.opset >= 14:  # noqa: PLR2004

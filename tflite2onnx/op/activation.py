@@ -30,9 +30,23 @@ def fused(g: Builder, name: str, x: Value, dtype: DType) -> Value:
     """Apply a fused activation as the kernels do that have no state.
 
     These turn it into bounds (CalculateActivationRange in kernel_util.h), and TANH and SIGN_BIT
-    into none: LiteRT does not apply them.
+    into none: see `unbounded`.
     """
     return clipped(g, name, x, dtype) if name in BOUNDS else x
+
+
+def unbounded(g: Builder, name: str, x: Value) -> Value:
+    """Apply those that only hybrid and recurrent kernels apply (ApplyActivationToVector)."""
+    if name == "TANH":
+        return g.Tanh(x)
+    if name == "SIGN_BIT":
+        return g.cast(g.Less(x, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
+    return x
+
+
+def activated(g: Builder, name: str, x: Value) -> Value:
+    """Apply an activation as recurrent kernels do."""
+    return fused(g, name, unbounded(g, name, x), DType.FLOAT32)
 
 
 def _same(_: Builder, x: View) -> Value:

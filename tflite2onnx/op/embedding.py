@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_type, ints
+from tflite2onnx.op.parameters import expect, expect_indices, expect_type, ints
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
@@ -34,14 +34,12 @@ class EmbeddingLookup(Operator):
         if table.rank < 2:  # noqa: PLR2004 - rows
             message = f"{table.name} has {table.rank} axes and no rows"
             raise OperatorError(message)
-        if ids.data is not None and ((ids.data < 0) | (ids.data >= table.shape[0])).any():
-            message = f"{ids.name} has an index outside of {table.shape[0]} rows"
-            raise OperatorError(message)
+        expect_indices(ids, table.shape[:1])
         expect(made, (ids.elements, *table.shape[1:]), made.dtype)
         if made.dtype is not table.dtype:
             expect_type(table, _STORED)
             expect_type(made, _REAL)
-            self._scales  # noqa: B018 - checks them
+            _ = self._scales  # checks them
 
     @cached_property
     def _scales(self) -> Quantization:
@@ -127,7 +125,6 @@ class EmbeddingLookupSparse(Operator):
     def emit(
         self, g: Builder, y: View, ids: View, indices: View, _: View, weights: View, table: View
     ) -> Value:
-        g.require(16, "ScatterND with add")
         count, axes = prod(self._sparse), table.rank - 1
         where = self._buckets(g, indices)
         each = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
@@ -156,4 +153,4 @@ class EmbeddingLookupSparse(Operator):
 
     def _added(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(shape))
-        return g.ScatterND(zeros, where, values, reduction="add")
+        return g.scatter_nd(zeros, where, values, "add")

@@ -55,7 +55,7 @@ class LshProjection(Operator):
 
     def check(self) -> None:
         seeds, items = self.input(0), self.input(1)
-        self._item  # noqa: B018 - checks it
+        _ = self._item  # checks it
         expect(seeds, seeds.shape, DType.FLOAT32)
         if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # noqa: PLR2004 - a matrix
             message = f"seeds of the shape {list(seeds.shape)}"
@@ -87,7 +87,6 @@ class LshProjection(Operator):
         numbers = g.reduce("ReduceSum", g.Mul(g.reshape(bits, [count, size]), powers), [1],
                            keepdims=False)  # fmt: skip
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
-
 
     def _key(self, g: Builder, seeds: View, items: View) -> Key:
         """Return what is hashed: a seed for each row and an item for each column."""

@@ -236,4 +236,3 @@ class FlexL2Loss(Operator):
         axes = list(range(x.rank))
         total = g.reduce("ReduceSumSquare", x, axes, keepdims=False) if axes else g.Mul(x, x)
         return g.Mul(total, g.scalar(0.5, x.dtype))
-

@@ -5,26 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
-
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import axis_of, expect
-from tflite2onnx.tensor import Array, DType, Tensor
-
-
-def _check_indices(indices: Tensor, sizes: Sequence[int]) -> None:
-    """Raise OperatorError for what is no index, or is outside of axes of these sizes.
-
-    The kernels refuse negative indices; ONNX would count them from the end.
-    """
-    if not indices.dtype.is_integer:
-        message = f"{indices.name} is {indices.dtype.label} where indices are expected"
-        raise OperatorError(message)
-    data = indices.data
-    if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
-        message = f"{indices.name} has an index outside of {list(sizes)} elements"
-        raise OperatorError(message)
+from tflite2onnx.op.parameters import axis_of, expect, expect_indices
+from tflite2onnx.tensor import Array, DType
 
 
 def _wide(g: Builder, indices: View) -> Value:
@@ -65,7 +49,7 @@ class Gather(Operator):
 
     def check(self) -> None:
         x, indices, axis = self.input(0), self.input(1), self._axis
-        _check_indices(indices, (x.shape[axis],))
+        expect_indices(indices, (x.shape[axis],))
         shape = (*x.shape[:axis], *indices.shape[self._batch :], *x.shape[axis + 1 :])
         expect(self.output, shape, x.dtype)
 
@@ -113,7 +97,7 @@ class GatherNd(Operator):
 
     def check(self) -> None:
         x, indices = self.input(0), self.input(1)
-        _check_indices(indices, x.shape[: self._depth])
+        expect_indices(indices, x.shape[: self._depth])
         expect(self.output, (*indices.shape[:-1], *x.shape[self._depth :]), x.dtype)
 
     def frames(self) -> Sequence[Frame]:

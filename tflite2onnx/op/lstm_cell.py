@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value
+from tflite2onnx.op.activation import activated
 from tflite2onnx.op.recurrent import (
-    activated,
     bias,
     integers,
     on_axis_1,

@@ -10,6 +10,7 @@ import numpy as np
 from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.normalise import features_from
+from tflite2onnx.op.activation import unbounded
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.parameters import expect, expect_real
@@ -105,12 +106,12 @@ class FullyConnected(Operator):
             return Unshaped(self._gemm(g, y, x, w, b))
         if self._hybrid and not g.plain and self._rounds:
             made = self._integers(g, x, w)
-            made = self._activated(g, made if b is None else g.Add(made, b))
+            made = unbounded(g, self.activation, made if b is None else g.Add(made, b))
             return made if y.rank == _MATRIX else Unshaped(made)
         columns = w.ordered((1, 0))
         made = g.MatMul(*(self._matrices(y, x, w) if y.rank == _MATRIX else (x, columns)))
         made = made if b is None else g.Add(made, b)
-        return self._activated(g, made) if self._hybrid else made
+        return unbounded(g, self.activation, made) if self._hybrid else made
 
     @property
     def _rounds(self) -> bool:
@@ -137,14 +138,6 @@ class FullyConnected(Operator):
             kept.scale if kept.scale.size > 1 else kept.scale.reshape(()),
             integers.reshape(out, features).sum(1, dtype=np.int32),
         )
-
-    def _activated(self, g: Builder, made: Value) -> Value:
-        """Apply what only the hybrid kernel takes for activations (ApplyActivationToVector)."""
-        if self.activation == "TANH":
-            return g.Tanh(made)
-        if self.activation == "SIGN_BIT":
-            return g.cast(g.Less(made, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
-        return made
 
     @property
     def _hybrid(self) -> bool:

@@ -56,7 +56,7 @@ class SkipGram(Operator):
         if not x.elements:
             message = f"{x.name} holds no sentence"
             raise OperatorError(message)
-        self._grams  # noqa: B018 - checks them
+        _ = self._grams  # checks them
         expect(self.output, self.shapes()[0], DType.STRING)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
@@ -55,6 +57,21 @@ def integer(operator: Operator, index: int) -> int:
         message = f"{operator.input(index).name} has {len(numbers)} elements instead of one"
         raise OperatorError(message)
     return numbers[0]
+
+
+def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
+    """Raise OperatorError for what is no index, or is outside of axes of these sizes.
+
+    Computed ones are taken for right. The kernels refuse negative indices; ONNX would count them
+    from the end.
+    """
+    if not indices.dtype.is_integer:
+        message = f"{indices.name} is {indices.dtype.label} where indices are expected"
+        raise OperatorError(message)
+    data = indices.data
+    if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
+        message = f"{indices.name} has an index outside of {list(sizes)} elements"
+        raise OperatorError(message)
 
 
 def axis_of(number: int, rank: int) -> int:

@@ -19,25 +19,15 @@ from numpy.typing import ArrayLike
 
 from tflite2onnx.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pinned
-from tflite2onnx.op.activation import clipped
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import expect
-from tflite2onnx.quantize import BOUNDS, Storage, dequantized, is_quantized, stored, weight_storage
+from tflite2onnx.quantize import Storage, dequantized, is_quantized, stored, weight_storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 
 # From the states before a time to those after it; the first is what the operator makes.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 
 _SEQUENCE, _STATE = 3, 2  # axes
-
-
-def activated(g: Builder, name: str, x: Value) -> Value:
-    """Apply an activation as the kernels with a state do (ApplyActivationToVector)."""
-    if name == "TANH":
-        return g.Tanh(x)
-    if name == "SIGN_BIT":
-        return g.cast(g.Less(x, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
-    return clipped(g, name, x, DType.FLOAT32) if name in BOUNDS else x
 
 
 def rounded(g: Builder, x: Value, kept: Storage | None, rank: int = 2) -> Value:

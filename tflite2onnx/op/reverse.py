@@ -37,7 +37,7 @@ class Reverse(Operator):
         x = self.input(0)
         expect(self.output, x.shape, x.dtype)
         if self.input(1).is_known:
-            self._axes  # noqa: B018 - checks them
+            _ = self._axes  # checks them
         else:
             expect(self.input(1), (self.input(1).elements,), DType.INT32)
 

@@ -8,12 +8,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.op.activation import activated
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.hybrid import is_hybrid
 from tflite2onnx.op.parameters import expect_type
 from tflite2onnx.op.recurrent import (
     Recurrent,
-    activated,
     bias,
     expect_constant,
     on_axis_1,

@@ -9,9 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.nodes import Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, expect_list, expect_rank, expect_type, integer, ints
+from tflite2onnx.op.parameters import (
+    expect,
+    expect_indices,
+    expect_list,
+    expect_rank,
+    expect_type,
+    integer,
+    ints,
+)
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
@@ -26,13 +33,6 @@ _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.IN
 def _full(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
     # Not a constant: a few bytes of a file can declare a shape of any size.
     return g.Expand(g.scalar(number, dtype), g.ints(shape))
-
-
-def _scattered(
-    g: Builder, into: Operand, indices: Operand, updates: Operand, reduction: str
-) -> Value:
-    g.require(18 if reduction in ("max", "min") else 16, f"ScatterND with {reduction}")
-    return g.ScatterND(into, indices, updates, reduction=reduction)
 
 
 class ScatterNd(Operator):
@@ -59,10 +59,7 @@ class ScatterNd(Operator):
             raise OperatorError(message)
         depth = indices.shape[-1]
         expect(updates, (*indices.shape[:-1], *shape[depth:]), updates.dtype)
-        data = indices.data
-        if data is not None and ((data < 0) | (data >= np.asarray(shape[:depth]))).any():
-            message = f"{indices.name} has an index outside of {shape[:depth]} elements"
-            raise OperatorError(message)
+        expect_indices(indices, shape[:depth])
 
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         wide = _WIDE.get(y.dtype, y.dtype)
@@ -71,7 +68,7 @@ class ScatterNd(Operator):
         else:
             zeros = _full(g, 0, wide, y.shape)
         where = g.cast(indices, DType.INT64)
-        made = _scattered(g, zeros, where, g.recast(updates, y.dtype, wide), "add")
+        made = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
         return g.recast(made, wide, y.dtype)
 
 
@@ -102,11 +99,7 @@ class SparseToDense(Operator):
         expect(default, (1,) * default.rank, values.dtype)
         expect(self.output, ints(self, 1), values.dtype)
         expect(values, self._places[:1] if values.rank else (), values.dtype)
-        sizes = np.asarray(self.output.shape)
-        data = indices.data
-        if data is not None and ((data < 0) | (data >= sizes)).any():
-            message = f"{indices.name} has an index outside of {sizes.tolist()} elements"
-            raise OperatorError(message)
+        expect_indices(indices, self.output.shape)
 
     def emit(
         self, g: Builder, y: View, indices: View, _: View, values: View, default: View
@@ -115,7 +108,7 @@ class SparseToDense(Operator):
         count = self._places[0]
         updates = values.value if values.rank else g.Expand(values, g.ints([count]))
         everywhere = g.Expand(default.reshaped(()), g.ints(y.shape))
-        return g.ScatterND(everywhere, where, updates)
+        return g.scatter_nd(everywhere, where, updates)
 
 
 class Segments(Operator):
@@ -197,5 +190,5 @@ class Segments(Operator):
             rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
         into = g.Expand(g.scalar(first, y.dtype), rows)
         where = g.Unsqueeze(known, g.ints([numbers.rank]))
-        made = _scattered(g, into, where, data, reduction)
+        made = g.scatter_nd(into, where, data, reduction)
         return g.Slice(made, g.ints([0]), end, g.ints([0]))

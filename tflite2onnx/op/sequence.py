@@ -101,7 +101,7 @@ class CumSum(Operator):
         expect_type(x, _TYPES)
         expect(self.output, x.shape, x.dtype)
         if self.input(1).is_known:
-            self._axis  # noqa: B018 - checks it
+            _ = self._axis  # checks it
         else:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 

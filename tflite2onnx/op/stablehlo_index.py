@@ -21,7 +21,7 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 _INDICES = (DType.INT32, DType.INT64)
 _REDUCTIONS = {
-    "": "none",
+    "": None,
     "STABLEHLO_ADD": "add",
     "STABLEHLO_MULTIPLY": "mul",
     "STABLEHLO_MAXIMUM": "max",
@@ -243,7 +243,7 @@ class StablehloScatter(_Indexed):
         )]  # fmt: skip
 
     @property
-    def _reduction(self) -> str:
+    def _reduction(self) -> str | None:
         computation = self.options.get("computation")
         if computation not in _REDUCTIONS:
             message = f"it updates by {computation or 'a sub-graph that is not there'}"
@@ -258,11 +258,11 @@ class StablehloScatter(_Indexed):
             size for axis, size in enumerate(updates.shape) if axis not in self._window_axes
         ]
         expect(updates, updates.shape, x.dtype)
-        self._places  # noqa: B018 - checks them
+        _ = self._places  # checks them
         if tuple(batches) != self._batches:
             message = f"updates of {batches} windows at {list(self._batches)} places"
             raise OperatorError(message)
-        if self._reduction != "none" and is_quantized(x):
+        if self._reduction and is_quantized(x):
             message = f"{x.name} is quantized"
             raise OperatorError(message)
 
@@ -283,9 +283,7 @@ class StablehloScatter(_Indexed):
             self._laid_out(g, g.recast(updates, x.dtype, dtype), order),
             [*self._batches, *(window if prod(window) > 1 else ()), *whole],
         )
-        if reduction != "none":
-            g.require(18 if reduction in ("max", "min") else 16, f"ScatterND with {reduction}")
-        made = g.ScatterND(rows, where, new, reduction=None if reduction == "none" else reduction)
+        made = g.scatter_nd(rows, where, new, reduction)
         if not inside:
             made = g.within(
                 "Slice", dtype,
@@ -294,12 +292,12 @@ class StablehloScatter(_Indexed):
         made = g.reshape(made, [*counted, *whole])
         return g.recast(_ordered(g, made, np.argsort(order).tolist()), dtype, x.dtype)
 
-    def _kind(self, dtype: DType) -> tuple[DType, str]:
+    def _kind(self, dtype: DType) -> tuple[DType, str | None]:
         """Return the type in which ONNX Runtime reduces, and how."""
         reduction = self._reduction
-        if dtype is DType.BOOL and reduction != "none":
+        if dtype is DType.BOOL and reduction:
             return DType.INT32, _OF_BOOLS.get(reduction, reduction)
-        return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction != "none" else dtype, reduction
+        return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction else dtype, reduction
 
     def _rows(
         self, g: Builder, vectors: Value | Array, counted: Sequence[int], window: Shape

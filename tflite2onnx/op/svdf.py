@@ -8,9 +8,10 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Stored, Unshaped, Value, View
 from tflite2onnx.layout import identity
+from tflite2onnx.op.activation import activated
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import expect, expect_type
-from tflite2onnx.op.recurrent import activated, bias, elements, on_axis_1, scale_of, stacked
+from tflite2onnx.op.recurrent import bias, elements, on_axis_1, scale_of, stacked
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Shape
 

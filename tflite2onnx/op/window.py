@@ -89,7 +89,7 @@ class _Windows(Operator):
             message = f"it has {len(self.op.inputs)} inputs"
             raise OperatorError(message)
         x, first, axes = self.input(0), self.input(1), self._axes
-        self._node  # noqa: B018 - checks it
+        _ = self._node  # checks it
         expect_type(x, _TYPES)
         expect(first, (1,) * first.rank, x.dtype)
         for tensor in (x, first, self.output):
