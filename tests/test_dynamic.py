@@ -132,9 +132,16 @@ def best(m: Build, x: Tensor) -> Made:
     return m.op("ONE_HOT", [i, m.constant(3), one, zero], [[1, 5, 7, 3]], dtype="float32", axis=-1)
 
 
+def blocks(m: Build, x: Tensor) -> Made:
+    arguments = [m.constant([2, 4]), m.constant([[0, 1], [1, 0]])]
+    (y,) = m.op("SPACE_TO_BATCH_ND", [x, *arguments], [[8, 3, 2, 3]])
+    (y,) = m.op("ABS", [y], [[8, 3, 2, 3]])
+    return m.op("BATCH_TO_SPACE_ND", [y, *arguments], [[1, 5, 7, 3]])
+
+
 NETWORKS = [
     conv, depthwise, flattened, after_shape_arithmetic, mean, sliced, halves, broadcast, pooled,
-    best,
+    best, blocks,
 ]  # fmt: skip
 
 
@@ -148,7 +155,19 @@ def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
     assert list(y.symbols.values()) == ["batch"]
 
 
-@pytest.mark.parametrize("network", [conv, depthwise, mean])
+def mirrored(m: Build, x: Tensor) -> Made:
+    amounts = m.constant([[0, 1], [2, 3], [0, 0], [1, 0]])
+    return m.op("MIRROR_PAD", [x, amounts], [[2, 10, 7, 4]], mode="SYMMETRIC")
+
+
+def test_blocks_of_any_size() -> None:
+    m = Build()
+    m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
+    for shape in ([1, 5, 7, 3], [2, 9, 15, 3], [3, 1, 3, 3]):
+        proved(m, shape)
+
+
+@pytest.mark.parametrize("network", [conv, depthwise, mean, mirrored])
 def test_images_of_any_size(network: Callable[[Build, Tensor], Made]) -> None:
     """Padding is found at run time where it depends on the size."""
     m = Build()
@@ -161,12 +180,11 @@ def fixed_reshape(m: Build, x: Tensor) -> Made:
     return m.op("RESHAPE", [x], [[1, 105]], new_shape=[1, 105])
 
 
-def blocks(m: Build, x: Tensor) -> Made:
-    arguments = [m.constant([5, 7]), m.constant([[0, 0], [0, 0]])]
-    return m.op("SPACE_TO_BATCH_ND", [x, *arguments], [[35, 1, 1, 3]])
+def split(m: Build, x: Tensor) -> Made:
+    return m.op("SPLIT", [m.constant(0), x], [[1, 5, 7, 3]], num_splits=1)
 
 
-@pytest.mark.parametrize("network", [fixed_reshape, blocks])
+@pytest.mark.parametrize("network", [fixed_reshape, split])
 def test_sizes_of_the_file(
     network: Callable[[Build, Tensor], Made], caplog: pytest.LogCaptureFixture
 ) -> None:

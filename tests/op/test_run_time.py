@@ -242,3 +242,65 @@ def test_split_along_any_axis(axis: int, count: int) -> None:
 def test_split_into_sizes_along_any_axis(axis: int, sizes: list[int]) -> None:
     operands: list[ArrayLike] = [DATA, sizes, np.asarray(axis, np.int32)]
     prove("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)
+
+
+@pytest.mark.parametrize("value", [np.arange(1, 4, dtype=np.float32), np.asarray(np.float32(7))])
+def test_sparse_to_dense(value: ArrayLike) -> None:
+    default = np.asarray(np.float32(-1))
+    prove("SPARSE_TO_DENSE", [[[0, 1], [3, 2], [4, 6]], [5, 7], value, default], [None, None])
+    prove("SPARSE_TO_DENSE", [[0, 3, 5], [7], value, default], [None])
+
+
+@pytest.mark.parametrize("code", ["SUM", "PROD", "MAX", "MIN"])
+def test_segments(code: str) -> None:
+    numbers = [1, 0, 3, -1, 1]
+    prove(
+        f"UNSORTED_SEGMENT_{code}", [DATA[0], numbers, np.asarray(5, np.int32)], [None, 7, 3],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "amounts", [[[2, 1], [5, 4], [0, 7], [1, 0]], [[0, 0], [1, 1], [0, 0], [3, 3]]]
+)
+def test_mirror_pad_with_edges(amounts: list[list[int]]) -> None:
+    prove("MIRROR_PAD", [DATA, amounts], OPEN, mode="SYMMETRIC")
+    prove("MIRROR_PAD", [np.int32(DATA * 9), amounts], OPEN, mode="SYMMETRIC", dtype="int32")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "strides", "options", "rank"),
+    [
+        ([0, 4, 6, 0], [2, 0, 1, 3], [1, -2, -3, 2], {}, 4),
+        ([0, 4, 6, 0], [2, 0, 1, 3], [1, -2, -3, 2], {"begin_mask": 2, "end_mask": 14}, 4),
+        ([0, -1, 6, -1], [2, 0, 1, 3], [1, 1, -3, 2], {"begin_mask": 1, "shrink_axis_mask": 10}, 2),
+    ],
+)
+def test_strides(
+    begin: list[int], end: list[int], strides: list[int], options: dict[str, Any], rank: int
+) -> None:
+    prove("STRIDED_SLICE", [DATA, begin, end, strides], rank * [None], **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "block", "edges"),
+    [
+        ([2, 5, 7, 3], [2, 3], [[1, 0], [0, 2]]),
+        ([2, 5, 7, 3], [1, 7], [[0, 0], [0, 0]]),
+        ([2, 5, 7], [3], [[0, 1]]),
+    ],
+)
+def test_blocks(shape: list[int], block: list[int], edges: list[list[int]]) -> None:
+    x, made = DATA.reshape(-1)[: np.prod(shape)].reshape(shape), len(shape) * [None]
+    prove("SPACE_TO_BATCH_ND", [x, block, edges], made)
+    batches = np.resize(x, (2 * int(np.prod(block)), *shape[1:]))
+    prove("BATCH_TO_SPACE_ND", [batches, block, edges], made)
+
+
+def test_blocks_of_quantized_images() -> None:
+    m = Build()
+    x = m.input(DATA.shape, dtype="int8", scale=0.5, zero_point=3)
+    block, edges = m.input([2], dtype="int32"), m.input([2, 2], dtype="int32")
+    made = m.tensor(OPEN, dtype="int8", scale=0.5, zero_point=3)
+    m.output(*m.op("SPACE_TO_BATCH_ND", [x, block, edges], [made]))
+    numbers = [np.asarray(each, np.int32) for each in ([2, 3], [[1, 0], [0, 2]])]
+    check(m.bytes(), inputs=[(DATA * 9).astype(np.int8), *numbers])

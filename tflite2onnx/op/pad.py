@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.computed import sizes_of
 from tflite2onnx.op.parameters import affordable, expect, expect_rank, expect_type, ints
 from tflite2onnx.tensor import Array, DType
 
@@ -102,10 +103,8 @@ class MirrorPad(_Padding):
 
     def check(self) -> None:
         super().check()
+        self._reflects  # noqa: B018 - checks the mode
         if self.sized_later:
-            if not self._reflects:
-                message = "how much is mirrored at both ends has to be constant"
-                raise OperatorError(message)
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
             if max(pads) > max(size - self._reflects, 0):
@@ -117,21 +116,38 @@ class MirrorPad(_Padding):
             return x.value
         if self._reflects:
             return self._pad(g, x, table, mode="reflect")
-        if np.max(self._pads) == 1:
+        if not self.sized_later and np.max(self._pads) == 1:
             return self._pad(g, x, table, mode="edge")  # one element is its own mirror
         # Pad has no such mode. An index per axis moves less than slices and a Concat.
-        return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v), x.value)
+        return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v, table), x.value)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return self._reflects or np.max(self._pads) <= 1 or not any(self._pads[axis])
-
-    def _mirrored(self, g: Builder, x: View, value: Value) -> Value:
-        for axis, pads in enumerate(self._pads):
-            if any(pads):
-                affordable(x.tensor.shape[axis] + sum(pads))
-                index = np.pad(np.arange(x.tensor.shape[axis]), pads, mode="symmetric")
-                value = g.Gather(value, index, axis=x.axis(axis))
+    def _mirrored(self, g: Builder, x: View, value: Value, table: View) -> Value:
+        for axis in range(x.rank):
+            if self.sized_later or any(self._pads[axis]):
+                value = g.Gather(value, self._sources(g, x, table, axis), axis=x.axis(axis))
         return value
+
+    def _sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
+        """Return which element of an axis each one is that is made."""
+        size = x.tensor.shape[axis]
+        if not self.sized_later and axis not in x.tensor.symbols:
+            affordable(size + sum(self._pads[axis]))
+            return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
+        one, count = g.scalar(1, DType.INT64), g.reshape(_entry(g, sizes_of(g, x), axis), [])
+        pads = g.listed(table)
+        before, behind = (
+            g.Gather(_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1) for end in (0, 1)
+        )
+        first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(behind, []))
+        # Mirrored at the left edge, then at the right one: -1 is 0, and so is the size its half.
+        at = g.Range(first, last, one)
+        at = g.carried("Max", DType.INT64, at, g.Sub(g.Neg(at), one))
+        mirrored = g.Sub(g.Sub(g.Add(count, count), one), at)
+        return g.carried("Min", DType.INT64, at, mirrored)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]
+
+
+def _entry(g: Builder, numbers: Value, axis: int) -> Value:
+    return g.Gather(numbers, g.ints([axis]), axis=0)

@@ -35,6 +35,10 @@ def _full(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
     return g.Expand(g.scalar(number, dtype), g.ints(shape))
 
 
+def _number(g: Builder, count: View) -> Value:
+    return g.cast(count.reshaped((1,)), DType.INT64)
+
+
 class ScatterNd(Operator):
     """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
 
@@ -79,6 +83,8 @@ class SparseToDense(Operator):
     """
 
     codes = ("SPARSE_TO_DENSE",)
+    sizes_from = (1,)
+    any_size = "..."
     category = Category.TERMINATE
     moves = True
 
@@ -97,17 +103,23 @@ class SparseToDense(Operator):
         expect_type(indices, _INDICES)
         expect_type(values, _SPARSE_TYPES)
         expect(default, (1,) * default.rank, values.dtype)
-        expect(self.output, ints(self, 1), values.dtype)
+        if self.sized_later:
+            expect_list(self, 1, self.input(1).elements)
+            expect_rank(self.output, self.input(1).elements, values.dtype)
+        else:
+            expect(self.output, ints(self, 1), values.dtype)
         expect(values, self._places[:1] if values.rank else (), values.dtype)
-        expect_indices(indices, self.output.shape)
+        if not self.sized_later:
+            expect_indices(indices, self.output.shape)
 
     def emit(
-        self, g: Builder, y: View, indices: View, _: View, values: View, default: View
+        self, g: Builder, y: View, indices: View, shape: View, values: View, default: View
     ) -> Value:
-        where = g.recast(g.reshape(indices, self._places), indices.dtype, DType.INT64)
-        count = self._places[0]
-        updates = values.value if values.rank else g.Expand(values, g.ints([count]))
-        everywhere = g.Expand(default.reshaped(()), g.ints(y.shape))
+        where = g.reshape(indices, [-1, self._places[1]])
+        where = g.recast(where, indices.dtype, DType.INT64)
+        count = g.measured(indices.sizes[:1], indices) if indices.rank else g.ints([1])
+        updates = values.value if values.rank else g.Expand(values, count)
+        everywhere = g.Expand(default.reshaped(()), g.listed(shape))
         return g.scatter_nd(everywhere, where, updates)
 
 
@@ -131,12 +143,20 @@ class Segments(Operator):
     category = Category.TERMINATE
 
     @property
+    def sized_later(self) -> bool:
+        return self.op.code != "SEGMENT_SUM" and not self.input(2).is_known
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [0]
+
+    @property
     def _is_counted(self) -> bool:
         """Whether it is the last of numbers that are not constant which says how many there are."""
         return self.op.code == "SEGMENT_SUM" and self.input(1).data is None
 
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]] if self._is_counted else ()
+        return [[(0, 0)]] if self._is_counted else super().unforeseen()
 
     def shapes(self) -> Sequence[Shape] | None:
         if not self._is_counted:
@@ -145,15 +165,15 @@ class Segments(Operator):
 
     def keeps_open(self, operand: int, axis: int) -> bool:
         if operand < 0:
-            return self._is_counted and axis == 0
+            return (self._is_counted or self.sized_later) and axis == 0
         return axis < self.input(1).rank
 
     @cached_property
     def _count(self) -> int:
         """The number of segments, as far as it is known."""
-        if self.op.code != "SEGMENT_SUM":
+        if self.op.code != "SEGMENT_SUM" and not self.sized_later:
             return integer(self, 2)
-        if self._is_counted:
+        if self._is_counted or self.sized_later:
             return self.output.shape[0] if self.output.rank else 0
         numbers = ints(self, 1)
         steps = {b - a for a, b in pairwise(numbers)}
@@ -171,13 +191,16 @@ class Segments(Operator):
             message = f"{numbers.name} has {numbers.rank} axes"
             raise OperatorError(message)
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
-        found = [] if numbers.data is None else numbers.data.reshape(-1).tolist()
+        if self.sized_later:
+            expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
+        known = None if self.sized_later else numbers.data
+        found = [] if known is None else known.reshape(-1).tolist()
         if self._count < 0 or max(found, default=-1) >= self._count:
             message = f"{numbers.name} has a number outside of {self._count} segments"
             raise OperatorError(message)
         expect(self.output, (self._count, *data.shape[numbers.rank :]), data.dtype)
 
-    def emit(self, g: Builder, y: View, data: View, numbers: View, *_: View) -> Value:
+    def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
         reduction, start = self.starts[self.op.code]
         limits = np.finfo(np.float32) if y.dtype is DType.FLOAT32 else np.iinfo(np.int32)
         first = start if isinstance(start, int) else getattr(limits, start)
@@ -185,8 +208,9 @@ class Segments(Operator):
         rest, end = y.shape[1:], g.ints([y.shape[0]])
         rows = g.ints([y.shape[0] + 1, *rest])
         known = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
-        if self._is_counted:
-            end = g.Add(g.reduce("ReduceMax", known, [0], keepdims=True), g.ints([1]))
+        if self._is_counted or self.sized_later:
+            last = g.reduce("ReduceMax", known, [0], keepdims=True)
+            end = g.Add(last, g.ints([1])) if self._is_counted else _number(g, *count)
             rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
         into = g.Expand(g.scalar(first, y.dtype), rows)
         where = g.Unsqueeze(known, g.ints([numbers.rank]))

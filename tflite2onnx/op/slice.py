@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -155,7 +155,7 @@ class StridedSlice(Operator):
     """
 
     codes = ("STRIDED_SLICE",)
-    sizes_from = (1, 2)
+    sizes_from = (1, 2, 3)
     any_size = "..."
     category = Category.ATTRIBUTE
     moves = True
@@ -202,7 +202,7 @@ class StridedSlice(Operator):
         if entry < 0:
             return _Part(axis, range(size))
         o, bit = self.options, 1 << entry
-        step = ints(self, 3)[entry]
+        step = ints(self, 3)[entry] if self._steps_are_known else 1
         if step == 0:
             message = f"the stride of axis {axis} is 0"
             raise OperatorError(message)
@@ -238,7 +238,7 @@ class StridedSlice(Operator):
             if self.options.offset:
                 message = "ends that count from the begins have to be constant"
                 raise OperatorError(message)
-            for i in (1, 2):
+            for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
             expect_rank(self.output, len(shape), self.input(0).dtype)
             return
@@ -252,35 +252,39 @@ class StridedSlice(Operator):
         kept = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
         return [Frame({0: old, ~0: kept}, names)]
 
-    def emit(self, g: Builder, y: View, x: View, begin: View, end: View, _: View) -> Value:
+    @property
+    def _steps_are_known(self) -> bool:
+        return self.input(3).is_known
+
+    def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
         if self.sized_later:
-            bounds = self._bounds(g, begin, end)
+            bounds = self._bounds(g, begin, end, step)
             return g.within("Slice", x.dtype, lambda v: self._cut_later(g, y, x, v, bounds), x)
         return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
 
-    def _bounds(self, g: Builder, begin: View, end: View) -> tuple[Value, Value]:
-        """Return where each entry begins and ends, in ONNX's words."""
-        o, steps = self.options, np.asarray(ints(self, 3))
-        entries = np.arange(len(steps))
-        first, last = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end))
-        first = _unless(g, o.begin_mask >> entries & 1, np.where(steps > 0, 0, _BEHIND), first)
-        last = _unless(g, o.end_mask >> entries & 1, np.where(steps > 0, _BEHIND, _BEFORE), last)
+    def _bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
+        """Return where each entry begins and ends, in ONNX's words, and its steps."""
+        o, entries = self.options, np.arange(self.input(1).elements)
+        first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
+        first = _unless(g, o.begin_mask >> entries & 1, lambda: _ends(g, steps, 0, _BEHIND), first)
+        last = _unless(
+            g, o.end_mask >> entries & 1, lambda: _ends(g, steps, _BEHIND, _BEFORE), last
+        )
         single = o.shrink_axis_mask >> entries & 1
         if not single.any():
-            return first, last
+            return first, last, steps
         is_last = g.Equal(first, g.scalar(-1, DType.INT64))
         next_one = g.Add(first, g.scalar(1, DType.INT64))
         after = g.Where(is_last, g.scalar(_BEHIND, DType.INT64), next_one)
-        return first, g.Where(single.astype(np.bool_), after, last)
+        return first, g.Where(single.astype(np.bool_), after, last), steps
 
     def _cut_later(
-        self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, Value]
+        self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, ...]
     ) -> Value:
         entries = [entry for entry in self._entries() if entry is not None]
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
-        chosen = g.ints([entry for entry in entries if entry >= 0])
-        steps = g.ints([ints(self, 3)[entry] for entry in entries if entry >= 0])
-        first, last = (g.Gather(bound, chosen, axis=0) for bound in bounds)
+        chosen = [entry for entry in entries if entry >= 0]
+        first, last, steps = (_chosen(g, bound, chosen) for bound in bounds)
         return self._reduced(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
 
     def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
@@ -304,11 +308,23 @@ class StridedSlice(Operator):
         return [_taken(inputs[0], ranges).reshape(self.output.shape)]
 
 
-def _unless(g: Builder, mask: Array, masked: Array, bound: Value) -> Value:
+def _unless(g: Builder, mask: Array, masked: Callable[[], Value], bound: Value) -> Value:
     """Return a bound but for the entries where a mask leaves it out."""
-    if not mask.any():
-        return bound
-    return g.Where(mask.astype(np.bool_), masked.astype(np.int64), bound)
+    return g.Where(mask.astype(np.bool_), masked(), bound) if mask.any() else bound
+
+
+def _ends(g: Builder, steps: Value, forward: int, backward: int) -> Value:
+    """Return a bound for each entry by the direction of its steps."""
+    if steps.data is not None:
+        return g.ints(np.where(steps.data > 0, forward, backward).tolist())
+    bounds = (g.scalar(bound, DType.INT64) for bound in (forward, backward))
+    return g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *bounds)
+
+
+def _chosen(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
+    if numbers.data is not None:
+        return g.ints([int(numbers.data[entry]) for entry in entries])
+    return g.Gather(numbers, g.ints(entries), axis=0)
 
 
 def _clamped(index: int, size: int, low: int, high: int) -> int:
