@@ -87,6 +87,10 @@ def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantiza
     return Quantization(scale, np.zeros(len(scale), np.int64), axis, block_size)
 
 
+def in_int8(like: Tensor, scale: float) -> Tensor:
+    return replace(like, dtype=DType.INT8, quantization=quantization(scale))
+
+
 # densify
 
 
@@ -415,11 +419,8 @@ def test_what_cannot_absorb(reader: Op) -> None:
         (FLAT, op("RESHAPE", [DEEP])),
         (FLAT, op("RESHAPE", [DEEP], FLAT, custom=True)),
         (FLAT, op("RESHAPE", [tensor(shape=(3, 3, 4))], FLAT)),
-        (FLAT, op("RESHAPE", [replace(DEEP, quantization=quantization(1))], FLAT)),
-        *(
-            (flat, op("RESHAPE", [replace(DEEP, quantization=quantization(1))], flat))
-            for flat in [replace(FLAT, quantization=quantization(2))]
-        ),
+        (FLAT, op("RESHAPE", [in_int8(DEEP, 1)], FLAT)),
+        *((flat, op("RESHAPE", [in_int8(DEEP, 1)], flat)) for flat in [in_int8(FLAT, 2)]),
     ],
 )
 def test_what_cannot_be_absorbed(flat: Tensor, reshape: Op) -> None:

@@ -131,7 +131,7 @@ def _part(pair: Tensor, name: str, shape: Shape | None = None) -> Tensor:
 
 def _product(r: _Rewriter) -> list[Op]:
     """Return a product: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
-    if r.op.options.get("fused_activation_function", "NONE") != "NONE":
+    if r.op.activation != "NONE":
         message = "it applies an activation function to complex numbers"
         raise OperatorError(message)
     (one, other), y, ops = r.inputs, r.output, []

@@ -7,11 +7,12 @@ dilation: what was added around the image is its padding, less what is cut off i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.tensor import Quantization, Tensor
+from tflite2onnx.quantize import same_scale
+from tflite2onnx.tensor import Tensor
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _IMAGE = 4  # axes
@@ -79,12 +80,6 @@ def _exact(first: Op, middle: Op, last: Op) -> bool:
     x, weights = first.inputs[0], middle.inputs[1]
     if x is None or weights is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
         return False
-    scales = x.quantization, first.outputs[0].quantization
-    made = middle.outputs[0].quantization, last.outputs[0].quantization
     hybrid = x.quantization is None and weights.quantization is not None
-    return not hybrid and _same(scales) and _same(made)
-
-
-def _same(scales: Sequence[Quantization | None]) -> bool:
-    one, other = scales
-    return other is None if one is None else one.same_as(other)
+    alike = same_scale(x, first.outputs[0]) and same_scale(middle.outputs[0], last.outputs[0])
+    return not hybrid and alike

@@ -85,7 +85,7 @@ class Formulas:
     def _formula(self, op: Op, made: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
         real = made.dtype is DType.FLOAT32 and not any(t.quantization for t in (*inputs, made))
-        if op.custom or not _plain(op) or not real or not inputs:
+        if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
         if op.code in ("FULLY_CONNECTED", "BATCH_MATMUL"):
             return self._product(op, inputs)
@@ -151,10 +151,6 @@ def _evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
             return rules.evaluate(*arrays) or ()
     except OperatorError:
         return ()
-
-
-def _plain(op: Op) -> bool:
-    return bool(op.options.get("fused_activation_function", "NONE") == "NONE")
 
 
 def _is_one(tensor: Tensor) -> bool:

@@ -72,6 +72,11 @@ class Op:
         made = self.outputs[0].name if self.outputs else "no output"
         return f"{self.code} (operator {self.index}, {made})"
 
+    @property
+    def activation(self) -> str:
+        """The activation function that is fused into it, "NONE" if there is none."""
+        return str(self.options.get("fused_activation_function", "NONE"))
+
     def is_builtin(self, *codes: str) -> bool:
         """Return whether this is TFLite's own operator of one of these names."""
         return self.code in codes and not self.custom

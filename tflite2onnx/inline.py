@@ -275,7 +275,7 @@ _FORMS: Mapping[str, Callable[[_Inliner, Op, _Place], list[Op]]] = {
 
 def _runs(op: Op) -> bool:
     """Return whether an operator runs sub-graphs."""
-    return op.code in _FORMS and not op.custom
+    return op.is_builtin(*_FORMS)
 
 
 def _check_operands(

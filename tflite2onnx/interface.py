@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.graph import Graph, Op, Options
@@ -21,6 +22,8 @@ from tflite2onnx.layout import (
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
+# What the metadata of the ONNX model say of its interface is under these keys, as JSON.
+INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
 IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
 _LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
@@ -57,6 +60,34 @@ class Endpoint:
         rank = len(self.order)
         letters = _LETTERS.get(rank, "".join(axis_names(rank)))
         return letters, "".join(letters[i] for i in self.order)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the metadata of the ONNX model say of it."""
+        tflite_layout, onnx_layout = self.layout
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "tflite_shape": self.tflite_shape,
+            "onnx_shape": self.onnx_shape,
+            **({"onnx_sizes": self.sizes} if self.symbols else {}),
+            "order": self.order,
+            "tflite_layout": tflite_layout,
+            "onnx_layout": onnx_layout,
+        }
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Endpoint:
+        """Return what the metadata of an ONNX model say.
+
+        Raises:
+            TypeError, KeyError: something else.
+        """
+        order = tuple(said["order"])
+        sizes = zip(order, said.get("onnx_sizes", ()), strict=False)
+        return cls(
+            said["name"], said["dtype"], tuple(said["tflite_shape"]), tuple(said["onnx_shape"]),
+            order, {axis: size for axis, size in sizes if isinstance(size, str)},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

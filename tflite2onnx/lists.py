@@ -38,7 +38,7 @@ def set_items(graph: Graph) -> Graph:
 def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     """Return the operators that set an item, none if the operator does something else."""
     parts = [t for t in op.inputs if t is not None]
-    if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and _plain(op)):
+    if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and op.activation == "NONE"):
         return []
     before, item, behind = parts
     head, tail = _slice(made.get(before)), _slice(made.get(behind))
@@ -59,10 +59,6 @@ def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
         Op("CONCATENATION", op.index, (first, zeros), (starts,), Options({"axis": 0})),
         Op("DYNAMIC_UPDATE_SLICE", op.index, (items, item, starts), (result,)),
     ]
-
-
-def _plain(op: Op) -> bool:
-    return bool(op.options.get("fused_activation_function", "NONE") == "NONE")
 
 
 def _along_first(op: Op) -> bool:
@@ -88,13 +84,13 @@ def _led(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
     first, others = op.inputs
     if first is None or others is None or first.shape != (1,) or not _filled(others, rest):
         return None
-    return first if first.dtype.label == "int32" and _plain(op) else None
+    return first if first.dtype.label == "int32" and op.activation == "NONE" else None
 
 
 def _follows(index: Tensor, following: Tensor, made: Mapping[Tensor, Op]) -> bool:
     """Return whether a number is one more than another."""
     op = made.get(_bare(following, made))
-    if op is None or not op.is_builtin("ADD") or not _plain(op):
+    if op is None or not op.is_builtin("ADD") or op.activation != "NONE":
         return False
     terms = [_bare(t, made) for t in op.inputs if t is not None]
     return any(

@@ -28,6 +28,7 @@ from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
 from tflite2onnx.loops import recurrent
+from tflite2onnx.quantize import same_scale
 from tflite2onnx.sparse import densify_all
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -175,9 +176,7 @@ def absorb_flatten(graph: Graph) -> Graph:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors hold the same numbers if they hold the same integers."""
-    if a.quantization is None or b.quantization is None:
-        return a.elements == b.elements and a.quantization is b.quantization
-    return a.elements == b.elements and a.quantization.same_as(b.quantization)
+    return a.elements == b.elements and same_scale(a, b)
 
 
 def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:

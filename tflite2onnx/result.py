@@ -13,7 +13,7 @@ import onnx
 
 from tflite2onnx.builder import Port, every_node
 from tflite2onnx.emit import Emitted
-from tflite2onnx.interface import Endpoint, State, endpoint
+from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint, State, endpoint
 from tflite2onnx.stateful import STATES
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
@@ -84,24 +84,10 @@ def _properties(
 ) -> dict[str, str]:
     """Return what the metadata of the ONNX model say of its interface."""
     props = {
-        "tflite2onnx.inputs": json.dumps([_described(e) for e in inputs]),
-        "tflite2onnx.outputs": json.dumps([_described(e) for e in outputs]),
+        INPUTS: json.dumps([end.to_dict() for end in inputs]),
+        OUTPUTS: json.dumps([end.to_dict() for end in outputs]),
     }
     if states:
-        described = [_described(s.input) | {"output": s.output.name} for s in states]
-        props[STATES] = json.dumps(described)
+        said = [state.input.to_dict() | {"output": state.output.name} for state in states]
+        props[STATES] = json.dumps(said)
     return props
-
-
-def _described(end: Endpoint) -> dict[str, object]:
-    tflite_layout, onnx_layout = end.layout
-    return {
-        "name": end.name,
-        "dtype": end.dtype,
-        "tflite_shape": end.tflite_shape,
-        "onnx_shape": end.onnx_shape,
-        **({"onnx_sizes": end.sizes} if end.symbols else {}),
-        "order": end.order,
-        "tflite_layout": tflite_layout,
-        "onnx_layout": onnx_layout,
-    }

@@ -17,7 +17,7 @@ sequence of the inputs: the next value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -76,13 +76,9 @@ def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> G
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
-    if not any(_is(op, *RESOURCES) or _variables(op) for op in graph.every_op()):
+    if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
     return _Explicit(model, graph, index, rules_of).graph()
-
-
-def _is(op: Op, *codes: str) -> bool:
-    return op.code in codes and not op.custom
 
 
 def _variables(op: Op) -> list[Tensor]:
@@ -96,35 +92,26 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
             str(op.options.get("container", "")), str(op.options.get("shared_name", ""))
         )
         for op in ops
-        if _is(op, "VAR_HANDLE") and op.outputs
+        if op.is_builtin("VAR_HANDLE") and op.outputs
     }
 
 
-def _every(ops: Iterable[Op]) -> Iterator[Op]:
-    """Yield operators, those of sub-graphs behind the operator that runs them."""
-    for op in ops:
-        yield op
-        yield from (inner for graph in op.graphs for inner in graph.every_op())
-
-
-def _uses(ops: Sequence[Op], around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
-    """Yield which variables the operators read and write to, in sub-graphs too.
+def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
+    """Yield which variables the operators of a graph read and write to, in sub-graphs too.
 
     Handles may come from the graphs `around` them.
     """
-    handles = {**(around or {}), **_handles(_every(ops))}
-    for op in _every(ops):
+    handles = {**(around or {}), **_handles(graph.every_op())}
+    for op in graph.every_op():
         resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
-        if resource and _is(op, "READ_VARIABLE"):
+        if resource and op.is_builtin("READ_VARIABLE"):
             yield from (Use(resource, t, writes=False) for t in op.outputs)
-        elif resource and _is(op, "ASSIGN_VARIABLE"):
+        elif resource and op.is_builtin("ASSIGN_VARIABLE"):
             yield from (Use(resource, t, writes=True) for t in op.inputs[1:] if t is not None)
         reads = [t for t in op.inputs if t is not None and t.is_variable]
         yield from (Use(t, t, writes=False) for t in reads)
-        writes = [*(reads if _is(op, *_WRITERS) else ()), *op.outputs]
+        writes = [*(reads if op.is_builtin(*_WRITERS) else ()), *op.outputs]
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
-        for graph in op.graphs:
-            yield from _uses(graph.ops, handles)
 
 
 class _Names:
@@ -149,11 +136,11 @@ class _Threads:
     """
 
     def __init__(
-        self, ops: Sequence[Op], start: Callable[[Variable], Tensor], names: _Names,
+        self, graph: Graph, start: Callable[[Variable], Tensor], names: _Names,
         around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
     ) -> None:  # fmt: skip
         self._start, self._names = start, names
-        handles = around.handles if around else _handles(_every(ops))
+        handles = around.handles if around else _handles(graph.every_op())
         self.handles: Mapping[Tensor, Resource] = handles
         self.ops: list[Op] = []
         self.now: dict[Variable, Tensor] = dict(now or {})
@@ -165,7 +152,7 @@ class _Threads:
             "ASSIGN_VARIABLE": self._assign,
         }
         problems = []
-        for op in ops:
+        for op in graph.ops:
             try:
                 with guarded():
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
@@ -215,21 +202,21 @@ class _Threads:
         inputs = [None if t is None else self.holder(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
-        if _is(op, *_WRITERS):
+        if op.is_builtin(*_WRITERS):
             outputs += [self._made(t, op) for t in variables]
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
         self.ops.append(self._run(op) if op.graphs else op)
 
     def _run(self, op: Op) -> Op:
         """Return control flow with what its sub-graphs write to as further variables."""
-        uses = (use for graph in op.graphs for use in _uses(graph.ops, self.handles))
+        uses = (use for graph in op.graphs for use in _uses(graph, self.handles))
         written = list(dict.fromkeys(use.variable for use in uses if use.writes))
         before = [self.value(variable) for variable in written]
         graphs = [self._within(op, graph, dict(zip(written, before, strict=True)))
                   for graph in op.graphs]  # fmt: skip
         for variable, tensor in zip(written, before, strict=True):
             self._write(variable, self._like(tensor, "after"), op)
-        first = before if _is(op, "WHILE") else []
+        first = before if op.is_builtin("WHILE") else []
         return replace(
             op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
             outputs=(*op.outputs, *(self.now[variable] for variable in written)),
@@ -238,9 +225,9 @@ class _Threads:
     def _within(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph that hands on variables, which a loop is given each round anew."""
         given = {}
-        if _is(op, "WHILE"):
+        if op.is_builtin("WHILE"):
             given = {variable: self._like(t, "before") for variable, t in before.items()}
-        inner = _Threads(graph.ops, self.value, self._names, self, given)
+        inner = _Threads(graph, self.value, self._names, self, given)
         outputs = [inner.holder(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._like(tensor, "made")
@@ -280,7 +267,7 @@ class _Explicit:
     def __init__(self, model: Model, graph: Graph, index: int, rules_of: RulesOf) -> None:
         self._model, self._graph, self._index = model, graph, index
         self._names = _Names(graph.tensors)
-        uses = list(_uses(graph.ops))
+        uses = list(_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # How a variable is read says what its elements stand for, else how it is written to.
         uses.sort(key=lambda use: use.writes)
@@ -293,7 +280,7 @@ class _Explicit:
     def graph(self) -> Graph:
         """Return the graph without variables."""
         graph = self._graph
-        threads = _Threads(graph.ops, self._first, self._names)
+        threads = _Threads(graph, self._first, self._names)
         outputs = tuple(threads.holder(t) for t in graph.outputs)
         lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
         states = [(v, threads.written[v]) for v in lasting if v in threads.written]
@@ -344,13 +331,13 @@ class _Explicit:
         return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
 
     def _assigned(self, variable: Resource) -> bool:
-        uses = (use for graph in self._model.graphs for use in _uses(graph.ops))
+        uses = (use for graph in self._model.graphs for use in _uses(graph))
         return any(use.variable == variable for use in uses if use.writes)
 
     def _read_elsewhere(self) -> list[Variable]:
         """Return what other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
-        uses = (use for i in others for use in _uses(self._model.graphs[i].ops))
+        uses = (use for i in others for use in _uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
 
     def _ends(self, threads: _Threads, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
@@ -369,7 +356,7 @@ def _without_handles(graph: Graph) -> Graph:
     used |= {t for each in graph.every_graph() for t in each.outputs}
 
     def kept(op: Op) -> list[Op]:
-        return [] if _is(op, "VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
+        return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
 
     return graph.mapped(kept)
 
@@ -400,7 +387,7 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
     called: set[int] = set()
     for each in (graph, *model.graphs):
         for op in each.ops:
-            if not _is(op, "CALL_ONCE"):
+            if not op.is_builtin("CALL_ONCE"):
                 continue
             with _blaming(op):
                 index = int(op.options.init_subgraph_index)
@@ -426,7 +413,7 @@ def _set_by(
         message = f"there is no sub-graph {index}"
         raise OperatorError(message)
     graph = inlined(model, index)
-    threads = _Threads(graph.ops, start, _Names(graph.tensors))
+    threads = _Threads(graph, start, _Names(graph.tensors))
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
     return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))

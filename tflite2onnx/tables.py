@@ -35,13 +35,13 @@ def with_tables(model: Model) -> Model:
 
     Those whose table is not known stay as they are.
     """
-    if not any(_is(op, *FILLING, *READING) for graph in model.graphs for op in graph.ops):
+    if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
         return model
     tables: dict[int, _Table | None] = {}
     for graph in _in_order(model):
         handles = _handles(graph)
         for op in graph.ops:
-            number = handles.get(op.inputs[0]) if _is(op, "HASHTABLE_IMPORT") else None
+            number = handles.get(op.inputs[0]) if op.is_builtin("HASHTABLE_IMPORT") else None
             if number is not None:
                 tables.setdefault(number, _imported(op))
     known = {number: table for number, table in tables.items() if table is not None}
@@ -52,15 +52,11 @@ def with_tables(model: Model) -> Model:
     return model._replace(graphs=tuple(graphs))
 
 
-def _is(op: Op, *codes: str) -> bool:
-    return op.code in codes and not op.custom
-
-
 def _in_order(model: Model) -> Iterator[Graph]:
     """Yield the graphs, those first that CALL_ONCE runs before all others."""
     called = {
         op.options.get("init_subgraph_index")
-        for graph in model.graphs for op in graph.ops if _is(op, "CALL_ONCE")
+        for graph in model.graphs for op in graph.ops if op.is_builtin("CALL_ONCE")
     }  # fmt: skip
     yield from (graph for i, graph in enumerate(model.graphs) if i in called)
     yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
@@ -71,7 +67,7 @@ def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops
-        if _is(op, "HASHTABLE") and op.outputs
+        if op.is_builtin("HASHTABLE") and op.outputs
     }
 
 
@@ -100,7 +96,7 @@ def _rewritten(
     for op in ops:
         number = handles.get(op.inputs[0]) if op.inputs else None
         table = None if number is None else known.get(number)
-        if _is(op, *READING) and table is not None:
+        if op.is_builtin(*READING) and table is not None:
             yield replace(op, inputs=(*table, *op.inputs[1:]))
-        elif not _is(op, *FILLING):
+        elif not op.is_builtin(*FILLING):
             yield op

@@ -12,7 +12,7 @@ import onnx
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
-from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
 from tflite2onnx.options import ACTIVATIONS
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
@@ -48,8 +48,8 @@ def opened(converted: ConvertedModel) -> Opened:
             converted = bytes(converted.SerializeToString())
     session = session_of(converted if isinstance(converted, bytes) else os.fspath(converted))
     properties = session.get_modelmeta().custom_metadata_map
-    inputs = _described(properties.get("tflite2onnx.inputs"))
-    return _opened(session, inputs, _described(properties.get("tflite2onnx.outputs")))
+    inputs = _described(properties.get(INPUTS))
+    return _opened(session, inputs, _described(properties.get(OUTPUTS)))
 
 
 def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:  # noqa: ANN401
@@ -69,14 +69,7 @@ def _session_of_result(result: Result) -> Any:  # noqa: ANN401
 def _described(text: str | None) -> list[Endpoint]:
     """Read the inputs or the outputs from what `convert` wrote into the metadata."""
     try:
-        ends = json.loads(text or "")
-        return [
-            Endpoint(
-                end["name"], end["dtype"], tuple(end["tflite_shape"]), tuple(end["onnx_shape"]),
-                tuple(end["order"]),
-            )
-            for end in ends
-        ]  # fmt: skip
+        return [Endpoint.from_dict(end) for end in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
         message = "the ONNX model does not say in its metadata how tflite2onnx laid it out"
         raise VerifyError(message) from error
