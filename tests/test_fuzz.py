@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
+from tests.control import applied, below, counted, either, loop
 from tests.fuzz.models import MODELS
 from tests.fuzz.mutate import mutant
+from tests.fuzz.run import outcome
 from tests.reading import int32
-from tests.toolkit import Build
+from tests.streams import SHAPE, assign, handle, initialise, read_from
+from tests.toolkit import Build, pack
+from tests.toolkit.flex import Type, flex_options
 from tflite2onnx import convert
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.op import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tests.control import Change
+    from tests.toolkit import Subgraph, Tensor
 
 ROOT = Path(__file__).parents[1]
 ASSETS = ROOT / "assets" / "models"
@@ -81,6 +89,30 @@ def test_the_same_seed_does_the_same_damage() -> None:
     mutants = [mutant(data, seed) for seed in range(30)]
     assert mutants == [mutant(data, seed) for seed in range(30)]
     assert len({*mutants}) > 25
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_with_other_operands(name: str) -> None:
+    """None at all, one less and one more, of each operator in turn."""
+    model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
+    for operator in (op for graph in model.subgraphs for op in graph.operators):
+        for field in ("inputs", "outputs"):
+            whole = getattr(operator, field)
+            if whole is None or isinstance(whole, int):  # what is no array has no elements
+                continue
+            for other in (whole[:0], whole[:-1], np.append(whole, whole[-1:])):
+                setattr(operator, field, other)
+                outcome(pack(model))
+            setattr(operator, field, whole)
+
+
+def test_a_flex_operator_without_an_option_that_counts() -> None:
+    m, words = Build(), {"ksize": Type(1), "strides": [1, 2, 2, 1], "padding": "SAME"}
+    options = flex_options("MaxPool", data_format="NHWC", **words)
+    m.output(*m.custom("FlexMaxPool", [m.input([1, 5, 7, 3])], [[1, 3, 4, 3]], options))
+    with pytest.raises(UnsupportedOperators, match="FlexMaxPool"):
+        convert(m.bytes())
 
 
 # Small files that ask for much
@@ -148,6 +180,62 @@ def calling(levels: int) -> bytes:
     return m.bytes()
 
 
+def nested(levels: int) -> bytes:
+    """Return branches within each other, the innermost of which writes to a variable."""
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input(SHAPE)
+    initialise(m, memory=np.ones(SHAPE, np.float32))
+
+    def level(left: int) -> Change:
+        def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+            if not left:
+                (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+                assign(inner, handle(inner), y)
+                return [y]
+            always = inner.op("EQUAL", [xs[0], xs[0]], [SHAPE], dtype="bool")
+            axes = inner.constant(int32([0, 1, 2]))
+            (every,) = inner.op("REDUCE_ALL", [*always, axes], [[]])
+            return either(m, every, xs, level(left - 1), applied("NEG"), at=inner)
+
+        return change
+
+    m.output(*either(m, condition, [x], level(levels), applied("NEG")))
+    return m.bytes()
+
+
+def ending(tests: int) -> bytes:
+    """Return a loop whose condition is the AND of a test and itself, again and again."""
+    m = Build()
+
+    def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
+        test = below(inner, xs)
+        for _ in range(tests):
+            (test,) = inner.op("LOGICAL_AND", [test, test], [[]], dtype="bool")
+        return test
+
+    count = m.constant(np.array(0, np.int32))
+    m.output(*loop(m, [count, m.input(SHAPE)], counted(applied("ABS")), condition))
+    return m.bytes()
+
+
+def forgetful(variables: int) -> bytes:
+    """Return variables of which nobody says how they begin."""
+    m = Build()
+    x = m.input(SHAPE)
+    for i in range(variables):
+        (x,) = m.op("ADD", [read_from(m, handle(m, f"{i}")), x], [SHAPE])
+        assign(m, handle(m, f"{i}"), x)
+    m.output(x)
+    return m.bytes()
+
+
+def repeating(times: int) -> bytes:
+    """Return a model with one output that it lists many times."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2])], [[2]]) * times)
+    return m.bytes()
+
+
 LONG = 1 << 28
 GREEDY: dict[str, Callable[[], bytes]] = {
     "resize": lambda: with_constants(
@@ -172,6 +260,10 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "calls": lambda: calling(10),
     "too many calls": lambda: calling(30),
     "one buffer": lambda: many_of_one_buffer(1500),
+    "branches": lambda: nested(20),
+    "conditions": lambda: ending(40),
+    "variables": lambda: forgetful(2000),
+    "one output": lambda: repeating(4000),
 }  # fmt: skip
 
 
@@ -180,6 +272,24 @@ def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
     models = {name: build() for name, build in GREEDY.items()}
     assert max(map(len, models.values())) < 1 << 21
     assert run(0, 1, saved(tmp_path, models))
+
+
+def test_names_do_not_grow() -> None:
+    """However often a variable is written to, what holds it is named after it."""
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input(SHAPE)
+    initialise(m, memory=np.ones(SHAPE, np.float32))
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+        assign(inner, handle(inner), y)
+        return [y]
+
+    for _ in range(20):
+        (x,) = either(m, condition, [x], change, applied("NEG"))
+    m.output(x)
+    names = [name for node in convert(m.bytes()).model.graph.node for name in node.output]
+    assert max(map(len, names)) < 32
 
 
 # What operators raise

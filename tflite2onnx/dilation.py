@@ -40,7 +40,8 @@ def join_dilations(graph: Graph) -> Graph:
 
 def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
     """Return the convolution that an operator puts the results of in place, if it can be one."""
-    middle = makers.get(last.inputs[0]) if len(last.inputs) == _INPUTS else None
+    whole = last.outputs and len(last.inputs) == _INPUTS
+    middle = makers.get(last.inputs[0]) if whole else None
     if middle is None or not middle.is_builtin(*_CONVOLUTIONS) or not middle.inputs[1:]:
         return None
     first = makers.get(middle.inputs[0])

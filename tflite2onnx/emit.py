@@ -6,6 +6,7 @@ fused activation, put the outputs where the plan has them, and name the operator
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -200,23 +201,28 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     reserved = {t.name for t in graph.outputs}
-    taken = {value for t, value, _ in g.homes() if t in graph.inputs}
+    given_in = {*graph.inputs}
+    taken = {value for t, value, _ in g.homes() if t in given_in}
+    copies: Counter[str] = Counter()
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
         value = g.convert(g.view(tensor, order).value, kept, given, order)
         if value in taken or value.data is not None:
             value = g.Identity(value)
         taken.add(value)
-        name = _own_name(tensor.name, used, reserved)
+        name = _own_name(tensor.name, used, reserved, copies)
         used.add(name)
         ports.append(Port(name, value, tensor, order, given.dtype))
     return tuple(ports)
 
 
-def _own_name(name: str, used: set[str], reserved: set[str]) -> str:
+def _own_name(name: str, used: set[str], reserved: set[str], copies: Counter[str]) -> str:
     """Return an output's name, numbered if an input or an output before it has the same."""
-    numbered = (f"{name}_{i}" for i in count(1))
-    return name if name not in used else next(n for n in numbered if n not in used | reserved)
+    own = name
+    while own in used or (own != name and own in reserved):
+        copies[name] += 1
+        own = f"{name}_{copies[name]}"
+    return own
 
 
 def _emit_operator(

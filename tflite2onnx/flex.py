@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx import flexbuffer, nodedef
+from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.tensor import DType, Tensor
 
@@ -47,8 +48,17 @@ def _translated(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = _RULES.get(op.code.removeprefix(_PREFIX))
-        ops += (None if rule is None or stays(op) else rule(known)) or [known]
+        ops += (None if rule is None or stays(op) else _ruled(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
+
+
+def _ruled(rule: _Rule, op: Op) -> Sequence[Op] | None:
+    """Return the operators that stand for one, None if there are no such or it makes no sense."""
+    try:
+        with guarded():
+            return rule(op)
+    except OperatorError:
+        return None
 
 
 def _attributes(op: Op) -> Mapping[str, Any]:

@@ -122,11 +122,19 @@ class _Loop:
 
     def _tests(self, condition: Tensor) -> list[Tensor]:
         """Return what has to be true for another round."""
-        op = self.made.get(condition)
-        if op is None or not op.is_builtin("LOGICAL_AND", "RESHAPE"):
-            return [condition]
-        tests = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
-        return [each for t in tests if t is not None for each in self._tests(t)]
+        found, left, seen = [], [condition], set[Tensor]()
+        while left:
+            tensor = left.pop()
+            op = self.made.get(tensor)
+            if tensor in seen:  # or else each AND of the same twice would double them
+                continue
+            seen.add(tensor)
+            if op is None or not op.is_builtin("LOGICAL_AND", "RESHAPE"):
+                found.append(tensor)
+                continue
+            tests = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
+            left += [t for t in tests if t is not None]
+        return found
 
     def of(self, variable: _Variable) -> Formula:
         """Return the formula of a variable's next value."""

@@ -348,13 +348,11 @@ def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
     try:
         with guarded():
             shapes = operator_of(op).inferred()
+            pairs = list(zip(op.outputs, shapes, strict=True))
     except OperatorError as error:
         raise FixedSizeError(error.reason).at(op.place) from error
-    other_rank = any(len(shape) != t.rank for t, shape in zip(op.outputs, shapes, strict=True))
+    other_rank = any(len(shape) != t.rank for t, shape in pairs)
     if other_rank and not _sized_later(operator_of(op)):
         message = "its output has another rank than the file says"
         raise FixedSizeError(message).at(op.place)
-    return tuple(
-        t if t.shape == shape else replace(t, shape=shape)
-        for t, shape in zip(op.outputs, shapes, strict=True)
-    )
+    return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

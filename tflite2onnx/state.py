@@ -17,10 +17,11 @@ sequence of the inputs: the next value.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -99,9 +100,9 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
 def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
     """Yield which variables the operators of a graph read and write to, in sub-graphs too.
 
-    Handles may come from the graphs `around` them.
+    `around` are all handles of a graph that the operators are within.
     """
-    handles = {**(around or {}), **_handles(graph.every_op())}
+    handles = _handles(graph.every_op()) if around is None else around
     for op in graph.every_op():
         resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
         if resource and op.is_builtin("READ_VARIABLE"):
@@ -119,10 +120,13 @@ class _Names:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._taken = {t.name for t in tensors}
+        self._copies: Counter[str] = Counter()
 
     def free(self, wish: str) -> str:
-        wishes = (f"{wish}_{i}" if i else wish for i in count())
-        name = next(name for name in wishes if name not in self._taken)
+        name = wish
+        while name in self._taken:
+            self._copies[wish] += 1
+            name = f"{wish}_{self._copies[wish]}"
         self._taken.add(name)
         return name
 
@@ -215,7 +219,7 @@ class _Threads:
         graphs = [self._within(op, graph, dict(zip(written, before, strict=True)))
                   for graph in op.graphs]  # fmt: skip
         for variable, tensor in zip(written, before, strict=True):
-            self._write(variable, self._like(tensor, "after"), op)
+            self._write(variable, self._like(variable, tensor, "after"), op)
         first = before if op.is_builtin("WHILE") else []
         return replace(
             op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
@@ -226,23 +230,26 @@ class _Threads:
         """Return a sub-graph that hands on variables, which a loop is given each round anew."""
         given = {}
         if op.is_builtin("WHILE"):
-            given = {variable: self._like(t, "before") for variable, t in before.items()}
+            given = {v: self._like(v, tensor, "before") for v, tensor in before.items()}
         inner = _Threads(graph, self.value, self._names, self, given)
         outputs = [inner.holder(t) for t in graph.outputs]
         for variable, tensor in before.items():
-            source, target = inner.value(variable), self._like(tensor, "made")
+            source, target = inner.value(variable), self._like(variable, tensor, "made")
             _check_same(source, target)
             inner.ops.append(copying(op, source, target))
             outputs.append(target)
         inputs = (*graph.inputs, *given.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
-    def _like(self, tensor: Tensor, what: str) -> Tensor:
-        return replace(tensor, name=self._names.free(f"{tensor.name}/{what}"), data=None)
+    def _like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
+        """Return a new tensor for a variable; named after this, or else names would grow."""
+        name = self._names.free(f"{variable.name or 'variable'}/{what}")
+        return replace(tensor, name=name, data=None)
 
     def _made(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for what an operator writes to a variable."""
-        self._write(variable, replace(self._like(variable, "made"), is_variable=False), op)
+        made = replace(self._like(variable, variable, "made"), is_variable=False)
+        self._write(variable, made, op)
         return self.now[variable]
 
 
@@ -267,6 +274,7 @@ class _Explicit:
     def __init__(self, model: Model, graph: Graph, index: int, rules_of: RulesOf) -> None:
         self._model, self._graph, self._index = model, graph, index
         self._names = _Names(graph.tensors)
+        self._inputs, self._lasting = {*graph.inputs}, {*model.graphs[index].tensors}
         uses = list(_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # How a variable is read says what its elements stand for, else how it is written to.
@@ -286,7 +294,8 @@ class _Explicit:
         states = [(v, threads.written[v]) for v in lasting if v in threads.written]
         ends = [self._ends(threads, variable, op) for variable, op in states]
         known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
-        made = [t for v, t in self._start.items() if v not in graph.tensors]
+        listed = {*graph.tensors}
+        made = [t for v, t in self._start.items() if v not in listed]
         changed = replace(
             graph,
             inputs=(*graph.inputs, *(before for before, _ in ends)),
@@ -299,9 +308,9 @@ class _Explicit:
 
     def _first(self, variable: Variable) -> Tensor:
         """Return what holds a variable at the start: an input, a constant if nothing changes it."""
-        if isinstance(variable, Tensor) and variable in self._graph.inputs:
+        if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
-        if isinstance(variable, Tensor) and variable not in self._model.graphs[self._index].tensors:
+        if isinstance(variable, Tensor) and variable not in self._lasting:
             return replace(variable, is_variable=False, data=_cleared(variable))
         if variable not in self._start:
             if isinstance(variable, Resource):
@@ -319,7 +328,7 @@ class _Explicit:
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
         if value is None:
-            if not self._assigned(variable):
+            if variable not in self._assigned:
                 message = f"nothing assigns a value to the variable {name}"
                 raise OperatorError(message)
             value = replace(like, data=None)
@@ -330,9 +339,10 @@ class _Explicit:
         quantization = like.quantization if like.shape == value.shape else value.quantization
         return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
 
-    def _assigned(self, variable: Resource) -> bool:
+    @cached_property
+    def _assigned(self) -> set[Variable]:
         uses = (use for graph in self._model.graphs for use in _uses(graph))
-        return any(use.variable == variable for use in uses if use.writes)
+        return {use.variable for use in uses if use.writes}
 
     def _read_elsewhere(self) -> list[Variable]:
         """Return what other signatures read."""
@@ -394,7 +404,9 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
                 if index not in called:
                     called.add(index)
                     made = _set_by(model, index, values, rules_of)
-                    values = values | made if each is graph else made | values
+                    for resource, value in made.items():
+                        if each is graph or resource not in values:
+                            values[resource] = value
     return values
 
 

@@ -41,9 +41,10 @@ def with_tables(model: Model) -> Model:
     for graph in _in_order(model):
         handles = _handles(graph)
         for op in graph.ops:
-            number = handles.get(op.inputs[0]) if op.is_builtin("HASHTABLE_IMPORT") else None
-            if number is not None:
-                tables.setdefault(number, _imported(op))
+            imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
+            number = handles.get(op.inputs[0]) if imports else None
+            if number is not None and number not in tables:
+                tables[number] = _imported(op)
     known = {number: table for number, table in tables.items() if table is not None}
     graphs = (
         replace(graph, ops=tuple(_rewritten(graph.ops, _handles(graph), known)))

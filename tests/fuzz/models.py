@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.control import applied, below, counted, either, graph, like, loop, number, op
+from tests.fuzz.rarer import RARER
 from tests.keras import Keras
 from tests.op import cells
 from tests.op.cells import Form
@@ -216,4 +217,5 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "lstm": lambda: cells.lstm(Form(weights="int8", peephole=True, projection=True)),
     "filtering": lambda: cells.integer_svdf(Form(), dtype="int8"),
     "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
+    **RARER,
 }  # fmt: skip
