@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.control import loop, number, op
 from tests.toolkit import Build
+from tests.toolkit.flex import Type, flex_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from tests.toolkit import Subgraph, Tensor
 
 TIMES, BATCH, FEATURES, UNITS = 7, 3, 5, 11
+
+
+def listing(
+    m: Subgraph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None,
+    **attributes: Any,
+) -> list[Tensor]:  # fmt: skip
+    """Return the outputs of an operator on TensorFlow's lists: a list, unless others are given."""
+    made = outputs or [m.tensor([], dtype="variant")]
+    options = flex_options(f"TensorList{name}", element_dtype=Type(1), **attributes)
+    return m.custom(f"FlexTensorList{name}", inputs, made, options)
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,9 @@ class Keras:
     matmul: bool = False  # BATCH_MATMUL in place of FULLY_CONNECTED
     apart: bool = False  # biases that are added by themselves
     last: bool = False  # a list with place for the last item alone
-    batch: int = BATCH
+    listed: bool = False  # items are kept in TensorFlow's lists
+    turned: bool = False  # the sequence is an input whose first axis is that of batches
+    batch: int | None = BATCH
     times: int = TIMES
 
     first: int = 0
@@ -49,13 +62,30 @@ class Keras:
         m = Build()
         states = [m.input([self.batch, UNITS], name=f"state {i}") for i in range(self.states)]
         shape = [self.times + self.more, self.batch, FEATURES]
-        sequence = m.input(shape if not self.axis else [self.batch, self.times, FEATURES], name="x")
-        length = 1 if self.last else self.times
-        items = m.constant(np.zeros((length, self.batch, UNITS), np.float32))
+        batch_first = [self.batch, self.times + self.more, FEATURES]
+        sequence = m.input(batch_first if self.axis or self.turned else shape, name="x")
+        if self.turned:
+            (sequence,) = m.op("TRANSPOSE", [sequence, m.constant([1, 0, 2])], [m.tensor(shape)])
         counts = [number(m, self.first), number(m, 0)]
-        made = loop(m, [*counts, items, *states, sequence], self.body, self.goes_on)
-        m.output(*made[:-1])
+        variables = [*counts, self.items(m), *states, sequence]
+        *ends, _ = loop(m, variables, self.body, self.goes_on)
+        if self.listed:
+            inputs = [ends[2], m.constant([-1, UNITS])]
+            shape = [self.length, self.batch, UNITS]
+            (ends[2],) = listing(m, "Stack", inputs, [m.tensor(shape)])
+        m.output(*ends)
         return m
+
+    @property
+    def length(self) -> int:
+        """How many items are kept."""
+        return 1 if self.last else self.times
+
+    def items(self, m: Build) -> Tensor:
+        """Return the list of items as it is first."""
+        if self.listed:
+            return listing(m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)])[0]
+        return m.constant(np.zeros((self.length, self.batch or 1, UNITS), np.float32))
 
     @property
     def states(self) -> int:
@@ -76,8 +106,12 @@ class Keras:
         made, *rest = Cell(self, m).step(x, h, others)
         steps = [number(m, self.step), number(m, 1)]
         following = [op(m, "ADD", *pair) for pair in zip(counts, steps, strict=True)]
-        (item,) = m.op("RESHAPE", [made, m.constant([1, *made.shape])], [[1, *made.shape]])
-        if not self.last:
+        if self.listed:
+            place = number(m, 0) if self.last else counts[0]
+            (item,) = listing(m, "SetItem", [items, place, made])
+        else:
+            (item,) = m.op("RESHAPE", [made, m.constant([1, *made.shape])], [[1, *made.shape]])
+        if not self.last and not self.listed:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
             (item,) = m.op("DYNAMIC_UPDATE_SLICE", [items, item, place], [items.shape])

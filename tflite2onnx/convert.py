@@ -55,6 +55,7 @@ from tflite2onnx.signatures import entry, renamed, told, warn
 from tflite2onnx.sizes import check_open, opened, settled
 from tflite2onnx.state import explicit
 from tflite2onnx.tables import with_tables
+from tflite2onnx.variants import without_lists
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
@@ -167,6 +168,7 @@ def _dataflow(model: Model, index: int) -> Graph:
     graph = inlined(model, index)
     graph = shaped(graph, shapes_for)
     graph = explicit(model, graph, rules_for, index)
+    graph = without_lists(graph, operator_for, has_converter)
     graph = paired(graph)
     graph = settled(graph, operator_for)
     return drop_dead(set_items(graph))  # or else the sizes of what it cuts would be open

@@ -127,6 +127,24 @@ class Graph:
         for graph in (graph for op in self.ops for graph in op.graphs):
             yield from graph.every_graph()
 
+    def on(self, known: Mapping[Tensor, Tensor]) -> Graph:
+        """Return the graph on other tensors in place of those known, in its sub-graphs too."""
+
+        def other(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(known.get(t, t) for t in tensors)
+
+        ops = [
+            replace(
+                op.reading(known), outputs=other(op.outputs),
+                graphs=tuple(inner.on(known) for inner in op.graphs),
+            )
+            for op in self.ops
+        ]  # fmt: skip
+        return replace(
+            self, inputs=other(self.inputs), outputs=other(self.outputs), ops=tuple(ops),
+            tensors=other(self.tensors),
+        )  # fmt: skip
+
     def mapped(
         self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None
     ) -> Graph:

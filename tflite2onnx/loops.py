@@ -28,7 +28,7 @@ from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.fold import RulesOf
 from tflite2onnx.formulas import Atom, Formula, Formulas, Pattern, Sum, matches
 from tflite2onnx.graph import Graph, Op, Options, copying
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 _LSTM: Pattern = ("MUL", ("LOGISTIC", "o"), ("TANH", "c'"))
 _CELL: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), ("MUL", ("LOGISTIC", "i"), ("TANH", "g")))
@@ -198,10 +198,13 @@ def _replaced(loop: _Loop) -> list[Op]:
 def _written_out(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer, and what makes all outputs of the loop of its own; none if not all are."""
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
-    if sequence is None or not _fit(layer, sequence.shape[1:]):
+    if sequence is None or not _fit(layer, sequence.sizes[1:]):
         return []
-    shape = (loop.rounds, *state.now.shape)
-    every = Tensor(f"{state.last.name}/sequence", shape, DType.FLOAT32)
+    shape, symbols = (loop.rounds, *state.now.shape), state.now.symbols
+    every = Tensor(
+        f"{state.last.name}/sequence", shape, DType.FLOAT32,
+        symbols={axis + 1: name for axis, name in symbols.items()},
+    )  # fmt: skip
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
     sources = [_source(loop, layer, variable, every, ends) for variable in loop.variables]
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
@@ -231,14 +234,14 @@ def _source(
     return ends[0] if loop.of(variable) is result else None
 
 
-def _fit(layer: _Layer, item: Sequence[int]) -> bool:
+def _fit(layer: _Layer, item: Sizes) -> bool:
     """Return whether states and matrices are those of a batch of items."""
     batch, features = item
     units = layer.states[0].now.shape[-1]
     matrices = [p.shape[1] for p in layer.parameters if p is not None and p.ndim > 1]
     half = len(matrices) // 2
     return matrices == [features] * half + [units] * half and all(
-        state.now.shape == (batch, units) for state in layer.states
+        state.now.sizes == (batch, units) for state in layer.states
     )
 
 

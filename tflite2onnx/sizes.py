@@ -76,24 +76,18 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
         return graph
     walk = _Walk(graph, operator_of)
     walk.through(graph.ops)
-    tensors = tuple(walk.shapes.get(t, t) for t in graph.tensors)
-    return replace(_in_shapes(graph, walk.shapes), tensors=tensors)
+    return graph.on(walk.shapes)
 
 
-def _in_shapes(graph: Graph, shapes: Known) -> Graph:
-    """Return a graph on other tensors, in its sub-graphs too."""
+def tried(graph: Graph, operator_of: SizedOf) -> list[Known]:
+    """Return each tensor as it is at the sizes of the file, and as it is where inputs are larger.
 
-    def other(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(shapes.get(t, t) for t in tensors)
-
-    ops = [
-        replace(
-            op.reading(shapes), outputs=other(op.outputs),
-            graphs=tuple(_in_shapes(inner, shapes) for inner in op.graphs),
-        )
-        for op in graph.ops
-    ]  # fmt: skip
-    return replace(graph, inputs=other(graph.inputs), outputs=other(graph.outputs), ops=tuple(ops))
+    What cannot be inferred is as declared.
+    """
+    places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
+    names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
+    graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
+    return [_Walk(graph, operator_of, sizes).whole() for sizes in trials]
 
 
 class _Walk:
@@ -108,10 +102,17 @@ class _Walk:
         self, graph: Graph, operator_of: SizedOf, sizes: Mapping[_Place, int] | None = None,
         *, strict: bool = False,
     ) -> None:  # fmt: skip
-        self._operator_of, self._sizes, self._strict = operator_of, sizes or {}, strict
+        self._graph, self._operator_of = graph, operator_of
+        self._sizes, self._strict = sizes or {}, strict
         self._room = room_for(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
+
+    def whole(self) -> Known:
+        """Return each tensor of the graph as it is, with its elements where they are constant."""
+        self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
+        self.through(self._graph.ops)
+        return self.known
 
     def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         """Learn the shapes of inputs, and return them so."""
@@ -272,10 +273,7 @@ class _Trials:
 
     def _known(self, sizes: Mapping[_Place, int]) -> Known:
         """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
-        walk = _Walk(self._graph, self._operator_of, sizes, strict=bool(sizes))
-        walk.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
-        walk.through(self._graph.ops)
-        return walk.known
+        return _Walk(self._graph, self._operator_of, sizes, strict=bool(sizes)).whole()
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
         """Return the sizes of an axis in the file and in the trials."""

@@ -18,6 +18,7 @@ class Gru(Operator):
     """GRU: a sequence [time, batch, features], W, R and b of all gates, and the first state."""
 
     codes = ("GRU",)
+    any_size = "..."
     category = Category.TERMINATE
     many_outputs = True
 
@@ -34,10 +35,10 @@ class Gru(Operator):
     ) -> tuple[Value, ...]:
         parameters = [p.reshaped((1, *p.shape)) for p in (w, r, b)]
         made, last = g.many(
-            "GRU", 2, x, *parameters, None, h.reshaped((1, *h.shape)),
+            "GRU", 2, x, *parameters, None, h.reshaped((1, *h.sizes)),
             hidden_size=h.shape[-1], linear_before_reset=int(self.options.reset_after),
         )  # fmt: skip
-        return g.reshape(made, y[0].shape), g.reshape(last, y[1].shape)
+        return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)
 
 
 class UnidirectionalSequenceGru(Operator):

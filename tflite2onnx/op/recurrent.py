@@ -206,9 +206,15 @@ class Recurrent(Operator):
         return [pinned(operand, order) for operand in self._sequences] if there else []
 
     def keeps_open(self, operand: int, axis: int) -> bool:
-        """Return whether it is the axis of times; states know how many sequences there are."""
+        """Return whether it is the axis of times, or of batches if states have the same."""
+        if self.input(0).rank != _SEQUENCE:
+            return False
         time = 0 if self.options.get("time_major") else 1
-        return self.input(0).rank == _SEQUENCE and operand in self._sequences and axis == time
+        states = [self.input(i).sizes for indices in self.states for i in indices]
+        alike = all(len(s) == _STATE and s[0] == self.batch for s in states)
+        if operand in self._sequences:
+            return axis == time or (axis == 1 - time and alike)
+        return axis == 0 and alike
 
     @property
     def _sequences(self) -> list[int]:
@@ -247,16 +253,21 @@ class Recurrent(Operator):
     def expect_state(self, index: int, units: int, dtype: DType) -> None:
         """Raise OperatorError unless an input can be a state of so many elements in a batch."""
         state = self.input(index)
-        if state.elements != self.batch * units or state.dtype is not dtype:
+        batch = self.input(0).shape[self._batch_axis]
+        if state.elements != batch * units or state.dtype is not dtype:
             declared = f"{state.dtype.label}{list(state.shape)}"
-            message = f"{state.name} is {declared}, no state of {self.batch} by {units}"
+            message = f"{state.name} is {declared}, no state of {batch} by {units}"
             raise OperatorError(message)
 
     @property
-    def batch(self) -> int:
-        """How many sequences there are."""
-        x = self.input(0)
-        return x.shape[1 if x.rank == _SEQUENCE and self.options.get("time_major") else 0]
+    def batch(self) -> int | str:
+        """How many sequences there are, the name of that if it stays open."""
+        return self.input(0).sizes[self._batch_axis]
+
+    @property
+    def _batch_axis(self) -> int:
+        major = self.input(0).rank == _SEQUENCE and self.options.get("time_major")
+        return 1 if major else 0
 
     def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         """Emit each direction."""

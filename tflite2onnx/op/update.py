@@ -40,23 +40,37 @@ class DynamicUpdateSlice(Operator):
         expect_type(starts, (DType.INT32, DType.INT64))
         expect(starts, (len(self._room),), starts.dtype)
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        """Return whether the update is as large along an axis, or has a size that is known."""
+        whole, part = (self.input(i).sizes[axis] for i in range(2))
+        return operand == 2 or whole == part or isinstance(part, int)  # noqa: PLR2004 - starts
+
     def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
         if 0 in update.shape:
             return x.value
-        axes = [axis for axis, room in enumerate(self._room) if room]
+        sizes = zip(self.input(0).sizes, self.input(1).sizes, strict=True)
+        axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
         if not axes:
             return update.value
-        where = self._clamped(g, starts)
+        where = self._clamped(g, x, starts)
         return g.within(
             "Slice", x.dtype, lambda a, b: self._replaced(g, a, b, x, axes, where), x, update
         )
 
-    def _clamped(self, g: Builder, starts: View) -> Value:
+    def _clamped(self, g: Builder, x: View, starts: View) -> Value:
         """Return where the update starts along each TFLite axis."""
-        if starts.tensor.data is not None:
+        if starts.tensor.data is not None and not x.tensor.symbols:
             return g.ints(np.clip(starts.ints, 0, self._room).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        return g.clamped(wide, g.scalar(0, DType.INT64), g.ints(self._room))
+        return g.clamped(wide, g.scalar(0, DType.INT64), self._rooms(g, x))
+
+    def _rooms(self, g: Builder, x: View) -> Value:
+        """Return how far the update can move, which open sizes leave to be computed."""
+        if not x.tensor.symbols:
+            return g.ints(self._room)
+        order = [x.axis(axis) for axis in range(x.rank)]
+        whole = g.Shape(x) if order == [*range(x.rank)] else g.Gather(g.Shape(x), g.ints(order))
+        return g.Sub(whole, g.ints(self.input(1).shape))  # where both are open nobody asks
 
     def _replaced(
         self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
@@ -67,13 +81,15 @@ class DynamicUpdateSlice(Operator):
         with an axis less.
         """
         axis, *rest = axes
-        at, size = g.ints([x.axis(axis)]), self.input(1).shape[axis]
+        at = g.ints([x.axis(axis)])
         first = _entry(g, where, axis)
-        last = _shifted(g, first, size)
+        last = _shifted(g, first, self.input(1).shape[axis])
         if rest:
             update = self._replaced(g, g.Slice(value, first, last, at), update, x, rest, where)
         before = g.Slice(value, g.ints([0]), first, at)
-        behind = g.Slice(value, last, g.ints([self.input(0).shape[axis]]), at)
+        size = self.input(0).sizes[axis]
+        end = np.iinfo(np.int64).max if isinstance(size, str) else size
+        behind = g.Slice(value, last, g.ints([int(end)]), at)
         return g.Concat(before, update, behind, axis=x.axis(axis))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
