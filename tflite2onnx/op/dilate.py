@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.pad import padded
 from tflite2onnx.op.parameters import expect, expect_type, ints
 from tflite2onnx.tensor import DType
 
@@ -47,15 +48,11 @@ def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     if all(step == 1 or size < 2 for step, size in zip(steps, x.shape, strict=True)):  # noqa: PLR2004
         return x.value
     # Each element gets an axis of its own, which grows from 1 to the distance.
-    split = [size for old in x.shape for size in (old, 1)]
+    split = x.reshaped([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-    pads = g.ints([0] * len(grow) + grow)
-    padded = g.within(
-        "Pad", x.dtype, lambda v, fill: g.Pad(g.reshape(v, split), pads, fill),
-        x, fill.reshaped(()),
-    )  # fmt: skip
-    merged = g.reshape(padded, whole)
+    grown = padded(g, split, x.dtype, [0] * len(grow), grow, fill.reshaped(()))
+    merged = g.reshape(grown, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
@@ -102,9 +99,4 @@ class StablehloPad(Operator):
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)
         spread = apart(g, x, [number + 1 for number in between], value)
-        if not any((*low, *high)):
-            return spread
-        pads = g.ints([*low, *high])
-        return g.within(
-            "Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), spread, value.reshaped(())
-        )
+        return padded(g, spread, x.dtype, low, high, value.reshaped(()))

@@ -124,19 +124,42 @@ class Window(NamedTuple):
         return tuple((n - 1) * stride + extent - size for n, stride, extent, size in places)
 
 
-def window_of(options: Options, height: int, width: int) -> Window:
+def window_of(options: Options, *kernel: int) -> Window:
     """Return the window of this size that an operator's options describe.
 
     Raises OperatorError if they describe none.
     """
-    strides = options.stride_h, options.stride_w
-    dilations = options.get("dilation_h_factor", 1), options.get("dilation_w_factor", 1)
-    if min(height, width, *strides, *dilations) < 1:
-        message = f"a window of {height, width} has strides {strides} and dilations {dilations}"
+    axes = "dhw"[-len(kernel) :]
+    return checked(
+        kernel,
+        tuple(getattr(options, f"stride_{axis}") for axis in axes),
+        tuple(options.get(f"dilation_{axis}_factor", 1) for axis in axes),
+        options.padding,
+        options.get("pads", ()),
+    )
+
+
+def listed_window_of(options: Options, axes: int) -> Window:
+    """Return the window of options that say something of all axes, batch and channels too.
+
+    Raises OperatorError if they describe none.
+    """
+    kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
+    outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
+    if not len(kernel) == len(strides) == axes or outer != {1}:
+        message = f"a window of {kernel} has strides {strides}"
         raise OperatorError(message)
-    if options.padding == "EXPLICIT":
-        return Window((height, width), strides, dilations, same=False, pads=options.pads)
-    if options.padding not in ("SAME", "VALID"):
-        message = f"its padding is {options.padding}, neither SAME nor VALID"
+    return checked(kernel[1:-1], strides[1:-1], (1,) * (axes - 2), options.padding)
+
+
+def checked(
+    kernel: Shape, strides: Shape, dilations: Shape, padding: str, pads: Shape = ()
+) -> Window:
+    """Return the window that these numbers describe; OperatorError if they describe none."""
+    if min(*kernel, *strides, *dilations) < 1:
+        message = f"a window of {kernel} has strides {strides} and dilations {dilations}"
         raise OperatorError(message)
-    return Window((height, width), strides, dilations, same=options.padding == "SAME")
+    if padding not in ("SAME", "VALID", "EXPLICIT"):
+        message = f"its padding is {padding}, neither SAME nor VALID"
+        raise OperatorError(message)
+    return Window(kernel, strides, dilations, same=padding == "SAME", pads=pads)

@@ -15,6 +15,17 @@ from tflite2onnx.tensor import Array, DType
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 
 
+def padded(
+    g: Builder, x: View | Value, dtype: DType, low: Sequence[int], high: Sequence[int],
+    fill: View | Value,
+) -> Value:  # fmt: skip
+    """Return x with so many elements in front of each stored axis, and behind it."""
+    if not any((*low, *high)):
+        return x if isinstance(x, Value) else x.value
+    pads = g.ints([*low, *high])
+    return g.within("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+
+
 class _Padding(Operator):
     """What all of them share: the second input, [rank, 2], says how many elements to add."""
 

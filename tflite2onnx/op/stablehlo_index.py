@@ -15,6 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder import Operand, Unshaped
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.pad import padded
 from tflite2onnx.op.parameters import affordable, expect, expect_type
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
@@ -277,8 +278,8 @@ class StablehloScatter(_Indexed):
         where, inside = self._rows(g, self._vectors(g, indices), counted, window)
         rows = g.reshape(_ordered(g, g.recast(x, x.dtype, dtype), order), [prod(counted), *whole])
         if not inside:  # one row more, for what is left out
-            pads, zero = g.ints([0] * (1 + len(whole)) + [1] + [0] * len(whole)), g.scalar(0, dtype)
-            rows = g.within("Pad", dtype, lambda v, c: g.Pad(v, pads, c), rows, zero)
+            none = [0] * len(whole)
+            rows = padded(g, rows, dtype, [0, *none], [1, *none], g.scalar(0, dtype))
         new = g.reshape(
             self._laid_out(g, g.recast(updates, x.dtype, dtype), order),
             [*self._batches, *(window if prod(window) > 1 else ()), *whole],

@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.graph import Options
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.image import ImageOperator, Window, image_of, window_of
+from tflite2onnx.op.image import ImageOperator, Window, checked, image_of, listed_window_of
 from tflite2onnx.op.parameters import expect
 from tflite2onnx.op.raw import activation_of, integers, padding_of
 from tflite2onnx.tensor import Array, DType, Shape
@@ -62,13 +61,7 @@ class MaxPoolWithArgmax(_MaxPool):
 
     @cached_property
     def _window(self) -> Window:
-        o = self.options
-        kernel, strides = (tuple(int(n) for n in o[name]) for name in ("ksize", "strides"))
-        if len(kernel) != _IMAGE or len(strides) != _IMAGE or {*kernel[::3], *strides[::3]} != {1}:
-            message = f"a window of {kernel} has strides {strides}"
-            raise OperatorError(message)
-        words = {"stride_h": strides[1], "stride_w": strides[2], "padding": o.padding}
-        return window_of(Options(words), *kernel[1:3])
+        return listed_window_of(self.options, _IMAGE)
 
     def check(self) -> None:
         if self.options.get("include_batch_in_index", False):
@@ -169,8 +162,7 @@ class MaxUnpooling2D(ImageOperator):
 def _windowed(operator: ImageOperator) -> tuple[Window, bool]:
     """Return the window of a TfLitePoolParams, and whether its padding is SAME."""
     padding, stride_w, stride_h, width, height = integers(operator, 5)
-    words = {"stride_h": stride_h, "stride_w": stride_w, "padding": padding_of(padding)}
-    window = window_of(Options(words), height, width)
+    window = checked((height, width), (stride_h, stride_w), (1, 1), padding_of(padding))
     return window, window.same
 
 

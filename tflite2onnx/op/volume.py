@@ -5,7 +5,7 @@ from __future__ import annotations
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.conv import Convolution
-from tflite2onnx.op.image import Window
+from tflite2onnx.op.image import Window, window_of
 from tflite2onnx.op.parameters import expect, expect_type, ints
 from tflite2onnx.tensor import DType, Shape
 
@@ -14,14 +14,7 @@ class VolumeConvolution(Convolution):
     """What both have in common: one group, and nothing quantized."""
 
     def window(self) -> Window:
-        o, filters = self.options, self.sizes(1)
-        size = filters["D"], filters["H"], filters["W"]
-        strides = o.stride_d, o.stride_h, o.stride_w
-        dilations = tuple(o.get(f"dilation_{axis}_factor", 1) for axis in "dhw")
-        if min(*strides, *dilations) < 1 or o.padding not in ("SAME", "VALID"):
-            message = f"a window has strides {strides}, dilations {dilations}, padding {o.padding}"
-            raise OperatorError(message)
-        return Window(size, strides, dilations, same=o.padding == "SAME")
+        return window_of(self.options, *_volume(self.sizes(1)))
 
     def check_operands(self) -> None:
         super().check_operands()

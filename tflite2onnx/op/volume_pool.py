@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.image import ImageOperator, Window
+from tflite2onnx.op.image import ImageOperator, Window, listed_window_of
 from tflite2onnx.op.parameters import expect, expect_real
 from tflite2onnx.op.pool import average
 from tflite2onnx.tensor import DType, Quantization, Shape
@@ -24,17 +24,7 @@ class _VolumePool(ImageOperator):
 
     @cached_property
     def _window(self) -> Window:
-        o = self.options
-        kernel, strides = (tuple(int(n) for n in o[name]) for name in ("ksize", "strides"))
-        outer = {*kernel[::4], *strides[::4]}
-        if len(kernel) != _AXES or len(strides) != _AXES or outer != {1}:
-            message = f"a window of {kernel} has strides {strides}"
-            raise OperatorError(message)
-        padding = o.padding
-        if min(*kernel, *strides) < 1 or padding not in ("SAME", "VALID"):
-            message = f"a window of {kernel} has strides {strides}, padding {padding}"
-            raise OperatorError(message)
-        return Window(kernel[1:4], strides[1:4], (1, 1, 1), same=padding == "SAME")
+        return listed_window_of(self.options, _AXES)
 
     def _volume(self) -> Shape:
         x = self.sizes(0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.dilate import apart
+from tflite2onnx.op.pad import padded
 from tflite2onnx.op.parameters import expect, expect_type, ints
 from tflite2onnx.tensor import DType
 
@@ -106,11 +107,7 @@ class _Windows(Operator):
         axes = x.reorder(self._axes)
         spread = apart(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
-        if any((*low, *high)):
-            pads, source, start = g.ints([*low, *high]), spread, first.reshaped(())
-            spread = g.within(
-                "Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), source, start
-            )
+        spread = padded(g, spread, x.dtype, low, high, first.reshaped(()))
         sizes = [axis.padded(size) for axis, size in zip(axes, x.shape, strict=True)]
         node, dtype = self._kind(x.dtype)
         value = g.recast(spread, x.dtype, dtype)
