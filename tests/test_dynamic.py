@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from tests.toolkit import Build, Tensor, check
 from tflite2onnx import Endpoint, convert
@@ -216,6 +217,31 @@ def test_inputs_of_one_batch() -> None:
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
     assert [end.sizes for end in proved(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
+
+
+def test_sizes_that_meet() -> None:
+    """Where sizes have to be equal they have one name."""
+    m = Build()
+    a, b, c = (m.input([1, None, 3], shape_signature=[1, -1, 3], name=name) for name in "abc")
+    (y,) = m.op("ADD", [a, b], [[1, 1, 3]])
+    m.output(*m.op("CONCATENATION", [y, c], [[2, 1, 3]], axis=0))
+    (made,) = proved(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
+    assert made.sizes == (2, "a_1", 3)
+
+
+def test_copies_of_what_is_open() -> None:
+    """A call that hands on what it is given."""
+    m = Build()
+    inner = m.subgraph("inner")
+    x = inner.input([None, 3])
+    (y,) = inner.op("ABS", [x], [[1, 3]])
+    inner.output(x, y)
+    made = m.op(
+        "STABLEHLO_COMPOSITE", [m.input([None, 3])], 2 * [[1, 3]], name="some.thing",
+        decomposition_subgraph_index=inner.index, composite_attributes=bytes(flexbuffers.Dumps({})),
+    )  # fmt: skip
+    m.output(*made)
+    assert [end.sizes for end in proved(m, [5, 3])] == 2 * [("batch", 3)]
 
 
 def test_order_of_a_size_that_is_1_in_the_file() -> None:

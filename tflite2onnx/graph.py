@@ -162,8 +162,20 @@ class Graph:
 
 
 def copying(near: Op, source: Tensor, target: Tensor) -> Op:
-    """Return an operator that copies the elements as they are stored, into any shape."""
-    return Op("RESHAPE", near.index, (source,), (target,), Options({"new_shape": target.shape}))
+    """Return an operator that copies the elements as they are stored, into any shape.
+
+    What has the same shape keeps it, whatever its open sizes turn out to be.
+    """
+    options = Options({"new_shape": target.shape, "keeps_shape": alike(source, target)})
+    return Op("RESHAPE", near.index, (source,), (target,), options)
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape, but for what the file only guesses of either."""
+    guessed = one.dynamic_axes | other.dynamic_axes
+    sizes = zip(one.shape, other.shape, strict=False)
+    same = (a == b or axis in guessed for axis, (a, b) in enumerate(sizes))
+    return one.rank == other.rank and all(same)
 
 
 def fault(graph: Graph) -> str:

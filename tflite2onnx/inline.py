@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Model, Op, copying
+from tflite2onnx.graph import Graph, Model, Op, alike, copying
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
@@ -172,7 +172,7 @@ class _Inliner:
                 ops.append(copying(op, source, target))
                 continue
             targets.append(target)
-            like = replace(target, shape=source.shape) if _alike(source, target) else target
+            like = replace(target, shape=source.shape) if alike(source, target) else target
             first.append(self._as(op, source, like, ops))
             starts[i] = self._copy(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy(replace(like, name=body.outputs[i].name))
@@ -286,7 +286,7 @@ def _check_operands(
         message = f"it has {len(given)} {kind} and its sub-graph {len(callee)}"
         raise OperatorError(message)
     for outer, inner in zip(given, callee, strict=True):
-        if outer is None or (outer.dtype is inner.dtype and _alike(outer, inner)):
+        if outer is None or (outer.dtype is inner.dtype and alike(outer, inner)):
             continue
         # [1] is as good as a scalar.
         if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
@@ -310,15 +310,7 @@ def _number(number: int) -> Tensor:
 
 def _same(outer: Tensor, inner: Tensor) -> bool:
     """Return whether the elements of two tensors of one type stand for the same, in one shape."""
-    return _alike(outer, inner) and same_scale(outer, inner)
-
-
-def _alike(outer: Tensor, inner: Tensor) -> bool:
-    """Return whether two tensors have one shape, but for what the file only guesses of either."""
-    guessed = outer.dynamic_axes | inner.dynamic_axes
-    sizes = zip(outer.shape, inner.shape, strict=False)
-    same = (a == b or axis in guessed for axis, (a, b) in enumerate(sizes))
-    return outer.rank == inner.rank and all(same)
+    return alike(outer, inner) and same_scale(outer, inner)
 
 
 def _control(

@@ -4,8 +4,9 @@ Of what some operators make (WHERE, UNIQUE) no size is known before the model ru
 
 What other sizes follow from them is found out by trial: the open sizes get other values, distinct
 ones, and each operator says what shapes it makes then. A size that changes with them is open too,
-and sizes that are equal in all trials have one name. The file's own word on inner tensors is not
-asked, since it is often missing or stale.
+and sizes that are equal in all trials have one name. Where different ones meet in an operator that
+wants them equal they are so, or the model could not run: they get one name, too. The file's own
+word on inner tensors is not asked, since it is often missing or stale.
 
 Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
 trials as well: what comes out the same is a constant, and what does not is left to be computed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -237,6 +239,40 @@ def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
                     raise FixedSizeError(message).at(op.place)
 
 
+class _ClashError(FixedSizeError):
+    """The inputs of an operator do not fit together at the sizes of a trial."""
+
+    def __init__(self, error: OperatorError, op: Op) -> None:
+        self.op = op
+        super().__init__(error.reason, op.place)
+
+
+def _meetings(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    """Yield two names of sizes where inputs are aligned at their last axes."""
+    shapes = [t.shape[::-1] for t in op.inputs if t is not None]
+    for sizes in zip_longest(*shapes, fillvalue=1):
+        yield from pairwise(dict.fromkeys(called[size] for size in sizes if size in called))
+
+
+def _united(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return for all names but one of those that are equal this one."""
+    first: dict[str, str] = {}
+    for pair in pairs:
+        one, other = (first.get(name, name) for name in pair)
+        if one != other:
+            first = {name: one if found == other else found for name, found in first.items()}
+            first[other] = one
+    return first
+
+
+def _with_sizes(op: Op, same: Mapping[int, int]) -> Op:
+    """Return an operator some of whose inputs' sizes are others."""
+    inputs = tuple(
+        t and replace(t, shape=tuple(same.get(size, size) for size in t.shape)) for t in op.inputs
+    )
+    return replace(op, inputs=inputs)
+
+
 class _Trials:
     """The graph as it is at the sizes of the file, and at others."""
 
@@ -263,7 +299,34 @@ class _Trials:
             known = self._tried(_sizes(apart, _STRIDE))
             if known is not None:
                 return apart, known
-        return together, self._known(_sizes(together, _STRIDE))
+        return self._agreed(together)
+
+    def _agreed(self, names: dict[_Place, str]) -> tuple[dict[_Place, str], Known]:
+        """Return names by which all sizes that have to be equal are, and the trial."""
+        while True:
+            sizes = _sizes(names, _STRIDE)
+            try:
+                return names, self._known(sizes)
+            except _ClashError as clash:
+                called = {size: names[place] for place, size in sizes.items()}
+                same = self._agreement(clash.op, called)
+                if not same:
+                    raise
+                names = {place: same.get(name, name) for place, name in names.items()}
+
+    def _agreement(self, op: Op, called: Mapping[int, str]) -> dict[str, str]:
+        """Return which names are another's if that is what an operator wants, none if it is not."""
+        pairs = list(dict.fromkeys(_meetings(op, called)))
+        sizes = {name: size for size, name in called.items()}
+        for chosen in [*([pair] for pair in pairs), pairs]:
+            same = _united(chosen)
+            equal = {sizes[other]: sizes[one] for other, one in same.items()}
+            try:
+                _made(_with_sizes(op, equal), self._operator_of)
+            except FixedSizeError:
+                continue
+            return same
+        return {}
 
     def _tried(self, sizes: Mapping[_Place, int]) -> Known | None:
         try:
@@ -348,7 +411,7 @@ def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
             shapes = operator_of(op).inferred()
             pairs = list(zip(op.outputs, shapes, strict=True))
     except OperatorError as error:
-        raise FixedSizeError(error.reason).at(op.place) from error
+        raise _ClashError(error, op) from error
     other_rank = any(len(shape) != t.rank for t, shape in pairs)
     if other_rank and not _sized_later(operator_of(op)):
         message = "its output has another rank than the file says"

@@ -47,6 +47,14 @@ def test_where(shape: list[int], dtype: str) -> None:
     assert declared(result) == [[f"tensor_{y.index}_0", len(shape)]]
 
 
+def test_what_is_found_twice() -> None:
+    """What is added up has to be equally much."""
+    m = Build()
+    x = m.input([3, 5])
+    (y,) = m.op("ADD", [where(m, x), where(m, x)], [m.tensor([None, 2], dtype="int64")])
+    prove(m, y, inputs=[few([3, 5], "float32")])
+
+
 def test_nothing_is_found() -> None:
     """LiteRT hands out no such tensor, but computes with it."""
     m = Build()

@@ -168,6 +168,8 @@ class Reshape(Operator):
         if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
+        if self.options.get("keeps_shape"):  # a copy, of ours
+            return x.shape
         if self.op.code == "SQUEEZE":
             dropped = {axis_of(axis, x.rank) for axis in self.options.squeeze_dims or ()}
             dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
