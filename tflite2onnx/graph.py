@@ -161,12 +161,14 @@ class Graph:
         return replace(self, ops=tuple(ops), outputs=outputs)
 
 
-def copying(near: Op, source: Tensor, target: Tensor) -> Op:
+def copying(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
     """Return an operator that copies the elements as they are stored, into any shape.
 
-    What has the same shape keeps it, whatever its open sizes turn out to be.
+    What has the same shape keeps it, whatever its open sizes turn out to be, if the target is
+    something that `resizes`.
     """
-    options = Options({"new_shape": target.shape, "keeps_shape": alike(source, target)})
+    keeps = resizes and alike(source, target)
+    options = Options({"new_shape": target.shape, "keeps_shape": keeps})
     return Op("RESHAPE", near.index, (source,), (target,), options)
 
 

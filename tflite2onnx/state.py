@@ -191,7 +191,7 @@ class _Threads:
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
         if source.data is None:
-            self.ops.append(copying(op, source, target))
+            self.ops.append(copying(op, source, target, resizes=False))
         else:
             self.known[target] = replace(target, data=source.data.reshape(target.shape))
 
@@ -236,7 +236,7 @@ class _Threads:
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._like(variable, tensor, "made")
             _check_same(source, target)
-            inner.ops.append(copying(op, source, target))
+            inner.ops.append(copying(op, source, target, resizes=False))
             outputs.append(target)
         inputs = (*graph.inputs, *given.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
@@ -356,7 +356,7 @@ class _Explicit:
             before = self._first(variable)
             after = replace(before, name=self._names.free(f"{before.name}/next"))
             _check_same(threads.now[variable], after)
-        threads.ops.append(copying(op, threads.now[variable], after))
+        threads.ops.append(copying(op, threads.now[variable], after, resizes=False))
         return before, after
 
 
