@@ -139,6 +139,14 @@ def pop(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     return [stacked(m, items, [6, *ITEM]), item]
 
 
+def concat(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    del i
+    leading = m.constant(np.zeros(0, np.int64))
+    outputs = [m.tensor([21, 5]), m.tensor([7], dtype="int64")]
+    items = of_tensor(m, x)
+    return listing(m, "ConcatV2", [items, m.constant([-1, 5]), leading], outputs)
+
+
 def told(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     del i
     items = of_tensor(m, x)
@@ -165,6 +173,7 @@ def with_item(x: Array, i: int) -> Array:
         (reserve, lambda x, i: [np.stack([x[i], 0 * x[0], x[i], 0 * x[0]])]),
         (gather, lambda x, i: [x[[i]]]), (push, lambda x, i: [np.stack([x[i], x[1]])]),
         (pop, lambda x, _: [x[:-1], x[-1]]),
+        (concat, lambda x, _: [x.reshape(21, 5), np.full(7, 3)]),
         (told, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
     ],
 )
@@ -285,7 +294,7 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
     [
         (several_ranks, "have several types or ranks"), (several_sizes, "have several shapes"),
         (nothing_set, "nothing tells how large"), (growing, "makes its list longer"),
-        (unknown_operator, "FlexTensorListResize .* about a list of tensors"),
+        (unknown_operator, "FlexTensorListResize .* about a list of TensorFlow's"),
         (at_the_end, "is an input or output of the model"), (missing, "input 2 is missing"),
         (of_text, "a list of string"),
     ],

@@ -162,6 +162,19 @@ def _pop_back(site: Site) -> None:
     site.cut(site.input(0), 0, -1, site.output())
 
 
+def _concatenated(site: Site) -> None:
+    """ConcatV2: the items, one behind the other, and how many rows each is."""
+    items, made, rows = site.input(0), site.output(), site.output(1)
+    if not site.sizes or not all(isinstance(size, int) for size in site.sizes[1:]):
+        message = "the items that it joins have no rows, or rows of sizes that stay open"
+        raise OperatorError(message)
+    shape = [-1, *(size for size in site.sizes[1:] if isinstance(size, int))]
+    site.make("RESHAPE", [items, _ints(shape)], made, new_shape=shape)
+    count = site.numbers("PACK", [site.size(items, 0)], "count", (1,), axis=0)
+    size = Tensor(f"{rows.name}/size", (), rows.dtype)
+    site.make("FILL", [count, site.size(items, 1, size)], rows)
+
+
 def _length(site: Site) -> None:
     site.size(site.input(0), 0, site.output())
 
@@ -204,6 +217,7 @@ FORMS: Mapping[str, Form] = {
     "FlexTensorListStack": Form(_same, (0,), stack=~0, shape=1),
     "FlexTensorListPushBack": Form(_push_back, (0, ~0), item=1, resizes=True),
     "FlexTensorListPopBack": Form(_pop_back, (0, ~0), item=~1, shape=1, resizes=True),
+    "FlexTensorListConcatV2": Form(_concatenated, (0,)),
     "FlexTensorListLength": Form(_length, (0,)),
     "FlexTensorListElementShape": Form(_element_shape, (0,)),
 }

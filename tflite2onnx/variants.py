@@ -68,6 +68,11 @@ def without_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool
     used = [op for op in graph.every_op() if _form(op)]
     if not used or any(map(stays, used)):
         return graph
+    with guarded():
+        return _tensors_of_lists(graph, operator_of)
+
+
+def _tensors_of_lists(graph: Graph, operator_of: SizedOf) -> Graph:
     lists = _lists(graph)
     known: list[Known] = [{}]
     sizes = {each: each.found(known, ()) for each in lists.values()}
@@ -142,7 +147,10 @@ def _handed_on(op: Op) -> Iterator[Sequence[Tensor]]:
     elif op.is_builtin("RESHAPE"):  # see `graph.copying`
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
-        message = "this is not converted where it is about a list of tensors"
+        message = (
+            "this is not converted where it is about a list of TensorFlow's: the operators that"
+            " make, set, read and stack items are"
+        )
         raise OperatorError(message)
     else:
         return
@@ -233,7 +241,7 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
         return 0
     number = operand(maker, 1)
     data = [each.get(number, number).data for each in known]
-    counts = {-1 if each is None else int(each.max()) for each in data}
+    counts = {-1 if each is None or each.size != 1 else int(each.max()) for each in data}
     return counts.pop() if len(counts) == 1 else -1
 
 

@@ -217,5 +217,6 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "lstm": lambda: cells.lstm(Form(weights="int8", peephole=True, projection=True)),
     "filtering": lambda: cells.integer_svdf(Form(), dtype="int8"),
     "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
+    "listed": lambda: Keras("RNN", listed=True, batch=None, turned=True, times=2).model().bytes(),
     **RARER,
 }  # fmt: skip
