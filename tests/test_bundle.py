@@ -129,6 +129,20 @@ def test_bundles_that_would_fill_the_memory() -> None:
         read_bundle(data)
 
 
+def test_bundles_whose_bundles_would_fill_the_memory() -> None:
+    """Each of which on its own has room enough."""
+    zeros = archive({"zeros": bytes(module._BYTES // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
+    assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
+    many = {f"{i}.task": zeros for i in range(40)}
+    with pytest.raises(BundleError, match="far more than it holds"):
+        read_bundle(archive(many, zipfile.ZIP_DEFLATED))
+
+
+def test_compression_that_takes_what_memory_it_likes() -> None:
+    with pytest.raises(BundleError, match="compressed by method 14"):
+        read_bundle(archive({"model": MODEL}, zipfile.ZIP_LZMA))
+
+
 def test_damaged_bundles(task: Path) -> None:
     data = task.read_bytes()
     for broken in (b"", data[:1000], data.replace(b"TFL3", b"TFL4", 1), b"PK\x03\x04 no archive"):

@@ -17,7 +17,10 @@ PACKAGE = ROOT / "tflite2onnx"
 # From the ground up: a module imports from the rows above its own alone. The modules of operators
 # share one row; they may import each other as long as they do not do so in a circle.
 ROWS = (
-    {"errors", "flexbuffer", "metadata_schema", "mincut", "nodedef", "schema", "text", "version"},
+    {
+        "archive", "errors", "flexbuffer", "metadata_schema", "mincut", "nodedef", "schema", "text",
+        "version",
+    },
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "dilation", "fold", "formulas", "items", "lists", "loops", "pairs", "regions",

@@ -168,6 +168,15 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
 # The files
 
 
+def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a flatbuffer may say many times and spell out once."""
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
+    assert model_metadata(with_metadata(packed({"name": "x" * 99})))
+    for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
+        with pytest.raises(ModelFileError, match="more than it has room for"):
+            model_metadata(with_metadata(packed(said)))
+
+
 def archive(**files: bytes) -> bytes:
     """Return a zip archive."""
     buffer = io.BytesIO()
@@ -189,7 +198,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match="cannot be read"):
         associated_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
-    with pytest.raises(ModelFileError, match="a file is too large"):
+    with pytest.raises(ModelFileError, match="far more than it holds"):
         associated_files(data)
 
 

@@ -2,9 +2,6 @@
 
 A bundle holds TFLite models, bundles, and other files (graphs, tokenisers, licences). Models are
 known by what they hold, not by their names: those of language models have no suffix.
-
-An archive says how large its files are, and deflate can make a thousand bytes of one; whatever
-would make far more than the archive is refused before it is unpacked.
 """
 
 from __future__ import annotations
@@ -14,26 +11,21 @@ import io
 import json
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tflite2onnx.archive import DAMAGED, MAGIC, entries
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
 from tflite2onnx.result import Result
 
 MANIFEST = "manifest.json"
-_MAGIC = b"PK\x03\x04"
 _IDENTIFIER = slice(4, 8), b"TFL3"
 _MOST_LEVELS = 4
-_MOST_FILES = 1 << 12
 # What an archive may unpack to: models hardly shrink when they are compressed.
 _TIMES, _BYTES = 16, 1 << 26
-_DAMAGED = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError, ValueError
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,7 +40,7 @@ def is_bundle(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is an archive; False if it cannot be read."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - the path may be any os.PathLike
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
 
@@ -61,10 +53,9 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
             file whose name would leave the folder it is unpacked to.
     """
     data = source if isinstance(source, bytes) else _bytes(source)
-    room = _TIMES * len(data) + _BYTES
     models: dict[str, bytes] = {}
     others: list[str] = []
-    for name, content in _files(data, "", room, 0):
+    for name, content in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
         if content[_IDENTIFIER[0]] == _IDENTIFIER[1]:
             models[name] = content
         else:
@@ -120,27 +111,31 @@ def _bytes(path: str | os.PathLike[str]) -> bytes:
         raise BundleError(message) from error
 
 
-def _files(data: bytes, place: str, room: int, level: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of an archive, and of archives in it, with their paths."""
-    if level >= _MOST_LEVELS:
-        message = f"bundles are nested more than {_MOST_LEVELS} deep"
-        raise BundleError(message)
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-        if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > room:
-            message = f"{place or 'the bundle'} would unpack to far more than it holds"
+class _Unpacker:
+    """Has the room for what the bundle and all bundles in it unpack to."""
+
+    def __init__(self, room: int) -> None:
+        self._left = room
+
+    def files(self, data: bytes, place: str = "", level: int = 0) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of an archive, and of archives in it, with their paths."""
+        if level >= _MOST_LEVELS:
+            message = f"bundles are nested more than {_MOST_LEVELS} deep"
             raise BundleError(message)
-        for entry in entries:
-            path = f"{place}{_within(entry.filename)}"
-            content = archive.read(entry)
-            if content[: len(_MAGIC)] == _MAGIC:
-                yield from _files(content, f"{path}/", room - len(content), level + 1)
-            else:
-                yield path, content
-    except _DAMAGED as error:
-        message = f"{place or 'the bundle'} is no archive, or is damaged ({error})"
-        raise BundleError(message) from error
+        try:
+            archive = zipfile.ZipFile(io.BytesIO(data))
+            found = entries(archive, self._left)
+            self._left -= sum(entry.file_size for entry in found)
+            for entry in found:
+                path = f"{place}{_within(entry.filename)}"
+                content = archive.read(entry)
+                if content[: len(MAGIC)] == MAGIC:
+                    yield from self.files(content, f"{path}/", level + 1)
+                else:
+                    yield path, content
+        except DAMAGED as error:
+            message = f"{place or 'the bundle'} is no archive, or is damaged ({error})"
+            raise BundleError(message) from error
 
 
 def _within(name: str) -> str:
@@ -155,13 +150,15 @@ def _within(name: str) -> str:
 def _names(models: Mapping[str, bytes]) -> dict[str, str]:
     """Return where each model goes: bundles in the bundle become folders."""
     files: dict[str, str] = {}
+    taken: set[str] = set()
     for name in models:
         *folders, last = PurePosixPath(name).parts
         folders = [folder.removesuffix(".task") for folder in folders]
         file = "/".join([*folders, f"{last.removesuffix('.tflite')}.onnx"])
-        if file in files.values():
+        if file in taken:
             message = f"two models of the bundle would become {file}"
             raise BundleError(message)
+        taken.add(file)
         files[name] = file
     return files
 

@@ -112,7 +112,11 @@ def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     rules = rules_of(op)
     if rules is None or sum(t.nbytes for t in op.outputs) > room:
         return []
-    arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
+    try:
+        with guarded():
+            arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
+    except OperatorError:  # no elements, of sizes that NumPy takes for too large
+        return []
     open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
     unknown = any(a is None for a in arrays) and not rules.of_shapes
     if unknown or open_sizes or any(t.quantization for t in op.outputs):

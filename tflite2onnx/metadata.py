@@ -10,11 +10,11 @@ import io
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tflite2onnx.archive import DAMAGED, entries
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.flatbuffer import Table, Vector, root
 from tflite2onnx.graph import Model
@@ -24,7 +24,8 @@ BUFFER = "TFLITE_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
 # Parts of a flatbuffer can be shared, so that a small one could list more than memory holds.
 _MOST_TABLES = 100_000
-_MOST_BYTES = 1 << 26  # of one file in the archive
+_MOST_BYTES = 1 << 26  # of all texts and numbers, of all files in the archive, and of all labels
+_NUMBER_BYTES = 32  # in memory
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
 _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
 _GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
@@ -100,7 +101,7 @@ def model_metadata(model: Model) -> ModelMetadata | None:
 
 class _Reader:
     def __init__(self) -> None:
-        self._left = _MOST_TABLES
+        self._left, self._room = _MOST_TABLES, _MOST_BYTES
 
     def model(self, table: Table) -> ModelMetadata:
         graphs = self._all(table["subgraph_metadata"])[:1]
@@ -115,8 +116,9 @@ class _Reader:
             units += self._all(graph["output_process_units"])
             files += self._vocabularies(units)
         return ModelMetadata(
-            _text(table["name"]), _text(table["description"]), _text(table["version"]),
-            _text(table["author"]), _text(table["license"]), inputs, outputs, files,
+            self._text(table["name"]), self._text(table["description"]),
+            self._text(table["version"]), self._text(table["author"]),
+            self._text(table["license"]), inputs, outputs, files,
         )  # fmt: skip
 
     def _all(self, tables: Vector | Sequence[Table]) -> list[Table]:
@@ -129,8 +131,8 @@ class _Reader:
     def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
         return tuple(
             AssociatedFile(
-                _text(f["name"]), _text(f["description"]),
-                _named("AssociatedFileType", f["type"]), _text(f["locale"]),
+                self._text(f["name"]), self._text(f["description"]),
+                _named("AssociatedFileType", f["type"]), self._text(f["locale"]),
             )
             for f in self._all(table[field])
         )  # fmt: skip
@@ -150,11 +152,36 @@ class _Reader:
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
-            _text(table["name"]), _text(table["description"]), **_content(table["content"]),
-            **_processing(found),
-            minimum=_floats(stats["min"]), maximum=_floats(stats["max"]),
+            self._text(table["name"]), self._text(table["description"]),
+            **_content(table["content"]), **self._processing(found),
+            minimum=self._floats(stats["min"]), maximum=self._floats(stats["max"]),
             files=self._files(table) + self._vocabularies(units),
         )  # fmt: skip
+
+    def _processing(self, found: dict[str, Table]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if normalization := found.get("NormalizationOptions"):
+            fields |= {name: self._floats(normalization[name]) for name in ("mean", "std")}
+        if thresholding := found.get("ScoreThresholdingOptions"):
+            fields["threshold"] = thresholding["global_score_threshold"]
+        if calibration := found.get("ScoreCalibrationOptions"):
+            kind = _named("ScoreTransformationType", calibration["score_transformation"])
+            fields["calibration"] = kind, calibration["default_score"]
+        return fields
+
+    def _text(self, raw: bytes | None) -> str:
+        self._spend(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
+
+    def _floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        self._spend(_NUMBER_BYTES * len(numbers))
+        return tuple(float(number) for number in numbers)
+
+    def _spend(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            message = "it says more than it has room for"
+            raise ValueError(message)
 
 
 def _content(table: Table | None) -> dict[str, Any]:
@@ -170,26 +197,6 @@ def _content(table: Table | None) -> dict[str, Any]:
     return {"content": _CONTENTS[properties.kind]}
 
 
-def _processing(found: dict[str, Table]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if normalization := found.get("NormalizationOptions"):
-        fields |= {"mean": _floats(normalization["mean"]), "std": _floats(normalization["std"])}
-    if thresholding := found.get("ScoreThresholdingOptions"):
-        fields["threshold"] = thresholding["global_score_threshold"]
-    if calibration := found.get("ScoreCalibrationOptions"):
-        kind = _named("ScoreTransformationType", calibration["score_transformation"])
-        fields["calibration"] = kind, calibration["default_score"]
-    return fields
-
-
-def _text(raw: bytes | None) -> str:
-    return (raw or b"").decode("utf-8", "replace")
-
-
-def _floats(numbers: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(number) for number in numbers)
-
-
 def _named(enumeration: str, number: int) -> str:
     names = _NAMES[enumeration]
     return names[number] if 0 <= number < len(names) else str(number)
@@ -199,19 +206,15 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     """Return the files that are packed with a model, by name; none if there is no archive.
 
     Raises:
-        ModelFileError: the archive is damaged, or one of its files is too large to be labels.
+        ModelFileError: the archive is damaged, or its files are too large to be labels.
     """
     source = io.BytesIO(model) if isinstance(model, bytes) else model
     try:
         with zipfile.ZipFile(source) as archive:
-            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            if any(entry.file_size > _MOST_BYTES for entry in entries):
-                message = "a file is too large"
-                raise ValueError(message)
-            return {entry.filename: archive.read(entry) for entry in entries}
+            return {e.filename: archive.read(e) for e in entries(archive, _MOST_BYTES)}
     except zipfile.BadZipFile:
         return {}
-    except (*_GARBAGE, RuntimeError, NotImplementedError, EOFError, OSError, zlib.error) as error:
+    except (*_GARBAGE, *DAMAGED) as error:
         message = f"the files packed with the TFLite model cannot be read ({error})"
         raise ModelFileError(message) from error
 
@@ -230,6 +233,9 @@ def described(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str,
     every = (*said.files, *(f for t in (*said.inputs, *said.outputs) for f in t.files))
     labelled = any(f.kind in _LABELS for f in every)
     files = associated_files(source) if labelled else {}
+    if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
+        message = "the metadata of the TFLite model list more labels than there is room for"
+        raise ModelFileError(message)
 
     def told(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
         absent = ("", (), 0, None)

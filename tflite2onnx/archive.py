@@ -1,0 +1,35 @@
+"""Zip archives that others have made: bundles, and the files that are packed with a model.
+
+An archive says how large its files are, and deflate can make a thousand bytes of one; the same
+bytes can be the content of many files. Whatever would make far more is refused unread.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+
+MAGIC = b"PK\x03\x04"
+# What Python raises where an archive is damaged.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError, ValueError
+)  # fmt: skip
+_MOST_FILES = 1 << 12
+_KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may ask for memory as they like
+
+
+def entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
+    """Return the files of an archive.
+
+    Raises:
+        ValueError: together they take more bytes than there is room for, or there are too many.
+    """
+    found = [entry for entry in archive.infolist() if not entry.is_dir()]
+    if len(found) > _MOST_FILES or sum(entry.file_size for entry in found) > room:
+        message = "it would unpack to far more than it holds"
+        raise ValueError(message)
+    for entry in found:
+        if entry.compress_type not in _KNOWN:
+            message = f"{entry.filename} is compressed by method {entry.compress_type}"
+            raise ValueError(message)
+    return found
