@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.toolkit import Build, check
+from tests.toolkit import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.op import operator_for
 from tflite2onnx.reader import read
@@ -52,6 +52,23 @@ def test_a_batch_of_blocks() -> None:
     made = m.tensor([1, 6, 8, 3], shape_signature=[-1, 6, 8, 3])
     m.output(*m.op("BATCH_TO_SPACE_ND", [y, blocks, pads], [made]))
     check(m.bytes())
+
+
+@pytest.mark.parametrize("signature", [[2, 3, 5], [2, -1, 5]])
+def test_a_number_of_axes_that_the_file_does_not_know(signature: list[int]) -> None:
+    """It declares none, as of a number."""
+    m = Build()
+    x = m.input([2, 3, 5], shape_signature=signature)
+    (y,) = m.op("ADD", [x, m.constant(np.float32(0.5))], [[]])
+    (y,) = m.op("TRANSPOSE", [y, m.constant([0, 2, 1])], [[]])
+    (total,) = m.op("SUM", [y, m.constant([0, 1, 2])], [[]])
+    m.output(*m.op("ABS", [y], [[]]), total)
+    result = convert(m.bytes(), io_layout="tflite")
+    assert [len(end.tflite_shape) for end in result.outputs] == [3, 0]
+    given = np.random.default_rng(0).normal(size=(2, 3, 5)).astype(np.float32)
+    want = run_tflite(m.bytes(), [given])
+    for a, b in zip(want, run_onnx(result.model, {result.inputs[0].name: given}), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5)
 
 
 def test_shapes_without_guesses_are_left_alone() -> None:

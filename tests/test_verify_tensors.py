@@ -193,6 +193,26 @@ def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
     assert len(report.tensors) == 4
 
 
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+@pytest.mark.parametrize("layouts", [{}, {"rows": ("NC", "CN")}])
+@pytest.mark.parametrize("key", ["first", "second", "again"])
+def test_a_file_of_a_signature(key: str, names: str, layouts: dict[str, Any]) -> None:
+    """Its names of inputs and outputs may be those of one that shares a sub-graph."""
+    m = Build()
+    for part, keys in ((m, ["first"]), (m.subgraph("more"), ["second", "again"])):
+        x = part.input([2, 3], name="rows")
+        (middle,) = part.op("TANH" if part is m else "EXP", [x], [[2, 3]])
+        (y,) = part.op("ABS", [middle], [[2, 3]])
+        part.output(y)
+        for each in keys:
+            m.signature(each, {f"{each}_in": x}, {f"{each}_out": y})
+    data = m.bytes()
+    result = convert(data, signature=key, names=names, layouts=layouts)
+    report = verify(data, result.skeleton.serialized())
+    assert report == verify(data, result)
+    assert len(report.tensors) == 2
+
+
 def test_a_file_of_unknown_nodes() -> None:
     """Outputs are compared nevertheless."""
     data = network()

@@ -70,10 +70,11 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     """Return the graph in the shapes that its operators make of inputs as the file sizes them.
 
     A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
-    open batch it says that there is one row. LiteRT asks the kernels, as is done here. What is
-    wrong with an operator at these sizes is said when it is converted.
+    open batch it says that there is one row. Where it does not know how many axes there are it
+    declares none, like those of a number. LiteRT asks the kernels, as is done here. What is wrong
+    with an operator at these sizes is said when it is converted.
     """
-    guessed = any(t.dynamic_axes for op in graph.every_op() for t in op.outputs)
+    guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
     if not guessed and not any(_sized_later(operator_of(op)) for op in graph.every_op()):
         return graph
     walk = _Walk(graph, operator_of)
@@ -412,7 +413,7 @@ def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
             pairs = list(zip(op.outputs, shapes, strict=True))
     except OperatorError as error:
         raise _ClashError(error, op) from error
-    other_rank = any(len(shape) != t.rank for t, shape in pairs)
+    other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
     if other_rank and not _sized_later(operator_of(op)):
         message = "its output has another rank than the file says"
         raise FixedSizeError(message).at(op.place)

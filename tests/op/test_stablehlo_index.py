@@ -70,6 +70,16 @@ def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
     prove(m, y, inputs=[data] if constant else [data, indices])
 
 
+def test_windows_far_outside() -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower halves alone."""
+    m, case = Build(), GATHERINGS[0]
+    indices = np.resize([(1 << 32) - 1, 1 << 33, -(1 << 32), 1], case.indices)
+    x, where = m.input(case.shape), m.input(case.indices, dtype="int64")
+    (y,) = m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options)
+    data = np.arange(np.prod(case.shape), dtype=np.float32).reshape(case.shape)
+    prove(m, y, inputs=[data, indices])
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_gather_of_every_type(dtype: str) -> None:
     m, case = Build(), GATHERINGS[0]

@@ -51,6 +51,14 @@ def test_update(shape: list[int], size: list[int], starts: list[int], index: str
     prove(known, updated(known, x, update, known.constant(where)), inputs=arrays)
 
 
+def test_places_far_outside() -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower halves alone."""
+    m = Build()
+    x, update, starts = m.input([5, 7]), m.input([2, 3]), m.input([2], dtype="int64")
+    data = [np.arange(35, dtype=np.float32).reshape(5, 7), -np.ones((2, 3), np.float32)]
+    prove(m, updated(m, x, update, starts), inputs=[*data, np.array([(1 << 32) - 1, -(1 << 32)])])
+
+
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
 def test_update_of_every_type(dtype: str) -> None:
     m = Build()

@@ -101,6 +101,16 @@ def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
     prove(m, *tensors)
 
 
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower ones alone."""
+    m = Build()
+    x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
+    y = stablehlo(m, code, x, first, window_dimensions=[3], padding=[1, 0])
+    data = np.array([1 << 35, (1 << 32) - 8, -(1 << 40), 1 << 31, 5, -3, 1 << 33])
+    prove(m, y, inputs=[data])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_limits_make_no_difference(dtype: str) -> None:
     """What a maximum starts with is left out if it is less than everything."""

@@ -115,7 +115,7 @@ class _Windows(Operator):
             value = _reduced(g, value, node, axis, (place, sizes[place]), dtype)
         if not self._is_neutral(first, node):
             start = g.recast(first.reshaped(()), x.dtype, dtype)
-            value = g.node(node, start, value)
+            value = g.carried(node, dtype, start, value)
         return g.recast(value, dtype, x.dtype)
 
     def _kind(self, dtype: DType) -> tuple[str, DType]:
@@ -161,13 +161,13 @@ def _reduced(
         if wanted % 2:
             rest.append((some, done))
         shift = done * axis.dilation
-        some = g.node(node, part(some, 0, count - shift), part(some, shift, count))
+        some = g.carried(node, dtype, part(some, 0, count - shift), part(some, shift, count))
         done, count, wanted = 2 * done, count - shift, wanted // 2
     windows = size - axis.reach + 1
     made = some if count == windows else part(some, 0, windows)
     for other, more in reversed(rest):
         start = done * axis.dilation
-        made = g.node(node, made, part(other, start, start + windows))
+        made = g.carried(node, dtype, made, part(other, start, start + windows))
         done += more
     return made if axis.stride == 1 else part(made, 0, windows, axis.stride)
 

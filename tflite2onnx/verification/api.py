@@ -77,12 +77,12 @@ def verify(  # noqa: PLR0913 - options
         raise OptionError(message)
     converted = convert(model) if converted is None else converted
     ends = opened(converted)
-    model = with_entry(model, ends.signature)
+    source, model = model, with_entry(model, ends.signature)
     interpreter = interpreter_of(model, inner=tensors or per_operator)
     _check_same(interpreter, ends)
     given = _given(model, interpreter, inputs or {}, images)
     arrays = [sample(interpreter, seed + i, given[i % len(given)]) for i in range(samples)]
-    skeleton = inside(model, converted, ends) if tensors or per_operator else None
+    skeleton = inside(source, converted, ends) if tensors or per_operator else None
     found = [] if skeleton is None else places(read(model).graphs[0], skeleton)
 
     def compared(interpreter: Any, *ways: bool) -> Found:  # noqa: ANN401

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -13,8 +14,11 @@ import onnx
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
+from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS
+from tflite2onnx.reader import read
 from tflite2onnx.result import Result
+from tflite2onnx.signatures import entry
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
@@ -25,14 +29,19 @@ ConvertedModel = Result | onnx.ModelProto | ModelFile
 class Opened(NamedTuple):
     """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
 
-    What the model remembers is carried from one run to the next. `signature` is that of its
-    sub-graph, None if that has none.
+    What the model remembers is carried from one run to the next. `signatures` are those of its
+    sub-graph, each with what it calls "inputs" and "outputs" by their names in the ONNX model.
     """
 
     inputs: Sequence[Endpoint]
     outputs: Sequence[Endpoint]
     session: Stateful
-    signature: str | None
+    signatures: Mapping[str, Mapping[str, Mapping[str, str]]]
+
+    @property
+    def signature(self) -> str | None:
+        """The signature of the sub-graph, None if that has none."""
+        return next(iter(self.signatures), None)
 
 
 def opened(converted: ConvertedModel) -> Opened:
@@ -54,7 +63,7 @@ def opened(converted: ConvertedModel) -> Opened:
 
 def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:  # noqa: ANN401
     said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
-    return Opened(inputs, outputs, Stateful(session), next(iter(json.loads(said)), None))
+    return Opened(inputs, outputs, Stateful(session), json.loads(said))
 
 
 def _session_of_result(result: Result) -> Any:  # noqa: ANN401
@@ -105,24 +114,43 @@ def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
 
 def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iterator[Result]:
     """Yield what conversions the file may come from, the likeliest first."""
-    orders = [end.order for end in (*ends.inputs, *ends.outputs)]
-    types = [end.dtype for end in (*ends.inputs, *ends.outputs)]
-    (opset,) = [each.version for each in proto.opset_import if not each.domain] or [None]
-    pinned = {end.name: end.layout for end in ends.inputs}
-    pinned |= {end.name: end.layout for end in ends.outputs}
-    ways = [(io_layout, None) for io_layout in IO_LAYOUTS] + [("auto", pinned)]
-    for quantization, activations in [("qdq", a) for a in ACTIVATIONS] + [("float", "auto")]:
-        for io_layout, layouts in ways:
-            try:
-                result = convert(
-                    model, layouts=layouts, io_layout=io_layout, opset=opset,
-                    quantization=quantization, activations=activations,
-                )  # fmt: skip
-            except ConversionError:
-                continue
-            made = (*result.inputs, *result.outputs)
-            if [end.order for end in made] == orders and [end.dtype for end in made] == types:
-                yield result
+    opset = next((each.version for each in proto.opset_import if not each.domain), None)
+    kinds = [("qdq", activations) for activations in ACTIVATIONS] + [("float", "auto")]
+    ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
+    ways.append(("auto", _pinned(model, ends)))
+    for (signature, names), (quantization, activations), (io_layout, layouts) in product(
+        _namings(ends), kinds, ways
+    ):
+        try:
+            result = convert(
+                model, layouts=layouts, io_layout=io_layout, opset=opset, signature=signature,
+                quantization=quantization, activations=activations, names=names,
+            )  # fmt: skip
+        except ConversionError:
+            continue
+        if _lies(result) == _lies(ends):
+            yield result
+
+
+def _lies(ends: Result | Opened) -> list[tuple[str, str, Order]]:
+    return [(end.name, end.dtype, end.order) for end in (*ends.inputs, *ends.outputs)]
+
+
+def _namings(ends: Opened) -> Iterator[tuple[str | None, str]]:
+    """Yield whose names inputs and outputs may have: (signature, `names` of `convert`)."""
+    for key, called in ends.signatures.items():
+        if any(name == own for each in called.values() for name, own in each.items()):
+            yield key, "signature"
+    yield ends.signature, "tensor"
+
+
+def _pinned(model: ModelFile, ends: Opened) -> dict[str, tuple[str, str]]:
+    """Return how inputs and outputs lie, by the names of the tensors."""
+    source = read(model)
+    graph = source.graphs[entry(source, ends.signature)[0]]
+    pairs = [*zip(graph.inputs, ends.inputs, strict=False)]
+    pairs += zip(graph.outputs, ends.outputs, strict=False)
+    return {tensor.name: end.layout for tensor, end in pairs}
 
 
 def _nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:
