@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.control import counted, loop, number
 from tests.small import chain, convolve, flattening, network
 from tests.streams import summing
 from tests.toolkit import Build, check
@@ -20,7 +21,7 @@ from tflite2onnx.state import explicit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.toolkit import Converted
+    from tests.toolkit import Converted, Subgraph, Tensor
 
 NCHW = (0, 3, 1, 2)
 NHWC = (0, 1, 2, 3)
@@ -229,3 +230,21 @@ def test_io_layouts_are_three() -> None:
     """The message lists them."""
     with pytest.raises(OptionError, match="io_layout is 'NCHW'; it can be auto, tflite, onnx"):
         convert(network(), io_layout="NCHW")
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_layouts_in_a_loop(*, inner: bool) -> None:
+    """What is inside is planned with the whole; it cannot be chosen, and the message says so."""
+    m = Build()
+    x = m.input([2, 3, 5])
+
+    def twice(body: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return body.op("ABS", xs, [body.tensor([2, 3, 5], name="absolute")])
+
+    (_, y) = loop(m, [number(m, 0), x], counted(twice))
+    m.output(*m.op("NEG", [y], [m.tensor([2, 3, 5], name="negative")]))
+    if not inner:
+        check(m.bytes(), layouts={"negative": ("NWC", "CWN")})
+        return
+    with pytest.raises(LayoutError, match="absolute: it is in a sub-graph of WHILE"):
+        convert(m.bytes(), layouts={"absolute": ("NWC", "NCW")})

@@ -196,7 +196,7 @@ def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     made = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
         if tensor in inner - made:
-            message = f"layout of {tensor.name}: it is constant, or not used by the ONNX model"
+            message = f"layout of {tensor.name}: {_absence(tensor, graph)}"
             raise LayoutError(message)
     ops: list[Op] = []
     for op in graph.ops:
@@ -208,3 +208,12 @@ def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
             options = Options({"order": wanted[tensor]})
             ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), options))
     return replace(graph, ops=tuple(ops))
+
+
+def _absence(tensor: Tensor, graph: Graph) -> str:
+    """Return why nothing outside of sub-graphs makes a tensor."""
+    for op in graph.ops:
+        for part in (part for each in op.graphs for part in each.every_graph()):
+            if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
+                return f"it is in a sub-graph of {op.place}, where layouts cannot be chosen"
+    return "it is constant, or not used by the ONNX model"
