@@ -351,6 +351,11 @@ class Nodes:
         made = partial(self.Reshape, allowzero=allow)
         return self.within("Reshape", dtype, lambda v: made(v, target), value)
 
+    def reshaped_to(self, x: Operand, sizes: Value) -> Value:
+        """Return x in a shape that is computed, whose sizes are meant literally, 0 too."""
+        self.require(14, "Reshape to a shape with a 0")
+        return self.Reshape(x, sizes, allowzero=1)
+
     def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
         value = self._value_of(x)
         there = self.types[value][1] if value in self.types else ()
@@ -386,16 +391,23 @@ class Nodes:
         ]  # fmt: skip
         return self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
-    def reduce(self, op_type: str, x: Operand, axes: Sequence[int], *, keepdims: bool) -> Value:
+    def reduce(
+        self, op_type: str, x: Operand, axes: Sequence[int] | Value, *, keepdims: bool
+    ) -> Value:
         """Reduce over axes, all in stored positions; no axis at all leaves x as it is.
 
-        The axes of ReduceSum are an input since opset 13, those of its sisters since 18.
+        The axes of ReduceSum are an input since opset 13, those of its sisters since 18; computed
+        ones can be nothing else.
         """
+        kept, since = int(keepdims), 13 if op_type == "ReduceSum" else 18
+        if isinstance(axes, Value):
+            self.require(since, f"{op_type} over computed axes")
+            return self.node(op_type, x, axes, keepdims=kept, noop_with_empty_axes=1)
         if not axes:
             return self.Identity(x)
-        if op_type == "ReduceSum" or self.opset >= 18:  # noqa: PLR2004
-            return self.node(op_type, x, self.ints(axes), keepdims=int(keepdims))
-        return self.node(op_type, x, axes=list(axes), keepdims=int(keepdims))
+        if self.opset >= since:
+            return self.node(op_type, x, self.ints(axes), keepdims=kept)
+        return self.node(op_type, x, axes=list(axes), keepdims=kept)
 
 
 def onnx_type(dtype: DType) -> int:

@@ -28,7 +28,8 @@ def comparison(op_type: str) -> Emit:
     return emit
 
 
-def _not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
+def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
+    """Emit the opposite of Equal."""
     return g.Not(comparison("Equal")(g, dtype, options, *xs))
 
 
@@ -46,7 +47,7 @@ class Comparison(Elementwise):
         "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
         "LESS": Row(comparison("Less"), f"{_TYPES} bfloat16", np.less),
         "LESS_EQUAL": Row(comparison("LessOrEqual"), _TYPES, np.less_equal),
-        "NOT_EQUAL": Row(_not_equal, f"{_TYPES} bool string", np.not_equal),
+        "NOT_EQUAL": Row(not_equal, f"{_TYPES} bool string", np.not_equal),
     }
     codes = tuple(rows)
 

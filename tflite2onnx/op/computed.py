@@ -61,8 +61,7 @@ def around(g: Builder, sizes: Value, place: Value, length: int = 1) -> Around:
 
 def in_shape(g: Builder, value: Value, *sizes: Value) -> Value:
     """Return a value in the shape of lists of sizes, any of which may be 0."""
-    g.require(14, "Reshape to a shape with a 0")
-    return g.Reshape(value, g.Concat(*sizes, axis=0) if len(sizes) > 1 else sizes[0], allowzero=1)
+    return g.reshaped_to(value, g.Concat(*sizes, axis=0) if len(sizes) > 1 else sizes[0])
 
 
 def expect_axis(operator: Operator, index: int) -> None:

@@ -144,8 +144,29 @@ class Elementwise(Operator):
         return [bounded(activation, np.asarray(made))]
 
 
-def _square(g: Builder, x: Operand) -> Value:
+def square(g: Builder, x: Operand) -> Value:
+    """Return x * x."""
     return g.Mul(x, x)
+
+
+def squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
+    """Return (a - b) squared."""
+    return square(g, g.Sub(a, b))
+
+
+def reciprocal_root(g: Builder, x: Operand) -> Value:
+    """Return 1 / sqrt(x)."""
+    return g.Reciprocal(g.Sqrt(x))
+
+
+def larger(a: Array, b: Array) -> Array:
+    """Return the larger elements, b where one is NaN, as the kernels do."""
+    return np.where(a > b, a, b)
+
+
+def smaller(a: Array, b: Array) -> Array:
+    """Return the smaller elements, b where one is NaN, as the kernels do."""
+    return np.where(a < b, a, b)
 
 
 def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
@@ -167,7 +188,7 @@ class Unary(Elementwise):
         "SIGN": Row(node("Sign"), "float32 float64 int32"),
         "SIN": Row(node("Sin"), "float32 float16"),
         "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": Row(nodes(_square), "float32", np.square),
+        "SQUARE": Row(nodes(square), "float32", np.square),
         "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
     }
     codes = tuple(rows)
@@ -182,7 +203,7 @@ class Unbounded(Elementwise):
 
     rows: ClassVar[Mapping[str, Row]] = {
         "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": Row(nodes(lambda g, x: g.Reciprocal(g.Sqrt(x))), "float32"),
+        "RSQRT": Row(nodes(reciprocal_root), "float32"),
     }
     codes = tuple(rows)
 
@@ -197,10 +218,6 @@ class Unbounded(Elementwise):
         if self.op.code == "LOG":
             return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
         return g.Min(super().emit(g, y, *xs), g.scalar(most, DType.FLOAT32))
-
-
-def _squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
-    return _square(g, g.Sub(a, b))
 
 
 def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
@@ -246,7 +263,7 @@ class Binary(Elementwise):
         "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
         "POW": Row(node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": Row(nodes(_squared_difference), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
         "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
     }
     codes = tuple(rows)
@@ -263,8 +280,8 @@ class Extreme(Elementwise):
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
-        "MAXIMUM": Row(node("Max"), _ORDERED, lambda a, b: np.where(a > b, a, b)),
-        "MINIMUM": Row(node("Min"), _ORDERED, lambda a, b: np.where(a < b, a, b)),
+        "MAXIMUM": Row(node("Max"), _ORDERED, larger),
+        "MINIMUM": Row(node("Min"), _ORDERED, smaller),
     }
     codes = tuple(rows)
 

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.elementwise import Elementwise, Emit, Row, node, nodes
+from tflite2onnx.op.comparison import comparison, not_equal
+from tflite2onnx.op.elementwise import (
+    Elementwise,
+    Emit,
+    Row,
+    larger,
+    node,
+    nodes,
+    reciprocal_root,
+    smaller,
+    square,
+    squared_difference,
+)
 from tflite2onnx.op.parameters import expect, expect_type
 from tflite2onnx.tensor import DType
 
 _REAL = "float32 float64 float16"
 _SIGNED = f"{_REAL} int8 int16 int32 int64"
 _NUMBERS = f"{_SIGNED} uint8"
+_COMPARED = "float32 float64 int32 int64"
 _ORDERED = "float32 float64 float16 int32 int64 int8 uint8 int16"
 
 
@@ -41,10 +54,6 @@ def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
 
 def _is_finite(g: Builder, x: Operand) -> Value:
     return g.Not(g.Or(g.IsInf(x), g.IsNaN(x)))
-
-
-def _reciprocal_root(g: Builder, x: Operand) -> Value:
-    return g.Reciprocal(g.Sqrt(x))
 
 
 class FlexUnary(Elementwise):
@@ -75,7 +84,7 @@ class FlexUnary(Elementwise):
         "FlexRelu": Row(node("Relu"), "float32 float64 int32"),
         "FlexRint": Row(node("Round"), "float32 float64", np.rint),
         "FlexRound": Row(node("Round"), "float32 float64", np.rint),
-        "FlexRsqrt": Row(nodes(_reciprocal_root), "float32 float64"),
+        "FlexRsqrt": Row(nodes(reciprocal_root), "float32 float64"),
         "FlexSelu": Row(
             nodes(
                 lambda g, x: g.Selu(x, alpha=1.6732632423543772, gamma=1.0507009873554805)
@@ -89,7 +98,7 @@ class FlexUnary(Elementwise):
         "FlexSoftplus": Row(node("Softplus"), "float32"),
         "FlexSoftsign": Row(node("Softsign"), "float32"),
         "FlexSqrt": Row(node("Sqrt"), _REAL, np.sqrt),
-        "FlexSquare": Row(nodes(lambda g, x: g.Mul(x, x)), "float32 float64 int32 int64"),
+        "FlexSquare": Row(nodes(square), "float32 float64 int32 int64"),
         "FlexTan": Row(node("Tan"), "float32"),
         "FlexTanh": Row(node("Tanh"), "float32 float64"),
         # They stop gradients, of which there are none here.
@@ -119,19 +128,6 @@ def _no_nan(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Val
     return g.Where(nothing, g.scalar(0, dtype), g.Div(a, b))
 
 
-def _squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
-    apart = g.Sub(a, b)
-    return g.Mul(apart, apart)
-
-
-def _larger(a: Any, b: Any) -> Any:  # noqa: ANN401 - arrays
-    return np.where(a > b, a, b)
-
-
-def _smaller(a: Any, b: Any) -> Any:  # noqa: ANN401 - arrays
-    return np.where(a < b, a, b)
-
-
 class FlexBinary(Elementwise):
     """Two inputs of TensorFlow's that broadcast."""
 
@@ -143,14 +139,12 @@ class FlexBinary(Elementwise):
         "FlexDivNoNan": Row(_no_nan, "float32 float64"),
         "FlexLogicalAnd": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
         "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "FlexMaximum": Row(node("Max"), _ORDERED, _larger),
-        "FlexMinimum": Row(node("Min"), _ORDERED, _smaller),
+        "FlexMaximum": Row(node("Max"), _ORDERED, larger),
+        "FlexMinimum": Row(node("Min"), _ORDERED, smaller),
         "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
         "FlexPow": Row(node("Pow"), "float32 float64 int32 int64"),
         "FlexRealDiv": Row(node("Div"), _REAL),
-        "FlexSquaredDifference": Row(
-            nodes(_squared_difference), "float32 float64 int32 int64"
-        ),
+        "FlexSquaredDifference": Row(nodes(squared_difference), "float32 float64 int32 int64"),
         "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
     }
     codes = tuple(rows)
@@ -163,28 +157,13 @@ class FlexComparison(Elementwise):
     arity = 2
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexEqual": Row(
-            nodes(lambda g, a, b: g.Equal(a, b)), "float32 float64 int32 int64 bool", np.equal
-        ),
-        "FlexGreater": Row(
-            nodes(lambda g, a, b: g.Greater(a, b)), "float32 float64 int32 int64", np.greater
-        ),
-        "FlexGreaterEqual": Row(
-            nodes(lambda g, a, b: g.GreaterOrEqual(a, b)), "float32 float64 int32 int64",
-            np.greater_equal,
-        ),
-        "FlexLess": Row(
-            nodes(lambda g, a, b: g.Less(a, b)), "float32 float64 int32 int64", np.less
-        ),
-        "FlexLessEqual": Row(
-            nodes(lambda g, a, b: g.LessOrEqual(a, b)), "float32 float64 int32 int64",
-            np.less_equal,
-        ),
-        "FlexNotEqual": Row(
-            nodes(lambda g, a, b: g.Not(g.Equal(a, b))), "float32 float64 int32 int64 bool",
-            np.not_equal,
-        ),
-    }  # fmt: skip
+        "FlexEqual": Row(comparison("Equal"), f"{_COMPARED} bool", np.equal),
+        "FlexGreater": Row(comparison("Greater"), _COMPARED, np.greater),
+        "FlexGreaterEqual": Row(comparison("GreaterOrEqual"), _COMPARED, np.greater_equal),
+        "FlexLess": Row(comparison("Less"), _COMPARED, np.less),
+        "FlexLessEqual": Row(comparison("LessOrEqual"), _COMPARED, np.less_equal),
+        "FlexNotEqual": Row(not_equal, f"{_COMPARED} bool", np.not_equal),
+    }
     codes = tuple(rows)
 
 
@@ -204,10 +183,10 @@ class FlexEinsum(Operator):
         for tensor in inputs:
             expect_type(tensor, (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64))
         match = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)->([a-zA-Z]*)", self._equation)
-        if match is None:
-            message = f"its equation is {self._equation!r}"
+        terms = match[1].split(",") if match else []
+        if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
+            message = f"its equation is {self._equation!r}, of {len(inputs)} inputs"
             raise OperatorError(message)
-        terms = match[1].split(",")
         sizes: dict[str, int] = {}
         for term, tensor in zip(terms, inputs, strict=True):
             for letter, size in zip(term, tensor.shape, strict=True):

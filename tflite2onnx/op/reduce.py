@@ -135,14 +135,11 @@ class Reduction(Operator):
         return self._node(g, self.row.node, x, x.dtype, axes)
 
     def _reduced_later(self, g: Builder, x: View, over: View) -> Value:
-        node, keepdims = self.row.node, int(bool(self.options.keep_dims))
-        if node != "ReduceSum":
-            g.require(18, f"{node} over computed axes")
-        axes = g.reshape(g.listed(over), [-1])
-        made = partial(g.node, node, keepdims=keepdims, noop_with_empty_axes=1)
+        node, axes = self.row.node, g.reshape(g.listed(over), [-1])
+        made = partial(g.reduce, node, axes=axes, keepdims=bool(self.options.keep_dims))
         if node == "ReduceSum" and x.dtype is DType.INT64:
-            return _added(g, x, lambda v: made(v, axes))
-        return g.within(node, x.dtype, lambda v: made(v, axes), x)
+            return _added(g, x, made)
+        return g.within(node, x.dtype, made, x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.

@@ -1,4 +1,4 @@
-"""Roll and Table: elements that come round again, and elements that are looked up."""
+"""Roll: elements that come round again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import affordable, axis_of, expect, expect_type, ints
-from tflite2onnx.tensor import Array, DType
-
-_TABLES = {DType.INT8: 256, DType.INT16: 513}  # elements of a table
+from tflite2onnx.op.parameters import affordable, axis_of, expect, ints
+from tflite2onnx.tensor import Array
 
 
 class Roll(Operator):
@@ -60,38 +58,3 @@ class Roll(Operator):
         for axis, shift in self._shifts.items():
             made = np.roll(made, shift, axis)
         return [made]
-
-
-class Table(Operator):
-    """Table: a function of stored integers, as a table of all its values.
-
-    That of 16 bits has every 128th; those between are interpolated, and rounded half up.
-    """
-
-    codes = ("Table",)
-    custom = True
-    category = Category.TRANSPARENT
-    as_filed = True
-
-    def check(self) -> None:
-        x, table = self.input(0), self.input(1)
-        expect_type(x, tuple(_TABLES))
-        expect(table, (_TABLES[x.dtype],), x.dtype)
-        expect(self.output, x.shape, x.dtype)
-
-    def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
-        index = g.cast(x, DType.INT32)
-        if x.dtype is DType.INT8:  # Gather counts negative indices from the end, as the kernel does
-            return g.Gather(table, index)
-        wide = g.cast(table, DType.INT32)
-        step = g.scalar(128, DType.INT32)
-        # Mod rounds to minus infinity, and what is left divides without a rest.
-        offset = g.Mod(index, step)
-        place = g.Add(g.Div(g.Sub(index, offset), step), g.scalar(256, DType.INT32))
-        base = g.Gather(wide, place)
-        following = g.Gather(wide, g.Add(place, g.scalar(1, DType.INT32)))
-        # A slope that does not fit into 16 bits wraps around.
-        slope = g.cast(g.cast(g.Sub(following, base), DType.INT16), DType.INT32)
-        grown = g.Add(g.Mul(slope, offset), g.scalar(64, DType.INT32))
-        delta = g.Div(g.Sub(grown, g.Mod(grown, step)), step)
-        return g.cast(g.Add(base, delta), DType.INT16)
