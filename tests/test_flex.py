@@ -181,8 +181,18 @@ def test_what_has_no_counterpart(
     name: str, shapes: list[Any], attributes: dict[str, Any]
 ) -> None:
     message = f"Flex{name} .*: TensorFlow operator {name}, run by the Flex delegate"
+    if name != "Bincount":
+        message += ", is converted, but not with these"
     with pytest.raises(UnsupportedOperators, match=message):
         convert(flexed(name, shapes, [3], **attributes))
+
+
+def test_the_form_that_has_no_counterpart_is_named() -> None:
+    attributes = {**WINDOW, "data_format": "NCHW", "T": 1}
+    with pytest.raises(UnsupportedOperators) as error:
+        convert(flexed("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], [3], **attributes))
+    form = "attributes (strides=[1, 2, 1, 1], padding='SAME', data_format='NCHW'): convert"
+    assert form in str(error.value)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x01\x02", flex_options("Pad")[:-3]])

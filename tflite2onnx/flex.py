@@ -310,3 +310,4 @@ _RULES: Mapping[str, _Rule] = {
                        {"data_format": "NDHWC"}, custom=True),
     "BiasAdd": _Same("ADD", needs={"data_format": "NHWC"}),
 }  # fmt: skip
+NAMES = frozenset(_RULES)  # of what is translated in some form

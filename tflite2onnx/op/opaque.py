@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tflite2onnx import flex
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 
@@ -19,6 +20,11 @@ _TEXT = (
 _FLEX = (
     "TensorFlow operator {}, run by the Flex delegate, is not supported: convert the original model"
     " to TFLite without SELECT_TF_OPS, or replace {} by operators that TFLite has"
+)
+_FLEX_FORM = (
+    "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
+    " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"
+    " that TFLite has"
 )
 # What custom operators are that no class can ever convert; whole names, as regular expressions.
 _REASONS: Mapping[str, str] = {
@@ -54,16 +60,21 @@ class Unsupported(Operator):
 
     def check(self) -> None:
         """Raise OperatorError."""
-        own = reason(self.op.code) if self.op.custom else "this operator is not supported"
+        own = reason(self.op) if self.op.custom else "this operator is not supported"
         raise OperatorError(self.why or own)
 
 
-def reason(code: str) -> str:
+def reason(op: Op) -> str:
     """Return why a custom operator is not converted."""
+    code = op.code
     for pattern, text in _REASONS.items():
         if re.fullmatch(pattern, code):
             return text
     name = code.removeprefix("Flex")
+    if name != code and name in flex.NAMES:
+        # What begins with a capital is a type, or how many inputs there are.
+        told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
+        return _FLEX_FORM.format(name, f" ({', '.join(told)})" if told else "", name)
     return _FLEX.format(name, name) if name and name != code else _UNKNOWN
 
 
