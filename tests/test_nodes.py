@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import numpy as np
 from onnx import defs
 
 from tests.toolkit import Build
@@ -32,13 +33,13 @@ def test_how_old_nodes_are() -> None:
 
 
 def test_nodes_that_nothing_reads() -> None:
-    """ONNX's Reshape has its shape from the file: what computes it for TFLite is left out."""
+    """ONNX finds out how large a transposed convolution is: what computes it is left out."""
     m = Build()
-    x, sizes = m.input([2, 3, 5], name="x"), m.input([2], dtype="int32", name="sizes")
-    (positive,) = m.op("ABS", [sizes], [m.tensor([2], dtype="int32", name="positive")])
-    (y,) = m.op("RESHAPE", [x, positive], [m.tensor([6, 5], name="y")])
+    x, sizes = m.input([1, 3, 5, 2], name="x"), m.input([4], dtype="int32", name="sizes")
+    (positive,) = m.op("ABS", [sizes], [m.tensor([4], dtype="int32", name="positive")])
+    weights = m.constant(np.ones((7, 1, 1, 2), np.float32))
+    (y,) = m.op("TRANSPOSE_CONV", [positive, weights, x], [m.tensor([1, 3, 5, 7], name="y")],
+                stride_h=1, stride_w=1, padding="VALID")  # fmt: skip
     m.output(y)
-    graph = convert(m.bytes()).model.graph
-    assert [node.op_type for node in graph.node] == ["Reshape"]
-    assert [i.name for i in graph.input] == ["x", "sizes"]
-    assert len(graph.value_info) == 0
+    graph = convert(m.bytes(), io_layout="onnx").model.graph
+    assert [node.op_type for node in graph.node] == ["ConvTranspose"]
