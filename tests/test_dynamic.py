@@ -161,6 +161,14 @@ def mirrored(m: Build, x: Tensor) -> Made:
     return m.op("MIRROR_PAD", [x, amounts], [[2, 10, 7, 4]], mode="SYMMETRIC")
 
 
+@pytest.mark.parametrize("height", [5, 7, 11])
+def test_diagonals_of_any_height(height: int) -> None:
+    m = Build()
+    x, y = m.input([2, 7, 5], shape_signature=[2, -1, 5]), m.input([2, 5])
+    m.output(*m.op("MATRIX_SET_DIAG", [x, y], [[2, 7, 5]]))
+    proved(m, [2, height, 5], [2, 5])
+
+
 def test_blocks_of_any_size() -> None:
     m = Build()
     m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
@@ -168,7 +176,37 @@ def test_blocks_of_any_size() -> None:
         proved(m, shape)
 
 
-@pytest.mark.parametrize("network", [conv, depthwise, mean, mirrored])
+def dilated(m: Build, x: Tensor) -> Made:
+    arguments = [m.constant([1, 2, 3, 2]), m.constant(np.float32(7))]
+    return m.op("DILATE", [x, *arguments], [[1, 9, 19, 5]])
+
+
+def diagonals(m: Build, x: Tensor) -> Made:
+    (y,) = m.op("TRANSPOSE", [x, m.constant([0, 3, 1, 2])], [[1, 3, 5, 7]])
+    return m.op("MATRIX_DIAG", [y], [[1, 3, 5, 7, 7]])
+
+
+def smaller(m: Build, x: Tensor) -> Made:
+    (y,) = m.op("RESIZE_NEAREST_NEIGHBOR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
+    (z,) = m.op("RESIZE_BILINEAR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
+    return m.op("ADD", [y, z], [[1, 10, 3, 3]])
+
+
+def updated(m: Build, x: Tensor) -> Made:
+    update = m.constant(KEPT((1, 2, 3, 3)).astype(np.float32))
+    return m.op("DYNAMIC_UPDATE_SLICE", [x, update, m.constant([0, 4, -2, 0])], [[1, 5, 7, 3]])
+
+
+def rows(m: Build, x: Tensor) -> Made:
+    (total,) = m.op("SUM", [x, m.constant([1, 2, 3])], [[1]])
+    (condition,) = m.op("GREATER", [total, m.constant(np.float32(0))], [[1]], dtype="bool")
+    (negative,) = m.op("NEG", [x], [[1, 5, 7, 3]])
+    return m.op("SELECT", [condition, x, negative], [[1, 5, 7, 3]])
+
+
+@pytest.mark.parametrize(
+    "network", [conv, depthwise, mean, mirrored, dilated, diagonals, smaller, updated, rows]
+)
 def test_images_of_any_size(network: Callable[[Build, Tensor], Made]) -> None:
     """Padding is found at run time where it depends on the size."""
     m = Build()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.computed import BEHIND, in_shape
 from tflite2onnx.op.pad import padded
 from tflite2onnx.op.parameters import expect, expect_type, ints
 from tflite2onnx.tensor import DType
@@ -15,6 +16,7 @@ class Dilate(Operator):
     """DILATE: each axis with a value between its elements, as often as its dilation less one."""
 
     codes = ("DILATE",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -45,8 +47,11 @@ class Dilate(Operator):
 
 def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     """Return elements so many steps from each other along each stored axis, `fill` between them."""
-    if all(step == 1 or size < 2 for step, size in zip(steps, x.shape, strict=True)):  # noqa: PLR2004
+    sizes = x.tensor.extents
+    if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):  # noqa: PLR2004
         return x.value
+    if x.tensor.symbols:
+        return _apart_later(g, x, steps, fill)
     # Each element gets an axis of its own, which grows from 1 to the distance.
     split = x.reshaped([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
@@ -59,6 +64,20 @@ def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
+def _apart_later(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+    inner = g.ints(range(1, 2 * x.rank, 2))
+    grow = [size for step in steps for size in (0, step - 1)]
+    pads = g.ints([0] * len(grow) + grow)
+    padded = g.within(
+        "Pad", x.dtype, lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
+        x, fill.reshaped(()),
+    )  # fmt: skip
+    merged = in_shape(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
+    last = g.ints([1 - step if step > 1 else BEHIND for step in steps])
+    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
+    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+
+
 class StablehloPad(Operator):
     """STABLEHLO_PAD: a value between elements, in front of them and behind.
 
@@ -66,6 +85,7 @@ class StablehloPad(Operator):
     """
 
     codes = ("STABLEHLO_PAD",)
+    any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     moves = True
@@ -92,9 +112,6 @@ class StablehloPad(Operator):
             message = f"nothing is left of {x.name} in the shape {sizes}"
             raise OperatorError(message)
         expect(self.output, sizes, x.dtype)
-
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return not any(between for *_, between in self._pads)
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)

@@ -102,6 +102,7 @@ class MatrixDiag(Operator):
     """
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
+    any_size = "..."
     category = Category.TERMINATE
     as_filed = True
 
@@ -116,20 +117,34 @@ class MatrixDiag(Operator):
         expect(self.output, x.shape if sets else (*x.shape, x.shape[-1]), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
-        rows, columns = y.shape[-2:]
-        affordable(rows * columns)
-        here = np.eye(rows, columns, dtype=np.bool_)
         nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
         return g.within(
-            "Where", y.dtype, lambda v, other: self._placed(g, here, v, other),
+            "Where", y.dtype, lambda v, other: self._placed(g, y, x, v, other),
             x if diagonal is None else diagonal, nothing if diagonal is None else x,
         )  # fmt: skip
 
-    def _placed(self, g: Builder, here: Array, diagonal: Value, elsewhere: Value) -> Value:
+    def _placed(self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value) -> Value:
         """Return matrices with vectors on their diagonals.
 
         A vector broadcasts along the shorter side: as a row, or as a column.
         """
-        rows, columns = here.shape
+        rows, columns = y.shape[-2:]
+        if any(axis in y.tensor.symbols for axis in (y.rank - 2, y.rank - 1)):
+            return self._placed_later(g, y, x, diagonal, elsewhere)
+        affordable(rows * columns)
+        here = np.eye(rows, columns, dtype=np.bool_)
         axis = -2 if columns <= rows else -1
         return g.Where(here, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
+
+    def _placed_later(
+        self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
+    ) -> Value:
+        """Return the same where the sides are known at run time: each vector is made a row."""
+        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+        sides = [g.reshape(g.measured([size], x), []) for size in y.sizes[-2:]]
+        down, along = (g.Range(zero, side, one) for side in sides)
+        here = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
+        # Behind its end a vector is not looked at, but has to have as many elements.
+        at = g.Min(along, g.Sub(sides[0], one))
+        row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, at, axis=-1)
+        return g.Where(here, g.Unsqueeze(row, g.ints([-2])), elsewhere)

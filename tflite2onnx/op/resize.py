@@ -35,7 +35,20 @@ class Resize(ImageOperator):
     later_axes = (1, 2)
 
     def keeps_open(self, operand: int, axis: int) -> bool:
-        return self.letters(operand)[axis] == "N" or self.sized_later
+        if self.letters(operand)[axis] == "N" or self.sized_later:
+            return True
+        # By some kernels it is known for two sizes at a time which element each one is made of.
+        plain = self.mode is not None and self.input(0).dtype in _RESIZED
+        return operand == 0 and axis in (1, 2) and plain and not self.counts_in_steps
+
+    @property
+    def counts_in_steps(self) -> bool:
+        """Whether the kernel rounds the distances of elements."""
+        return False
+
+    @property
+    def _measures(self) -> bool:
+        return self.sized_later or bool({1, 2} & self.input(0).symbols.keys())
 
     def check(self) -> None:
         if self.sized_later:
@@ -92,11 +105,15 @@ class ResizeBilinear(Resize):
     def written(self) -> Quantization | None:
         return self.input(0).quantization  # the kernels weigh the integers, whatever they stand for
 
+    @property
+    def counts_in_steps(self) -> bool:
+        return is_quantized(self.input(0)) and self.input(0).dtype in _IN_STEPS
+
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        wanting = not self.sized_later and any(_rounds(*sizes[axis], align=align) for axis in sizes)
-        if not (wanting and is_quantized(x.tensor) and x.tensor.dtype in _IN_STEPS):
+        wanting = not self._measures and any(_rounds(*sizes[axis], align=align) for axis in sizes)
+        if not (wanting and self.counts_in_steps):
             return self._resized(g, y, x, size, mode="linear")
         value = x.value
         for axis, (given, made) in sizes.items():
@@ -145,7 +162,7 @@ class ResizeNearest(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         nearest = "floor" if self.mode == "asymmetric" else "round_prefer_ceil"
-        if self.sized_later:
+        if self._measures:
             return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         chosen = {a: chosen_by_kernel(*sizes[a], align=align, half=half) for a in sizes}

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder import Builder, Unshaped, Value, View
-from tflite2onnx.errors import FixedSizeError
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count, check_shapes
 from tflite2onnx.tensor import Array, DType, Shape
@@ -39,17 +38,23 @@ class Select(Operator):
             raise OperatorError(message)
         # Single elements may have any ranks; the output has the one that the file says.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
-            check_shapes(self, self.aligned())
+            check_shapes(self, self._shapes)
 
-    def aligned(self) -> Sequence[Shape]:
+    @property
+    def _by_rows(self) -> bool:
+        return self.op.code == "SELECT" and self.input(0).rank == 1 and self.input(1).rank > 1
+
+    @property
+    def _shapes(self) -> Sequence[Shape]:
+        """The shapes of the inputs as they are broadcast."""
         shapes = [() if shape is None else shape for shape in super().aligned()]
-        condition, x = self.input(0), self.input(1)
-        if self.op.code == "SELECT" and condition.rank == 1:
-            if condition.symbols:
-                message = "a condition for each row is given axes, and the rows stay open"
-                raise FixedSizeError(message)
-            shapes[0] = (condition.shape + (1,) * x.rank)[: max(x.rank, 1)]
+        if self._by_rows:
+            shapes[0] = self.input(0).shape + (1,) * (self.input(1).rank - 1)
         return shapes
+
+    def aligned(self) -> Sequence[Shape | None]:
+        condition, *others = self._shapes
+        return [None if self._by_rows else condition, *others]
 
     def emit(
         self, g: Builder, y: View, condition: View, x: View, other: View
@@ -57,11 +62,14 @@ class Select(Operator):
         if not x.dtype is other.dtype is y.dtype:
             message = "some of its tensors are quantized and some are not"
             raise OperatorError(message)
-        made = g.within("Where", y.dtype, partial(g.Where, condition), x, other)
+        where = condition.value
+        if self._by_rows:
+            where = condition.reshaped(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
+        made = g.within("Where", y.dtype, partial(g.Where, where), x, other)
         return made if x.rank == y.rank else Unshaped(made)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
         condition, x, other = (
-            array.reshape(shape) for array, shape in zip(inputs, self.aligned(), strict=True)
+            array.reshape(shape) for array, shape in zip(inputs, self._shapes, strict=True)
         )
         return [np.where(condition, x, other).reshape(self.output.shape)]
