@@ -53,6 +53,7 @@ class Form:
     proj_clip: float = 0
     asymmetric: bool = False
     dynamic: bool = False
+    hidden_zero: int = 3
 
     @property
     def lead(self) -> list[int]:
@@ -277,7 +278,7 @@ def integer_lstm(form: Form) -> bytes:
     for w, norm in zip(weights, norms, strict=True):
         scale = 2**-10 * scale_of(norm) if norm else 0 if w is None else m.X * scale_of(w)
         biases.append(m.bias(scale, n) if w else None)
-    hidden, zero = (1 / 110, 3) if form.projection else (m.H, -7)
+    hidden, zero = (1 / 110, form.hidden_zero) if form.projection else (m.H, -7)
     projection = m.weights(made, n) if form.projection else None
     added = None
     if projection and form.projection_bias:

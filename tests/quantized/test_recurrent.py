@@ -99,6 +99,8 @@ INTEGER = [
     Form(projection=True),
     Form(projection=True, projection_bias=True, proj_clip=0.3, cell_clip=0.5),
     Form(projection=True, normalized=True, single=True),
+    Form(projection=True, hidden_zero=-128),
+    Form(projection=True, hidden_zero=127),
 ]
 
 

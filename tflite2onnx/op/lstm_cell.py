@@ -61,7 +61,8 @@ class Gate(NamedTuple):
 class Grids(NamedTuple):
     """How an integer kernel stores what it computes; a float kernel stores real numbers (None).
 
-    `sums` go into the gates, one storage for each; `functions` are what is within -1 and 1.
+    `sums` go into the gates, one storage for each; `functions` are what is within -1 and 1. What is
+    hidden stays within limits, if these are not those of its storage.
     """
 
     sums: tuple[Storage, ...] = ()
@@ -69,6 +70,7 @@ class Grids(NamedTuple):
     functions: Storage | None = None
     cell: Storage | None = None
     hidden: Storage | None = None
+    hidden_limits: tuple[float, float] | None = None
     output: Storage | None = None
 
 
@@ -212,6 +214,8 @@ class Cell:
         c = within(g, c, self.cell_limits)
         shown = rounded(g, activated(g, self.activation, c), self.grids.functions)
         hidden = g.Mul(self._gate(g, "o", each["o"], c), shown)
+        if not g.plain:
+            hidden = within(g, hidden, self.grids.hidden_limits)
         return self._output(g, weights, rounded(g, hidden, self.grids.hidden)), c
 
     def _gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:

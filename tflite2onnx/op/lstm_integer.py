@@ -49,13 +49,17 @@ def grids(
     scales = [2.0**-12] * len(gates)
     if normalized:
         scales = [_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
-    zero = int(hidden.zero_point[0])
+    step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
+    low, high = integer_range(DType.INT8)
+    opposite = -zero if projected else zero
+    held = opposite <= high  # 128 is not: all that int8 stores with it is negative
     return Grids(
         sums=tuple(integers(DType.INT16, scale) for scale in scales),
         normalized=integers(DType.INT16, 2.0**-12),
         functions=integers(DType.INT16, 2.0**-15),
         cell=integers(DType.INT16, _quantization(c).scale),
-        hidden=integers(DType.INT8, hidden.scale, -zero if projected else zero),
+        hidden=integers(DType.INT8, step, opposite) if held else integers(DType.INT16, step),
+        hidden_limits=None if held else ((low - opposite) * step, (high - opposite) * step),
         output=Storage(DType.INT8, _quantization(y)),
     )
 
