@@ -306,3 +306,19 @@ def test_what_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     (described,) = json.loads(kept["tflite2onnx.inputs"])
     assert described["onnx_sizes"] == ["batch", 3, 5, 7]
     assert described["onnx_shape"] == [1, 3, 5, 7]
+
+
+def test_rows_that_are_counted() -> None:
+    """Keras multiplies a sequence by a matrix as one row for each time of each batch."""
+    m = Build()
+    x = m.input([None, None, 3])
+    (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+    (outer,) = m.op("GATHER", [shape, m.constant([0, 1])], [[2]])
+    (rows,) = m.op("REDUCE_PROD", [outer, m.constant([0])], [[]])
+    (columns,) = m.op("GATHER", [shape, m.constant(np.array(2, np.int32))], [[]])
+    (sizes,) = m.op("PACK", [rows, columns], [[2]], values_count=2)
+    (matrix,) = m.op("RESHAPE", [x, sizes], [m.tensor([None, None])])
+    w = m.constant(KEPT((5, 3)).astype(np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [matrix, w, None], [m.tensor([None, 5])]))
+    (end,) = proved(m, [2, 7, 3])
+    assert end.symbols.keys() == {0}

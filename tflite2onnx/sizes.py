@@ -352,13 +352,15 @@ class _Trials:
     def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
         """Return a graph with names of sizes, and note its tensors."""
         known |= {t: self._named(t) for t in graph.inputs}
-        ops = []
+        ops, outermost = [], graph is self._graph
         for op in graph.ops:
             same = [self._same(t) for t in op.outputs]
             if op.outputs and all(same):
                 known |= {t: self._file[t] for t in op.outputs}
             else:
-                known |= {t: self._named(t) for t in op.outputs}
+                named = {t: self._named(t) for t in op.outputs}
+                # What the file says of it in a sub-graph is needed still, see `check_open`.
+                known |= {t: _told(y) for t, y in named.items()} if outermost else named
                 graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
                 outputs = tuple(known[t] for t in op.outputs)
                 ops.append(replace(op.reading(known), outputs=outputs, graphs=graphs))
@@ -381,6 +383,14 @@ class _Trials:
             if len(set(sizes)) > 1:
                 symbols[axis] = self._names.setdefault(sizes, f"{tensor.name}_{axis}")
         return replace(tensor, symbols=symbols) if symbols else tensor
+
+
+def _told(tensor: Tensor) -> Tensor:
+    """Return a tensor all whose sizes are known but for those that have names."""
+    if tensor.dynamic_axes <= tensor.symbols.keys():
+        return tensor
+    sizes = (-1 if axis in tensor.symbols else size for axis, size in enumerate(tensor.shape))
+    return replace(tensor, shape_signature=tuple(sizes))
 
 
 def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
