@@ -159,8 +159,11 @@ def test_reduction(code: str, axes: list[int] | int, *, keep_dims: bool) -> None
 def test_reduction_of_integers() -> None:
     prove("REDUCE_MAX", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
     prove("SUM", [np.int32(DATA * 9), [1]], [None, None, None], dtype="int32")
-    with pytest.raises(ConversionError, match="the axes of int32 to reduce over"):
-        prove("MEAN", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
+    for axes in ([2], [0, -1]):
+        made = (4 - len(axes)) * [None]
+        prove("MEAN", [np.int32(DATA * 9), axes], made, dtype="int32")
+    with pytest.raises(ConversionError, match="the axes of int32 to multiply over"):
+        prove("REDUCE_PROD", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
 
 
 def test_axes() -> None:
@@ -304,3 +307,13 @@ def test_blocks_of_quantized_images() -> None:
     m.output(*m.op("SPACE_TO_BATCH_ND", [x, block, edges], [made]))
     numbers = [np.asarray(each, np.int32) for each in ([2, 3], [[1, 0], [0, 2]])]
     check(m.bytes(), inputs=[(DATA * 9).astype(np.int8), *numbers])
+
+
+@pytest.mark.parametrize("lengths", [[8, 4], [1, 2], [2, 16]])
+def test_fourier(lengths: list[int]) -> None:
+    made = [2, 5, None, None, 2]
+    m = Build()
+    x, given = m.input(DATA.shape), m.input([2], dtype="int32")
+    (y,) = m.op("RFFT2D", [x, given], [m.tensor(made[:-1], dtype="complex64")])
+    m.output(*m.op("REAL", [y], [m.tensor(made[:-1])]))
+    check(m.bytes(), inputs=[DATA, np.asarray(lengths, np.int32)])

@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.computed import BEHIND, sizes_of
 from tflite2onnx.op.parameters import affordable, expect, expect_type, ints
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -54,38 +55,53 @@ class RealFourier(Operator):
     """
 
     codes = ("RFFT2D",)
+    sizes_from = (1,)
     category = Category.TERMINATE
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [self.input(0).rank - 2, self.input(0).rank - 1]
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
         return _powers_of_two(ints(self, 1))
 
     def check(self) -> None:
-        x, (height, width) = self.input(0), self._lengths
+        x = self.input(0)
         expect_type(self.input(1), (DType.INT32,))
         if x.rank < 2:  # noqa: PLR2004 - the two axes
             message = f"{x.name} has {x.rank} axes"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, (*x.shape[:-2], height, width // 2 + 1, _PAIR), DType.FLOAT32)
+        if self.sized_later:
+            expect(self.input(1), (2,), DType.INT32)
+            made = self.output.shape[-3:-1] if self.output.rank == x.rank + 1 else (1, 1)
+        else:
+            made = self._lengths[0], self._lengths[1] // 2 + 1
+        expect(self.output, (*x.shape[:-2], *made, _PAIR), DType.FLOAT32)
 
     def keeps_open(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - 2  # which axes are transformed
+        return self.sized_later or axis < self.input(0).rank - 2  # which axes are transformed
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
         batches = x.rank == 2  # noqa: PLR2004
-        value = g.Unsqueeze(self._fitted(g, x), g.ints([0, 3] if batches else [x.rank]))
+        value = g.Unsqueeze(self._fitted(g, x, lengths), g.ints([0, 3] if batches else [x.rank]))
         axis = x.rank - 1 + batches
         value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
         return g.Squeeze(value, g.ints([0])) if batches else value
 
-    def _fitted(self, g: Builder, x: View) -> Value:
-        missing = [want - have for want, have in zip(self._lengths, x.shape[-2:], strict=True)]
+    def _fitted(self, g: Builder, x: View, lengths: View) -> Value:
+        if self.sized_later:
+            have = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([BEHIND]))
+            more = g.Sub(g.listed(lengths), have)
+            pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), more, axis=0)
+            return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
+        missing = [want - size for want, size in zip(self._lengths, x.shape[-2:], strict=True)]
         if not any(missing):
             return x.value
-        pads = [0] * (2 * x.rank - 2) + missing  # less than nothing cuts off
-        return g.Pad(x, g.ints(pads), g.scalar(0, DType.FLOAT32))
+        less = [0] * (2 * x.rank - 2) + missing  # less than nothing cuts off
+        return g.Pad(x, g.ints(less), g.scalar(0, DType.FLOAT32))
 
 
 class InverseRealFourier(Operator):

@@ -92,9 +92,9 @@ class Reduction(Operator):
     def _check_later(self) -> None:
         x, y = self.input(0), self.output
         expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
-        counts = self.op.code in ("MEAN", "REDUCE_PROD") and not is_quantized(x)
-        if x.dtype.is_integer and counts:
-            message = f"the axes of {x.dtype.label} to reduce over have to be constant"
+        multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
+        if x.dtype.is_integer and multiplies:
+            message = f"the axes of {x.dtype.label} to multiply over have to be constant"
             raise OperatorError(message)
 
     def frames(self) -> Sequence[Frame]:
@@ -135,11 +135,17 @@ class Reduction(Operator):
         return self._node(g, self.row.node, x, x.dtype, axes)
 
     def _reduced_later(self, g: Builder, x: View, over: View) -> Value:
-        node, axes = self.row.node, g.reshape(g.listed(over), [-1])
-        made = partial(g.reduce, node, axes=axes, keepdims=bool(self.options.keep_dims))
-        if node == "ReduceSum" and x.dtype is DType.INT64:
-            return _added(g, x, made)
-        return g.within(node, x.dtype, made, x)
+        axes, node = g.reshape(g.listed(over), [-1]), self.row.node
+        keepdims, averages = bool(self.options.keep_dims), self.op.code == "MEAN"
+        if x.dtype.is_integer and averages:
+            node = "ReduceSum"
+        made = partial(g.reduce, node, axes=axes, keepdims=keepdims)
+        if node != "ReduceSum" or (x.dtype is not DType.INT64 and not averages):
+            return g.within(node, x.dtype, made, x)
+        total = _added(g, g.recast(x, x.dtype, DType.INT64), made)
+        if averages:
+            total = g.Div(total, g.Div(g.Size(x), g.Size(total)))
+        return g.recast(total, DType.INT64, x.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.
@@ -222,7 +228,7 @@ _INTEGERS = {
 }
 
 
-def _added(g: Builder, x: View, add: Callable[[Value], Value]) -> Value:
+def _added(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Value:
     """Return sums of int64, the upper and the lower halves of which are added up apart.
 
     ONNX Runtime adds up as float64, which has 53 bits.
