@@ -236,6 +236,61 @@ def repeating(times: int) -> bytes:
     return m.bytes()
 
 
+def cutting(times: int) -> bytes:
+    """Return a loop that reshapes what it says is large, again and again."""
+    m = Build()
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        (x,) = xs
+        for shape in [[1 << 10, 1 << 10], [1, 1 << 20]] * times:
+            (x,) = inner.op("RESHAPE", [x], [shape], new_shape=shape)
+        return [x]
+
+    count = m.constant(np.array(0, np.int32))
+    m.output(*loop(m, [count, m.input([1, 1 << 20])], counted(change)))
+    return m.bytes()
+
+
+def importing(times: int) -> bytes:
+    """Return tables that are all filled with the same numbers."""
+    m = Build()
+    keys = m.constant(np.arange(1 << 16))
+    for i in range(times):
+        fields: dict[str, Any] = {"table_id": i, "key_dtype": "int64", "value_dtype": "int64"}
+        (table,) = m.op("HASHTABLE", [], [m.tensor([], dtype="resource")], **fields)
+        m.op("HASHTABLE_IMPORT", [table, keys, keys], [])
+        m.output(*m.op("HASHTABLE_SIZE", [table], [m.tensor([1], dtype="int64")]))
+    return m.bytes()
+
+
+def complex_ones(times: int) -> bytes:
+    """Return products with complex constants, all of the bytes of one."""
+    m = Build()
+    fields: dict[str, Any] = {"in_data_type": "float32", "out_data_type": "complex64"}
+    made = m.tensor([1 << 16], dtype="complex64")
+    (x,) = m.op("CAST", [m.input([1 << 16])], [made], **fields)
+    constant = m.constant(np.ones(1 << 16, np.complex64))
+    factors = [m.constant(np.zeros(0, np.complex64)) for _ in range(times)]
+    tensors = m.model().subgraphs[0].tensors
+    for factor in factors:
+        tensor, filled = (tensors[t.index] for t in (factor, constant))
+        tensor.buffer, tensor.shape = filled.buffer, filled.shape
+        (x,) = m.op("MUL", [x, factor], [m.tensor([1 << 16], dtype="complex64")])
+    m.output(*m.op("REAL", [x], [[1 << 16]], dtype="float32"))
+    return m.bytes()
+
+
+def remembering_much(variables: int) -> bytes:
+    """Return variables that are large by their own word."""
+    m = Build()
+    for _ in range(variables):
+        state = m.tensor([1 << 26], variable=True)
+        (y,) = m.op("NEG", [state], [state.shape])
+        m.op("ABS", [y], [state])
+        m.output(*m.op("SUM", [y, m.constant(int32([0]))], [[]]))
+    return m.bytes()
+
+
 LONG = 1 << 28
 GREEDY: dict[str, Callable[[], bytes]] = {
     "resize": lambda: with_constants(
@@ -264,6 +319,10 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "conditions": lambda: ending(40),
     "variables": lambda: forgetful(2000),
     "one output": lambda: repeating(4000),
+    "complex ones": lambda: complex_ones(1500),
+    "states": lambda: remembering_much(100),
+    "reshapes": lambda: cutting(2000),
+    "tables": lambda: importing(2000),
 }  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import ModelFileError, OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.sparse import bytes_behind
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
+_TIMES, _BYTES = 4, 1 << 26
 
 
 def paired(graph: Graph) -> Graph:
@@ -28,10 +30,13 @@ def paired(graph: Graph) -> Graph:
 
     Raises:
         UnsupportedOperators: an operator does something with them that nobody said.
+        ModelFileError: there are far more of them than the file spells out.
     """
-    pairs = {t: _pair(t) for t in _tensors(graph) if t.dtype in PARTS}
-    if not pairs:
+    numbers = dict.fromkeys(t for t in _tensors(graph) if t.dtype in PARTS)
+    if not numbers:
         return graph
+    _check_room([t.data for t in numbers if t.data is not None] + [*graph.initial])
+    pairs = {t: _pair(t) for t in numbers}
     ops, problems = [], []
     for op in graph.ops:
         try:
@@ -48,6 +53,14 @@ def paired(graph: Graph) -> Graph:
     return replace(
         graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=tensors, initial=initial
     )
+
+
+def _check_room(arrays: Sequence[Array]) -> None:
+    """Raise ModelFileError if numbers are far more than the file spells out: each gets its own."""
+    complex_ones = [a for a in arrays if np.iscomplexobj(a)]
+    if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
+        message = "the complex constants take far more room than the file has for them"
+        raise ModelFileError(message)
 
 
 def _parts(data: Array) -> Array:

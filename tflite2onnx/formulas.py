@@ -55,7 +55,8 @@ _ELEMENTWISE = ("LOGISTIC", "TANH", "MUL", "ADD")
 _COMMUTE = ("MUL", "ADD")
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
 _MOST_PRODUCTS = 4  # of a sum to which others are added: a gate has two
-_MOST = 1 << 20  # elements of what is cut; states of recurrent layers are far smaller
+# Elements of all that is computed; what recurrent layers cut and add up is far smaller.
+_MOST = 1 << 24
 
 
 class Formulas:
@@ -64,6 +65,7 @@ class Formulas:
     def __init__(self, ops: Sequence[Op], rules_of: RulesOf) -> None:
         self.made = {t: op for op in ops for t in op.outputs}
         self._rules_of = rules_of
+        self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
         for op in ops:  # in order of execution: nothing is deep in recursion
             for tensor in op.outputs:
@@ -81,6 +83,11 @@ class Formulas:
                 break
             op = self.made.get(op.inputs[0])
         return op
+
+    def _affords(self, elements: int) -> bool:
+        """Return whether so many elements more can be computed; a tiny file can ask for any."""
+        self._left -= elements
+        return self._left >= 0
 
     def _formula(self, op: Op, made: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
@@ -102,12 +109,15 @@ class Formulas:
         if weights.data is None or weights.rank != 2 or op.options.get("adj_x"):  # noqa: PLR2004
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
-        matrix = weights.data.astype(np.float32).transpose((1, 0) if turned else (0, 1))
+        narrow = weights.data.dtype != np.float32
+        if not self._affords(weights.elements * narrow + weights.shape[0] + weights.shape[1]):
+            return None
+        matrix = weights.data.astype(np.float32, copy=False).transpose((1, 0) if turned else (0, 1))
         bias = np.zeros(len(matrix), np.float32)
         if inputs[2:]:
             if inputs[2].data is None:
                 return None
-            bias = inputs[2].data.astype(np.float32).reshape(-1)
+            bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
         source = self.of(x)
         if isinstance(source, Sum) or x.shape[-1:] != matrix.shape[1:]:
             return None
@@ -116,6 +126,8 @@ class Formulas:
     def _applied(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
         formulas = [self.of(t) for t in inputs]
         if op.code == "ADD":
+            if not self._affords(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
+                return None
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
                 if isinstance(a, Sum) and constant.data is not None:
                     return _with_bias(a, constant.data)
@@ -127,7 +139,7 @@ class Formulas:
         """Return the formula of columns that an operator cuts out, or leaves in their places."""
         moving = [t for t in inputs if t.data is None]
         rules = self._rules_of(op)
-        if rules is None or len(moving) != 1 or moving[0].elements > _MOST:
+        if rules is None or len(moving) != 1 or not self._affords(moving[0].elements):
             return None
         formula, shape = self.of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
@@ -142,7 +154,10 @@ class Formulas:
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula
-        return formula.rows(first) if isinstance(formula, Sum) and first.max() < columns else None
+        if not isinstance(formula, Sum) or first.max() >= columns:
+            return None
+        cut = sum(len(first) * matrix.shape[1] for matrix in formula.products.values())
+        return formula.rows(first) if self._affords(cut) else None
 
 
 def _evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:

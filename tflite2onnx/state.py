@@ -44,7 +44,7 @@ _WRITERS = frozenset(
 )  # fmt: skip
 
 
-# Of an initial value that the file does not have; a tiny file can ask for any number.
+# Of all initial values that the file does not have; a tiny file can ask for any number.
 _MOST_BYTES = 1 << 30
 
 
@@ -282,6 +282,7 @@ class _Explicit:
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
         self._values = _initial_values(model, graph, rules_of) if resources else {}
+        self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
         self._initial: dict[Variable, Array] = {}
 
@@ -311,17 +312,21 @@ class _Explicit:
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
         if isinstance(variable, Tensor) and variable not in self._lasting:
-            return replace(variable, is_variable=False, data=_cleared(variable))
+            return replace(variable, is_variable=False, data=self._cleared(variable))
         if variable not in self._start:
             if isinstance(variable, Resource):
                 start = self._resource(variable)
             else:
                 start = replace(variable, is_variable=False, shape_signature=())
-            data = _cleared(start) if start.data is None else start.data
+            data = self._cleared(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             kept = None if variable in self._written else data
             self._start[variable] = replace(start, data=kept)
         return self._start[variable]
+
+    def _cleared(self, variable: Tensor) -> Array:
+        self._room -= variable.nbytes
+        return _cleared(variable, self._room)
 
     def _resource(self, variable: Resource) -> Tensor:
         """Return a tensor like a resource, with its initial value if that is known."""
@@ -371,7 +376,7 @@ def _without_handles(graph: Graph) -> Graph:
     return graph.mapped(kept)
 
 
-def _cleared(tensor: Tensor) -> Array:
+def _cleared(tensor: Tensor, room: int) -> Array:
     """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
 
     ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
@@ -379,8 +384,9 @@ def _cleared(tensor: Tensor) -> Array:
     if tensor.dtype.numpy is None:
         message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
         raise OperatorError(message)
-    if tensor.nbytes > _MOST_BYTES:
-        message = f"{tensor.name} is a variable of {tensor.nbytes:,} bytes, which are too many"
+    if room < 0:
+        size = f"{tensor.nbytes:,} bytes"
+        message = f"{tensor.name} is a variable of {size}, which with all others are too many"
         raise OperatorError(message)
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)

@@ -15,12 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.sparse import bytes_behind
 from tflite2onnx.tensor import Tensor
 
 # What fills tables, and is gone when they are constants.
 FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
 _IMPORT_INPUTS = 3
+_MORE = 1 << 16
 
 
 class _Table(NamedTuple):
@@ -38,19 +40,28 @@ def with_tables(model: Model) -> Model:
     if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
         return model
     tables: dict[int, _Table | None] = {}
+    room = _room_for(model)
     for graph in _in_order(model):
         handles = _handles(graph)
         for op in graph.ops:
             imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
             number = handles.get(op.inputs[0]) if imports else None
             if number is not None and number not in tables:
-                tables[number] = _imported(op)
+                room -= sum(t.elements for t in op.inputs[1:] if t is not None)
+                tables[number] = _imported(op) if room >= 0 else None
     known = {number: table for number, table in tables.items() if table is not None}
     graphs = (
         replace(graph, ops=tuple(_rewritten(graph.ops, _handles(graph), known)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))
+
+
+def _room_for(model: Model) -> int:
+    """Return how many elements tables may have; many could be of the same bytes of the file."""
+    imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
+    given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
+    return _MORE + bytes_behind([t.data for t in dict.fromkeys(given) if t.data is not None])
 
 
 def _in_order(model: Model) -> Iterator[Graph]:
