@@ -37,7 +37,7 @@ class _Signal(Operator):
             raise OperatorError(message)
         return number
 
-    def expect_vector(self, index: int, dtype: DType) -> int:
+    def _vector(self, index: int, dtype: DType) -> int:
         """Return the length of an input of one axis; OperatorError if it is something else."""
         tensor = self.input(index)
         size = tensor.elements
@@ -55,7 +55,7 @@ class SignalWindow(_Signal):
     codes = ("SignalWindow",)
 
     def check(self) -> None:
-        x, size = self.input(0), self.expect_vector(1, DType.INT16)
+        x, size = self.input(0), self._vector(1, DType.INT16)
         if x.shape[-1:] != (size,):
             message = f"a window of {size} for samples {list(x.shape)}"
             raise OperatorError(message)
@@ -80,7 +80,7 @@ class SignalFftAutoScale(_Signal):
     many_outputs = True
 
     def check(self) -> None:
-        size = self.expect_vector(0, DType.INT16)
+        size = self._vector(0, DType.INT16)
         if len(self.op.outputs) != 2:  # noqa: PLR2004
             message = f"{len(self.op.outputs)} outputs, not 2"
             raise OperatorError(message)
@@ -107,8 +107,12 @@ class SignalRfft(_Signal):
 
     codes = ("SignalRfft",)
 
+    @property
+    def _length(self) -> int:
+        return self._option("fft_length", 2, 1 << 20)
+
     def check(self) -> None:
-        x, length = self.input(0), self._option("fft_length", 2, 1 << 20)
+        x, length = self.input(0), self._length
         if not x.rank or x.shape[-1] > length:
             message = f"a transform of the length {length} for {list(x.shape)}"
             raise OperatorError(message)
@@ -116,7 +120,7 @@ class SignalRfft(_Signal):
         expect(self.output, (*x.shape[:-1], _COMPLEX * (length // 2 + 1)), DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        length, size = self._option("fft_length", 2, 1 << 20), x.shape[-1]
+        length, size = self._length, x.shape[-1]
         value = g.reshape(x, (-1, size, 1))
         if length > size:
             value = g.Pad(value, g.ints([0, 0, 0, 0, length - size, 0]))
@@ -128,9 +132,13 @@ class SignalEnergy(_Signal):
 
     codes = ("SignalEnergy",)
 
+    def _range(self, size: int) -> tuple[int, int]:
+        """Return the first complex number of the range, and the first behind it."""
+        return self._option("start_index", 0, size), self._option("end_index", 0, size)
+
     def check(self) -> None:
-        size, rest = divmod(self.expect_vector(0, DType.INT16), _COMPLEX)
-        start, end = (self._option(f"{name}_index", 0, size) for name in ("start", "end"))
+        size, rest = divmod(self._vector(0, DType.INT16), _COMPLEX)
+        start, end = self._range(size)
         if rest or start > end:
             message = f"complex numbers {start} to {end} of {size}"
             raise OperatorError(message)
@@ -140,7 +148,7 @@ class SignalEnergy(_Signal):
         (size,) = y.shape
         pairs = g.cast(g.reshape(x, (size, _COMPLEX)), DType.INT64)
         energy = g.reduce("ReduceSum", g.Mul(pairs, pairs), [1], keepdims=False)
-        start, end = (self._option(f"{name}_index", 0, size) for name in ("start", "end"))
+        start, end = self._range(size)
         if (start, end) != (0, size):
             within = (np.arange(size) >= start) & (np.arange(size) < end)
             energy = g.Mul(energy, within.astype(np.int64))
@@ -153,9 +161,9 @@ class SignalFilterBank(_Signal):
     codes = ("SignalFilterBank",)
 
     def check(self) -> None:
-        size = self.expect_vector(0, DType.UINT32)
+        size = self._vector(0, DType.UINT32)
         for i in range(1, 6):
-            self.expect_vector(i, DType.INT16)
+            self._vector(i, DType.INT16)
         expect(self.output, (self._matrix(size).shape[1],), DType.UINT64)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
@@ -194,7 +202,7 @@ class SignalFilterBankSquareRoot(_Signal):
     codes = ("SignalFilterBankSquareRoot",)
 
     def check(self) -> None:
-        size = self.expect_vector(0, DType.UINT64)
+        size = self._vector(0, DType.UINT64)
         bits = self.input(1)
         expect(bits, (1,) * bits.rank, DType.INT32)
         expect(self.output, (size,), DType.UINT32)
@@ -223,10 +231,14 @@ class SignalFilterBankLog(_Signal):
     codes = ("SignalFilterBankLog",)
 
     def check(self) -> None:
-        size = self.expect_vector(0, DType.UINT32)
+        size = self._vector(0, DType.UINT32)
         expect(self.output, (size,), DType.INT16)
         self._option("input_correction_bits")
-        self._option("output_scale", 0, (1 << 31) - 1)
+        _ = self._scale  # checks it
+
+    @property
+    def _scale(self) -> int:
+        return self._option("output_scale", 0, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         number = _scalars(g)
@@ -244,9 +256,7 @@ class SignalFilterBankLog(_Signal):
         between = _shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
         binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
         natural = _shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
-        grown = g.Add(
-            g.Mul(natural, number(self._option("output_scale", 0, (1 << 31) - 1))), number(_HALF)
-        )
+        grown = g.Add(g.Mul(natural, number(self._scale)), number(_HALF))
         made = _smaller(g, _shifted(g, g.Mod(grown, word), _LOG_BITS), number((1 << 15) - 1))
         loud = g.Greater(scaled, number(1))
         return g.cast(g.Where(loud, made, number(0)), DType.INT16)
@@ -258,9 +268,9 @@ class SignalPcan(_Signal):
     codes = ("SignalPCAN",)
 
     def check(self) -> None:
-        size = self.expect_vector(0, DType.UINT32)
+        size = self._vector(0, DType.UINT32)
         expect(self.input(1), (size,), DType.UINT32)
-        if self.expect_vector(2, DType.INT16) < 4 * _WORD - 3:
+        if self._vector(2, DType.INT16) < 4 * _WORD - 3:
             message = f"a table of {self.input(2).elements} gains"
             raise OperatorError(message)
         expect(self.output, (size,), DType.UINT32)

@@ -62,7 +62,10 @@ class DynamicUpdateSlice(Operator):
         if starts.tensor.data is not None and not x.tensor.symbols:
             return g.ints(np.clip(starts.ints, 0, self._room).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        return g.clamped(wide, g.scalar(0, DType.INT64), self._rooms(g, x))
+        zero, rooms = g.scalar(0, DType.INT64), self._rooms(g, x)
+        if starts.dtype is DType.INT32:  # numbers of 32 bits Max and Min compare right
+            return g.Min(g.Max(wide, zero), rooms)
+        return g.clamped(wide, zero, rooms)
 
     def _rooms(self, g: Builder, x: View) -> Value:
         """Return how far the update can move, which open sizes leave to be computed."""
