@@ -112,6 +112,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
         (["model.tflite", "none.onnx"], "ONNX Runtime cannot run the model: "),
         (["model.tflite", "--samples", "0"], "nothing to verify on 0 samples"),
+        (["model.tflite", "--seed", "-1"], "the seed of the random numbers is -1"),
         (["model.tflite", "--input", "x"], "--input x: it must be NAME=FILE.npy"),
         (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
         (["model.tflite", "--image", "none.png"], "3 or 4 channels"),

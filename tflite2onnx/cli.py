@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from tflite2onnx.errors import ConversionError
@@ -28,6 +29,7 @@ def entry() -> int:
     What runs LiteRT does so in a process of its own: there are models, published ones too, with
     which its kernels write where they must not, and a crash shall be an error that says so.
     """
+    _reopen()
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
         word.partition("=")[0] for word in sys.argv[1:]
     }
@@ -44,6 +46,14 @@ def entry() -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # without what Python does at the end: destructors of a damaged LiteRT
+
+
+def _reopen() -> None:
+    """Give closed stdout and stderr a place to write to; other files would get their numbers."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
+            setattr(sys, name, nowhere)
 
 
 def _exited(status: int) -> int:

@@ -6,9 +6,10 @@
    `with_tables` makes constants of hash tables.
 3. TFLite to TFLite, the graph of one entry point: `inlined` puts calls in their place, `shaped`
    corrects the shapes of custom operators, `explicit` makes inputs and outputs of variables,
-   `paired` makes pairs of complex numbers, `settled` finds the sizes that the file only guesses,
-   `set_items` finds what sets items of lists, `opened` names the sizes that stay open, and
-   `normalise` brings operators into fewer forms.
+   `without_lists` makes tensors of TensorFlow's lists, `paired` makes pairs of complex numbers,
+   `settled` finds the sizes that the file only guesses, `set_items` finds what sets items of
+   lists, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
+   forms.
 4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin`).
 5. `emit` nodes, of the smallest opset that has them; `renamed` calls inputs and outputs as a
    signature does.

@@ -14,11 +14,10 @@ from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.metadata import described
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.reader import read
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, Shape, Tensor
 
 # Operators that change how a tensor is kept and say nothing of how a network computes.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
-_NARROW = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8}
 
 
 @dataclass(frozen=True)

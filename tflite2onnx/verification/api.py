@@ -58,7 +58,7 @@ def verify(  # noqa: PLR0913 - options
             not named are random.
         images: pictures (PNG, JPEG), each of which is a sample of the input that takes pictures:
             resized, and normalised as the model's metadata say. They take the package Pillow.
-        seed: of the random numbers.
+        seed: of the random numbers, 0 or more.
         samples: how often to run, 1 or more times; if None, twice, or as often as there are
             pictures.
         tolerance: what floats may differ by, as a part of the range of their tensor.
@@ -72,9 +72,7 @@ def verify(  # noqa: PLR0913 - options
         ConversionError: the model cannot be converted.
     """
     samples = len(images) or SAMPLES if samples is None else samples
-    if samples < 1:
-        message = f"there is nothing to verify on {samples} samples"
-        raise OptionError(message)
+    _check(samples, seed)
     converted = convert(model) if converted is None else converted
     ends = opened(converted)
     source, model = model, with_entry(model, ends.signature)
@@ -94,6 +92,15 @@ def verify(  # noqa: PLR0913 - options
     if not per_operator and any(not c.difference.ok for each in inner.values() for c in each):
         inner |= compared(interpreter_of(model, inner=True), True)[1]
     return Report(outputs, samples, seed, inner.get(False, ()), inner.get(True, ()))
+
+
+def _check(samples: int, seed: int) -> None:
+    if samples < 1:
+        message = f"there is nothing to verify on {samples} samples"
+        raise OptionError(message)
+    if seed < 0:
+        message = f"the seed of the random numbers is {seed}; it can be 0 or more"
+        raise OptionError(message)
 
 
 def _given(
