@@ -1,4 +1,4 @@
-"""Complex numbers become pairs, real part first: TFLite to TFLite, before anything else.
+"""Complex numbers become pairs, real part first: TFLite to TFLite, of plain dataflow.
 
 ONNX Runtime computes with no complex tensors. A tensor of complex64 becomes one of float32 with
 one axis more, of size 2, behind all others (complex128: float64); ONNX's own DFT has the same

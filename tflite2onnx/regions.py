@@ -1,4 +1,4 @@
-"""Sub-graphs that say how two elements become one: TFLite to TFLite, before anything else.
+"""Sub-graphs that say how two elements become one: TFLite to TFLite, the whole model.
 
 STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have one. LiteRT does not run it but looks which
 operator it holds, and computes with that; no operator at all means to take the second element.

@@ -1,4 +1,4 @@
-"""Hash tables become constants: TFLite to TFLite, before anything else.
+"""Hash tables become constants: TFLite to TFLite, the whole model.
 
 HASHTABLE refers to a table by number, HASHTABLE_IMPORT fills it, mostly in a sub-graph that
 CALL_ONCE runs, HASHTABLE_FIND and HASHTABLE_SIZE read it. A table is filled once: what is
