@@ -176,6 +176,22 @@ def test_blocks_of_any_size() -> None:
         proved(m, shape)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "axes"), [("float32", [0, 1, 2]), ("float32", [2]), ("int32", [0]), ("int8", [0])]
+)
+def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
+    """Of types that ONNX Runtime's nodes lack the batch alone stays open."""
+    m = Build()
+    signature = [-1 if axis in axes else size for axis, size in enumerate([1, 2, 4, 12])]
+    x = m.input([1, 2, 4, 12], shape_signature=signature, dtype=dtype)
+    m.output(*m.op("DEPTH_TO_SPACE", [x], [[1, 4, 8, 3]], dtype=dtype, block_size=2))
+    m.output(*m.op("SPACE_TO_DEPTH", [x], [[1, 1, 2, 48]], dtype=dtype, block_size=2))
+    for larger in ([1, 2, 4, 12], [3, 10, 14, 12]):
+        pairs = zip(larger, signature, strict=True)
+        deep, flat = proved(m, [new if size == -1 else size for new, size in pairs])
+        assert [*deep.symbols, *flat.symbols] == axes * 2
+
+
 def dilated(m: Build, x: Tensor) -> Made:
     arguments = [m.constant([1, 2, 3, 2]), m.constant(np.float32(7))]
     return m.op("DILATE", [x, *arguments], [[1, 9, 19, 5]])

@@ -18,6 +18,10 @@ class Blocks(ImageOperator):
 
     moves = True
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        # Where axes are split, one size can be left to Reshape, which is that of the batch.
+        return self.input(0).dtype is DType.FLOAT32 or super().keeps_open(operand, axis)
+
     def block(self) -> int:
         """Return how high and wide a block is."""
         size = int(self.options.block_size)
