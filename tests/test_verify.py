@@ -347,6 +347,18 @@ def test_litert_cannot_run_it(tmp_path: Path) -> None:
         verify(m.bytes(), result)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_numbers_that_are_no_indices(dtype: str) -> None:
+    """What LiteRT refuses is tried again with numbers from 0 to 1, unless it is the user's own."""
+    m = Build()
+    x = m.input([5], dtype=dtype, name="x")
+    index = m.op("CAST", [x], [[5]], dtype="int32")[0] if dtype == "float32" else x
+    m.output(*m.op("GATHER", [m.constant(np.ones((2, 3), np.float32)), index], [[5, 3]]))
+    assert verify(m.bytes(), samples=3).ok
+    with pytest.raises(VerifyError, match="LiteRT cannot run the model"):
+        verify(m.bytes(), inputs={"x": np.full(5, 7, dtype)})
+
+
 def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
     """The reason is ONNX Runtime's."""
     for other in (tmp_path / "none.onnx", b"nothing", onnx.ModelProto()):

@@ -28,8 +28,12 @@ def random_inputs(interpreter: Any, seed: int) -> list[Array]:  # noqa: ANN401
     return sample(interpreter, seed, {})
 
 
-def sample(interpreter: Any, seed: int, given: Mapping[str, Array]) -> list[Array]:  # noqa: ANN401
+def sample(
+    interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False  # noqa: ANN401
+) -> list[Array]:
     """Return an array for each input: what is given under its name, else random numbers.
+
+    Tame ones are from 0 to 1, and serve as indices of any table.
 
     Raises:
         VerifyError: what is given fits no input, or an input's type has no random values.
@@ -48,7 +52,7 @@ def sample(interpreter: Any, seed: int, given: Mapping[str, Array]) -> list[Arra
         if name in given:
             arrays.append(_fitting(name, given[name], dtype, shape))
         else:
-            arrays.append(_random(generator, name, dtype, shape))
+            arrays.append((_tame if tame else _random)(generator, name, dtype, shape))
     return arrays
 
 
@@ -60,6 +64,16 @@ def _fitting(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ..
         )
         raise VerifyError(message)
     return array.astype(dtype)
+
+
+def _tame(
+    generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
+    if dtype.kind == "f":
+        return np.asarray(generator.random(shape), dtype)
+    if dtype.kind in "iu" and dtype.name not in QUANTIZED:
+        return generator.integers(0, 2, shape, dtype)
+    return _random(generator, name, dtype, shape)
 
 
 def _random(
