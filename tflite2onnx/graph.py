@@ -167,9 +167,10 @@ def copying(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -
     What has the same shape keeps it, whatever its open sizes turn out to be, if the target is
     something that `resizes`.
     """
-    keeps = resizes and alike(source, target)
-    options = Options({"new_shape": target.shape, "keeps_shape": keeps})
-    return Op("RESHAPE", near.index, (source,), (target,), options)
+    shape: dict[str, object] = {"new_shape": target.shape}
+    if resizes and alike(source, target):
+        shape["keeps_shape"] = True
+    return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
 
 
 def alike(one: Tensor, other: Tensor) -> bool:
