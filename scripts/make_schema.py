@@ -60,7 +60,8 @@ def text(schema: ModuleType) -> str:
 
 def numbered(schema: ModuleType, enumeration: str) -> list[str]:
     """Return the names of an enumeration by their numbers, which have no gaps."""
-    members = vars(getattr(schema, enumeration)).items()
+    every = vars(getattr(schema, enumeration)).items()
+    members = [each for each in every if each[0][0] != "_"]  # __firstlineno__ is a number, too
     names = {number: name for name, number in members if isinstance(number, int)}
     return [names[i] for i in range(len(names))]
 

@@ -21,7 +21,8 @@ Option: TypeAlias = "bool | int | float | str | bytes | Sequence[float] | Sequen
 
 
 def _members(enumeration: type) -> dict[str, int]:
-    return {name: code for name, code in vars(enumeration).items() if isinstance(code, int)}
+    members = vars(enumeration).items()  # and __firstlineno__, from Python 3.13 on
+    return {name: code for name, code in members if isinstance(code, int) and name[0] != "_"}
 
 
 OPERATORS = _members(schema.BuiltinOperator)
