@@ -18,8 +18,8 @@ PACKAGE = ROOT / "tflite2onnx"
 # share one row; they may import each other as long as they do not do so in a circle.
 ROWS = (
     {
-        "archive", "errors", "flexbuffer", "metadata_schema", "mincut", "nodedef", "schema", "text",
-        "version",
+        "archive", "errors", "flexbuffer", "metadata_schema", "mincut", "names", "nodedef",
+        "schema", "text", "version",
     },
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},

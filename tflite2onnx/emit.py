@@ -6,7 +6,6 @@ fused activation, put the outputs where the plan has them, and name the operator
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from tflite2onnx.builder import REAL, Body, Builder, Port, Stored, Unshaped, Val
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
+from tflite2onnx.names import Names
 from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
@@ -197,32 +197,25 @@ def _initial(g: Builder, port: Port, data: Array) -> Array:
 
 
 def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
-    """Return the outputs, each of the file's type, with a value and a name of its own."""
+    """Return the outputs, each of the file's type, with a value and a name of its own.
+
+    A name is numbered if an input or an output before has it.
+    """
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
-    reserved = {t.name for t in graph.outputs}
+    names = Names((*used, *(t.name for t in graph.outputs)))
     given_in = {*graph.inputs}
     taken = {value for t, value, _ in g.homes() if t in given_in}
-    copies: Counter[str] = Counter()
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
         value = g.convert(g.view(tensor, order).value, kept, given, order)
         if value in taken or value.data is not None:
             value = g.Identity(value)
         taken.add(value)
-        name = _own_name(tensor.name, used, reserved, copies)
-        used.add(name)
+        name = names.free(tensor.name) if tensor.name in used else tensor.name
+        used.add(tensor.name)
         ports.append(Port(name, value, tensor, order, given.dtype))
     return tuple(ports)
-
-
-def _own_name(name: str, used: set[str], reserved: set[str], copies: Counter[str]) -> str:
-    """Return an output's name, numbered if an input or an output before it has the same."""
-    own = name
-    while own in used or (own != name and own in reserved):
-        copies[name] += 1
-        own = f"{name}_{copies[name]}"
-    return own
 
 
 def _emit_operator(

@@ -16,7 +16,6 @@ Control flow keeps sub-graphs (`Op.graphs`), which read what they need from the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Model, Op, alike, copying
+from tflite2onnx.names import Names
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
@@ -74,8 +74,7 @@ class _Inliner:
         self._graphs = model.graphs
         self._left = _MOST_OPERATORS
         self.tensors = list(graph.tensors)
-        self._names = {t.name for t in self.tensors}
-        self._copies: Counter[str] = Counter()
+        self._names = Names(t.name for t in self.tensors)
 
     def expanded(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
         """Return the operators of a graph on the tensors that are known in place of its own."""
@@ -256,12 +255,7 @@ class _Inliner:
         return self._copy(Tensor(name, (), dtype))
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        name = tensor.name
-        while name in self._names:
-            self._copies[tensor.name] += 1
-            name = f"{tensor.name}_{self._copies[tensor.name]}"
-        self._names.add(name)
-        self.tensors.append(replace(tensor, name=name))
+        self.tensors.append(replace(tensor, name=self._names.free(tensor.name)))
         return self.tensors[-1]
 
 

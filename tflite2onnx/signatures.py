@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import count
 
 from tflite2onnx.builder import Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
+from tflite2onnx.names import Names
 from tflite2onnx.tensor import Tensor
 
 NAMES = ("tensor", "signature")
@@ -62,10 +62,11 @@ def renamed(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emit
         raise OptionError(message)
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
-    names = _unique([
+    wishes = [
         *_called(graph.inputs, signature.inputs), *_called(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    names = list(map(Names().free, wishes))
     after = own + len(emitted.initial)
     return emitted._replace(
         inputs=_with(emitted.inputs, [*names[:inputs], *names[own:after]]),
@@ -101,14 +102,6 @@ def _called(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]
     for name, tensor in names.items():
         left.setdefault(tensor, []).append(name)
     return [left[t].pop(0) if left.get(t) else t.name for t in tensors]
-
-
-def _unique(wishes: Sequence[str]) -> list[str]:
-    names: list[str] = []
-    for wish in wishes:
-        numbered = (f"{wish}_{i}" if i else wish for i in count())
-        names.append(next(name for name in numbered if name not in names))
-    return names
 
 
 def _with(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:

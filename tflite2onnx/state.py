@@ -17,7 +17,6 @@ sequence of the inputs: the next value.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +29,7 @@ from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import RulesOf, fold
 from tflite2onnx.graph import Graph, Model, Op, copying
 from tflite2onnx.inline import inlined
+from tflite2onnx.names import Names
 from tflite2onnx.normalise import densify
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -115,22 +115,6 @@ def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iter
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
 
 
-class _Names:
-    """Names that no tensor has yet."""
-
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._taken = {t.name for t in tensors}
-        self._copies: Counter[str] = Counter()
-
-    def free(self, wish: str) -> str:
-        name = wish
-        while name in self._taken:
-            self._copies[wish] += 1
-            name = f"{wish}_{self._copies[wish]}"
-        self._taken.add(name)
-        return name
-
-
 class _Threads:
     """Goes through the operators in order of execution.
 
@@ -140,7 +124,7 @@ class _Threads:
     """
 
     def __init__(
-        self, graph: Graph, start: Callable[[Variable], Tensor], names: _Names,
+        self, graph: Graph, start: Callable[[Variable], Tensor], names: Names,
         around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
     ) -> None:  # fmt: skip
         self._start, self._names = start, names
@@ -273,7 +257,7 @@ class _Explicit:
 
     def __init__(self, model: Model, graph: Graph, index: int, rules_of: RulesOf) -> None:
         self._model, self._graph, self._index = model, graph, index
-        self._names = _Names(graph.tensors)
+        self._names = Names(t.name for t in graph.tensors)
         self._inputs, self._lasting = {*graph.inputs}, {*model.graphs[index].tensors}
         uses = list(_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
@@ -431,7 +415,7 @@ def _set_by(
         message = f"there is no sub-graph {index}"
         raise OperatorError(message)
     graph = inlined(model, index)
-    threads = _Threads(graph, start, _Names(graph.tensors))
+    threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
     return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))

@@ -26,6 +26,7 @@ from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
+from tflite2onnx.names import Names
 from tflite2onnx.nodes import Node, onnx_type
 from tflite2onnx.tensor import Array, DType, Sizes
 
@@ -247,9 +248,8 @@ class _Names:
 
     def __init__(self, emitted: Emitted) -> None:
         self._names: dict[Value, str] = {}
-        self._used: dict[str, int] = {}
         ends = (*emitted.inputs, *emitted.outputs)
-        self._taken = {port.name for port in ends}
+        self._free = Names(port.name for port in ends).free
         for port in ends:
             self._names.setdefault(port.value, port.name)
         bodies = (b for n in every_node(emitted.nodes) for b in bodies_of(n).values())
@@ -262,14 +262,6 @@ class _Names:
         if value not in self._names:
             self._names[value] = self._free(value.name)
         return self._names[value]
-
-    def _free(self, wish: str) -> str:
-        name = wish
-        while not name or name in self._taken:
-            self._used[wish] = self._used.get(wish, 0) + 1
-            name = f"{wish}_{self._used[wish]}"
-        self._taken.add(name)
-        return name
 
 
 # Files
