@@ -67,7 +67,7 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
 
 
 def convert_bundle(
-    source: str | os.PathLike[str] | bytes,
+    source: str | os.PathLike[str] | bytes | Bundle,
     folder: str | os.PathLike[str],
     **options: Any,  # noqa: ANN401 - those of `convert`
 ) -> dict[str, Result]:
@@ -77,14 +77,14 @@ def convert_bundle(
     `manifest.json` says for each what its inputs and outputs are, and lists what was left behind.
 
     Args:
-        source: path of the bundle, or its bytes.
+        source: path of the bundle, its bytes, or what is read of it already.
         folder: where to write; it is made if it is not there.
         options: those of `convert` for each model, but for `layouts`.
 
     Raises:
         ConversionError: the bundle cannot be read or a model not converted; all such are named.
     """
-    bundle = read_bundle(source)
+    bundle = source if isinstance(source, Bundle) else read_bundle(source)
     files = _names(bundle.models)
     results: dict[str, Result] = {}
     problems = []

@@ -135,11 +135,11 @@ def _bundle(options: argparse.Namespace) -> int:
             message = f"--{option} is for one model, and this is a bundle of several"
             raise OptionError(message)
     statuses = {_OK}
-    results = convert_bundle(options.model, folder, **_chosen(options))
-    models = read_bundle(options.model).models if options.verify else {}
+    bundle = read_bundle(options.model)
+    results = convert_bundle(bundle, folder, **_chosen(options))
     for name, result in results.items():
         _say(options, [f"{name}:", *_summary(result)])
-        report = _verified(models[name], result, None) if options.verify else None
+        report = _verified(bundle.models[name], result, None) if options.verify else None
         statuses.add(_judged(options, name, report))
     _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
     return max(statuses)

@@ -67,16 +67,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, print what differs, and return the exit status."""
+    converted = convert(options.model) if options.converted is None else options.converted
     with _progress(quiet=options.quiet) as progress:
         report = verify(
-            options.model, options.converted, inputs=_arrays(options.inputs),
+            options.model, converted, inputs=_arrays(options.inputs),
             images=options.images, seed=options.seed, samples=options.samples,
             per_operator=options.per_operator, progress=progress,
         )  # fmt: skip
     if not options.quiet:
         show(sys.stdout, table(report))
     if options.report is not None:
-        converted = options.converted or convert(options.model)
         write_report(options.report, options.model, converted, report)
     complaints(options.model, report)
     return _OK if report.ok else _DIFFERENT
