@@ -71,7 +71,7 @@ Operators of files, not of runtimes, and custom operators. More can be added:
 
 def document() -> str:
     """Return the whole document."""
-    classes = {code: cls for code, cls in OPERATORS.items() if cls not in OURS}
+    classes = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
     known = record.read()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())

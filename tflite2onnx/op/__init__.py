@@ -2,101 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 
 from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.graph import Op
-from tflite2onnx.op import (
-    activation,
-    attention,
-    batch,
-    bits,
-    blocks,
-    broadcast,
-    bucketize,
-    cast,
-    comparison,
-    composite,
-    concat,
-    control,
-    conv,
-    detection,
-    dilate,
-    elementwise,
-    embedding,
-    fingerprint,
-    flex,
-    found,
-    fourier,
-    gather,
-    gru,
-    landmarks,
-    local_response,
-    lstm,
-    matmul,
-    ngrams,
-    normalization,
-    one_hot,
-    opaque,
-    pad,
-    pool,
-    quantize,
-    random_bits,
-    reduce,
-    registry,
-    resize,
-    reverse,
-    rnn,
-    roll,
-    rotation,
-    sampling,
-    scatter,
-    select,
-    sequence,
-    shape,
-    signal,
-    slice,  # noqa: A004 - the module, named after the operator
-    spectrum,
-    stablehlo,
-    stablehlo_index,
-    suppression,
-    svdf,
-    table,
-    topk,
-    transpose_bias,
-    unpool,
-    update,
-    variable,
-    volume,
-    volume_pool,
-    warp,
-    window,
-)
+from tflite2onnx.op import opaque, registry
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.registry import Key
+from tflite2onnx.op.rooms import ROOMS
 from tflite2onnx.tensor import Shape
 
-_MODULES = (
-    activation, attention, batch, bits, blocks, broadcast, bucketize, cast, comparison,
-    composite, concat, control, conv, detection, dilate, elementwise, embedding, fingerprint,
-    flex, found, fourier, gather, gru, landmarks, local_response, lstm, matmul, ngrams,
-    normalization, one_hot, opaque, pad, pool, quantize, random_bits, reduce, registry, resize,
-    reverse, rnn, roll, rotation, sampling, scatter, select, sequence, shape, signal, slice,
-    spectrum, stablehlo, stablehlo_index, suppression, svdf, table, topk, transpose_bias,
-    unpool, update, variable, volume, volume_pool, warp, window,
-)  # fmt: skip
 
-OPERATORS: dict[str, type[Operator]] = {
-    code: cls
-    for module in _MODULES
-    for cls in vars(module).values()
-    if isinstance(cls, type) and issubclass(cls, Operator) and cls.__module__ == module.__name__
-    for code in cls.codes
-}
+class _Operators(Mapping[str, type[Operator]]):
+    """The classes of the built-in operators; a module is imported when one of its own is wanted."""
 
+    def __init__(self, rooms: Mapping[str, str]) -> None:
+        self._rooms = {code: room for room, codes in rooms.items() for code in codes.split()}
+        self._classes: dict[str, type[Operator]] = {}
+
+    def __getitem__(self, code: str) -> type[Operator]:
+        if code not in self._classes:
+            module = import_module(f"tflite2onnx.op.{self._rooms[code]}")
+            self._classes |= declared(module)
+        return self._classes[code]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rooms)
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+
+def declared(module: ModuleType) -> dict[str, type[Operator]]:
+    """Return the classes that a module has, by the codes of their operators."""
+    classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Operator)]
+    return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
+
+
+OPERATORS: Mapping[str, type[Operator]] = _Operators(ROOMS)
 
 # What no file has: the passes put them there.
-OURS = (shape.AsPlanned, gru.Gru)
+OURS = frozenset({"AS_PLANNED", "GRU"})
 
 
 def operator_for(op: Op, *, keep: bool = False) -> Operator:
@@ -148,12 +96,11 @@ def operators() -> dict[str, type[Operator]]:
     Raises:
         OperatorError: what a package offers cannot be imported.
     """
-    own = {code: cls for code, cls in OPERATORS.items() if cls not in OURS}
+    own = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
     more = {key.code: cls for key in registry.known() if (cls := registry.added(key))}
     return dict(sorted((own | more).items()))
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    own = {code for code, cls in OPERATORS.items() if cls not in OURS}
-    return sorted(own | {key.code for key in registry.known()})
+    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.known()})
