@@ -130,7 +130,7 @@ def _summary(cls: type[Operator]) -> str:
     """Return the first line of a class's docstring, without the operators' names before it."""
     line = (cls.__doc__ or "").strip().splitlines()[0]
     names, colon, rest = line.partition(": ")
-    named = colon and {*re.findall(r"\w+", names)} <= {*cls.codes, "and"}
+    named = colon and {*re.findall(r"[\w.]+", names)} <= {*cls.codes, "and"}
     text = rest if named else line
     return text[:1].upper() + text[1:]
 

@@ -19,8 +19,12 @@ from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.tensor import DType, Tensor
 
 _PREFIX = "Flex"
-# Operators that were custom ones before they were TFLite's own: files of 2021 have them.
-_BEFORE = {"Atan2": "ATAN2", "Sign": "SIGN"}
+# Operators that were custom ones before they were TFLite's own: files of 2021 have them. None had
+# options but for the seeds of the random ones, which no kernel looked at.
+_BEFORE = {
+    "Atan2": "ATAN2", "Sign": "SIGN", "Multinomial": "MULTINOMIAL",
+    "RandomStandardNormal": "RANDOM_STANDARD_NORMAL", "RandomUniform": "RANDOM_UNIFORM",
+}  # fmt: skip
 
 
 def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
@@ -44,7 +48,8 @@ def _translated(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
             ops.append(op)
             continue
         if op.code in _BEFORE:
-            ops.append(op if stays(op) else replace(op, code=_BEFORE[op.code], custom=False))
+            new = replace(op, code=_BEFORE[op.code], custom=False, options=Options())
+            ops.append(op if stays(op) else new)
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = _RULES.get(op.code.removeprefix(_PREFIX))

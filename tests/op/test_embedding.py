@@ -1,4 +1,7 @@
-"""EMBEDDING_LOOKUP and EMBEDDING_LOOKUP_SPARSE."""
+"""EMBEDDING_LOOKUP, EMBEDDING_LOOKUP_SPARSE and KmeansEmbeddingLookup.
+
+Of the last LiteRT has no kernel; it is held to its meaning in numpy.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from tests.op.ports import folds, prove
+from tests.references import hold
 from tests.toolkit import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+
+Array = np.ndarray[Any, Any]
 
 TYPES = (
     "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
@@ -185,5 +191,52 @@ def test_sums_of_rows_refuse() -> None:
     ):  # fmt: skip
         m, y, _ = sparse(indices, shape, row, "SUM")
         m.output(y)
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())
+
+
+def detected(tokens: list[int], blocks: int, size: int) -> tuple[Build, list[Array]]:
+    """A KmeansEmbeddingLookup, and its inputs."""
+    rng = np.random.default_rng(0)
+    encoding = rng.integers(0, 13, (ROWS, blocks), np.uint8)
+    book = rng.uniform(-1, 1, (13, size)).astype(np.float32)
+    m = Build()
+    operands = [
+        m.input([1, len(tokens)], dtype="int32"), m.constant(encoding), m.constant(book),
+    ]  # fmt: skip
+    made = m.tensor([1, blocks * size])
+    m.output(*m.custom("KmeansEmbeddingLookup", operands, [made]))
+    return m, [np.array([tokens], np.int32), encoding, book]
+
+
+def mean_of_tokens(tokens: Array, encoding: Array, book: Array) -> Array:
+    """The mean of the embeddings before the first 0, each token's blocks looked up one by one."""
+    known: list[Array] = []
+    for token in tokens[0]:
+        if token == 0:
+            break
+        known.append(np.concatenate([book[code] for code in encoding[token]]))
+    total = np.sum(known, axis=0) if known else np.zeros(encoding.shape[1] * book.shape[1])
+    return np.asarray(total, np.float32)[None] / np.float32(max(len(known), 1))
+
+
+@pytest.mark.parametrize("tokens", [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]], ids=str)
+@pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
+def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
+    """What comes after the first 0 is padding, and need not be the number of a token."""
+    m, (given, encoding, book) = detected(tokens, blocks, size)
+    hold(m, [given], [mean_of_tokens(given, encoding, book)])
+
+
+def test_mean_of_tokens_refuses() -> None:
+    for tokens, made, reason in (
+        ([2, 3], [1, 10], "int32\\[2, 3\\] where int32\\[1, 3\\]"),
+        ([3], [1, 10], "no matrix"),
+        ([1, 3], [1, 11], "where float32\\[1, 10\\] is expected"),
+    ):
+        m = Build()
+        encoding, book = np.zeros((ROWS, 2), np.uint8), np.zeros((3, 5), np.float32)
+        operands = [m.input(tokens, dtype="int32"), m.constant(encoding), m.constant(book)]
+        m.output(*m.custom("KmeansEmbeddingLookup", operands, [m.tensor(made)]))
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())

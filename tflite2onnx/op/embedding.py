@@ -1,4 +1,4 @@
-"""EMBEDDING_LOOKUP and EMBEDDING_LOOKUP_SPARSE: rows of a table, and sums of rows."""
+"""EMBEDDING_LOOKUP, EMBEDDING_LOOKUP_SPARSE and others: rows of a table, and sums of rows."""
 
 from __future__ import annotations
 
@@ -154,3 +154,38 @@ class EmbeddingLookupSparse(Operator):
     def _added(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(shape))
         return g.scatter_nd(zeros, where, values, "add")
+
+
+class KmeansEmbeddingLookup(Operator):
+    """KmeansEmbeddingLookup: the mean of the embeddings of all tokens before the first 0.
+
+    An embedding is the blocks, one after another, that a row of codes, uint8 [tokens, blocks],
+    names in a book of blocks, float32 [codes, size]. Tokens are int32 [1, count].
+    """
+
+    codes = ("KmeansEmbeddingLookup",)
+    custom = True
+    category = Category.TERMINATE
+    as_filed = True
+
+    def check(self) -> None:
+        tokens, encoding, book = (self.input(i) for i in range(3))
+        types = DType.INT32, DType.UINT8, DType.FLOAT32
+        for tensor, dtype in zip((tokens, encoding, book), types, strict=True):
+            if tensor.rank != 2 or not tensor.elements:  # noqa: PLR2004 - all three are matrices
+                message = f"{tensor.name} is {list(tensor.shape)}, no matrix"
+                raise OperatorError(message)
+            expect(tensor, tensor.shape, dtype)
+        expect(tokens, (1, tokens.shape[1]), DType.INT32)
+        expect(self.output, (1, encoding.shape[1] * book.shape[1]), DType.FLOAT32)
+
+    def emit(self, g: Builder, y: View, tokens: View, encoding: View, book: View) -> Value:
+        zero = g.scalar(0, DType.INT32)
+        ended = g.cast(g.Equal(tokens, zero), DType.INT32)
+        counted = g.Equal(g.CumSum(ended, g.scalar(1, DType.INT64)), zero)
+        known = g.reshape(g.Where(counted, tokens, zero), [-1])
+        codes = g.cast(g.Gather(encoding, known, axis=0), DType.INT32)
+        rows = g.reshape(g.Gather(book, codes, axis=0), [-1, y.shape[1]])
+        weights = g.cast(counted, DType.FLOAT32)
+        number = g.reduce("ReduceSum", weights, [1], keepdims=True)
+        return g.Div(g.MatMul(weights, rows), g.Max(number, g.scalar(1, DType.FLOAT32)))

@@ -37,6 +37,18 @@ _REASONS: Mapping[str, str] = {
     "DISPATCH_OP": _COMPILED.format(
         "an NPU, ahead of time, by LiteRT", "the model from before its compilation"
     ),
+    "NeutronGraph": _COMPILED.format(
+        "an NXP Neutron NPU", "the file that neutron-converter was given"
+    ),
+    "XC_.*": _COMPILED.format("an XMOS xcore", "the file that xmos-ai-tools was given"),
+    "TFLM_DECODE": (
+        "it unpacks weights that were compressed for tflite-micro: convert the model from before"
+        " its compression"
+    ),
+    "AlignmentPointsToTransformMatrix": (
+        "only a GPU delegate ever ran it, whose source is not public: register a class of your own"
+        " for it, or keep it with --allow-custom"
+    ),
     r"TFSentencepiece(Det|T)okenizeOp": _TEXT,
     r"(TFText>|tftext:)?(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*": _TEXT,
     "NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,

@@ -15,6 +15,7 @@ ROOMS = {
     "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
     "broadcast": "BROADCAST_ARGS BROADCAST_TO FILL",
     "bucketize": "BUCKETIZE",
+    "cache": "odml.update_external_kv_cache",
     "cast": "CAST DENSIFY DEQUANTIZE",
     "comparison": "EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL",
     "composite": "CALL STABLEHLO_COMPOSITE",
@@ -28,7 +29,7 @@ ROOMS = {
         "LOGICAL_NOT LOGICAL_OR MAXIMUM MINIMUM MUL NEG POW ROUND RSQRT SIGN SIN SQRT SQUARE "
         "SQUARED_DIFFERENCE SUB ZEROS_LIKE"
     ),
-    "embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE",
+    "embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup",
     "fingerprint": "LSH_PROJECTION",
     "flex": (
         "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexAsin FlexAsinh FlexAtan FlexAtanh "
