@@ -137,7 +137,7 @@ def landmarks(network: Network, picture: Array, region: Region) -> Array:
 
 def with_litert(model: str) -> Network:
     """Return what runs a TFLite model."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - not for all
 
     plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(model, experimental_op_resolver_type=plain)
@@ -155,7 +155,7 @@ def with_litert(model: str) -> Network:
 
 def with_onnx(model: str) -> Network:
     """Convert a TFLite model, and return what runs it."""
-    import onnxruntime  # noqa: PLC0415
+    import onnxruntime  # noqa: PLC0415 - likewise
 
     result = tflite2onnx.convert(model)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())

@@ -396,7 +396,7 @@ def write_chain(path: Path, count: int) -> None:
     """Write a TFLite model of ``count`` operators, float32 [1, 4, 5, 6] to the same."""
     chain, x = Chain(), 0
     while len(chain.operators) < count:
-        fits = count - len(chain.operators) >= 4  # noqa: PLR2004 - operators of the largest block
+        fits = count - len(chain.operators) >= 4  # operators of the largest block
         x = chain.block(chain.random.choice(BLOCKS) if fits else "RELU", x)
     path.write_bytes(chain.serialize())
 

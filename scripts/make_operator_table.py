@@ -99,7 +99,7 @@ def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Itera
         yield ""
     else:
         yield ROWS[code].types or _types(entry.kinds)
-        yield ", ".join(entry.becomes[:6]) + (", ..." if len(entry.becomes) > 6 else "")  # noqa: PLR2004
+        yield ", ".join(entry.becomes[:6]) + (", ..." if len(entry.becomes) > 6 else "")
         yield _opsets(entry.kinds)
     yield cls.category.value
 

@@ -42,6 +42,6 @@ def looked_at(page: Path, script: str, *, width: int, dark: bool = False) -> Any
         "--virtual-time-budget=5000", f"--window-size={max(width, 500)},900",
         f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom", frame.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     text = done.stdout.partition('<pre id="told">')[2].partition("</pre>")[0]
     return json.loads(unescape(text))

@@ -32,7 +32,7 @@ def random_planner(seed: int) -> Callable[[Sequence[Site]], Plan]:
     """
 
     def planner(sites: Sequence[Site]) -> Plan:
-        generator = random.Random(seed)  # noqa: S311 - no secret
+        generator = random.Random(seed)
         return plan_with(sites, lambda frame: random_label(generator, frame))
 
     return planner

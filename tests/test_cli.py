@@ -51,21 +51,21 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own."""
     command = [sys.executable, "-m", "tflite2onnx", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment
     )
 
 
 def files() -> set[str]:
     """Return what is in the current directory."""
-    return set(os.listdir())  # noqa: PTH208
+    return set(os.listdir())
 
 
 def wrong(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
     """Run what fails; return the paragraph that says why, the only thing that it prints."""
-    before = {name: os.stat(name).st_mtime_ns for name in files()}  # noqa: PTH116
+    before = {name: os.stat(name).st_mtime_ns for name in files()}
     assert main(words) == status
-    assert {name: os.stat(name).st_mtime_ns for name in files()} == before  # noqa: PTH116
+    assert {name: os.stat(name).st_mtime_ns for name in files()} == before
     out, err = captured.readouterr()
     assert out == ""
     assert err.startswith("tflite2onnx: ")
@@ -80,7 +80,7 @@ def wrong(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
 def test_a_summary(model: str, capsys: Captured) -> None:
     """Inputs and outputs on both sides, nodes, moves, opset, size."""
     assert main([model, "out.onnx"]) == 0
-    size = os.stat("out.onnx").st_size  # noqa: PTH116
+    size = os.stat("out.onnx").st_size
     assert capsys.readouterr().out.splitlines() == [
         "input   x      float32  TFLite [2, 5, 7, 3] NHWC   ONNX [2, 3, 5, 7] NCHW",
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
@@ -103,9 +103,9 @@ def test_the_output_may_be_left_out(
     model: str, capsys: Captured, name: str, beside: str
 ) -> None:
     """Then it is beside the model."""
-    os.rename(model, name)  # noqa: PTH104
+    os.rename(model, name)
     assert main([name]) == 0
-    assert files() == {os.path.basename(name), beside}  # noqa: PTH119
+    assert files() == {os.path.basename(name), beside}
     assert f"{beside}, " in capsys.readouterr().out
 
 
@@ -125,7 +125,7 @@ def test_quiet_and_verified(model: str) -> None:
 
 def test_names_with_a_dash(model: str, capsys: Captured) -> None:
     """They can follow a double dash."""
-    os.rename(model, "-m.tflite")  # noqa: PTH104
+    os.rename(model, "-m.tflite")
     assert main(["-q", "--", "-m.tflite", "-m.onnx"]) == 0
     assert files() == {"-m.tflite", "-m.onnx"}
     assert capsys.readouterr() == ("", "")
@@ -172,7 +172,7 @@ def test_writing_to_a_device(model: str, capsys: Captured) -> None:
     """Converting to nowhere leaves nowhere as it is."""
     assert main([model, "/dev/null"]) == 0
     assert "wrote /dev/null, " in capsys.readouterr().out
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)  # noqa: PTH116
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
     (tmp_path / model).write_bytes(m.bytes())
     environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-m", "tflite2onnx", model]
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         words, capture_output=True, check=True, env={**os.environ, **environment}
     )
     assert done.stdout.splitlines()[0].split()[:2] == [b"input", rb"x\x1b[31m\r\u202e\xe9"]
@@ -259,7 +259,7 @@ def test_ops(capsys: Captured) -> None:
 
 def test_ops_is_no_file(model: str, capsys: Captured) -> None:
     """A model of that name is ./ops; the word alone is the table, whatever files there are."""
-    os.rename(model, "ops")  # noqa: PTH104
+    os.rename(model, "ops")
     assert main(["ops"]) == 0
     assert capsys.readouterr().out.startswith("operator")
     assert files() == {"ops"}
@@ -401,12 +401,12 @@ def test_damaged_models(model: str, capsys: Captured, tmp_path: Path, size: int)
 
 def test_unsupported_operators(failing: str, capsys: Captured) -> None:
     """All of them; an older output stays."""
-    with open("model.onnx", "wb") as old:  # noqa: PTH123
+    with open("model.onnx", "wb") as old:
         old.write(b"old")
     head, row = wrong(capsys, [failing]).splitlines()
     assert head == "model.tflite: 1 operator cannot be converted:"
     assert row.startswith("  Mystery (operator 0, tensor_1): this custom operator is not supported")
-    with open("model.onnx", "rb") as old:  # noqa: PTH123
+    with open("model.onnx", "rb") as old:
         assert old.read() == b"old"
 
 
@@ -454,7 +454,7 @@ def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) 
     """`tflite2onnx ops | head -1` is no error to anybody."""
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
+    with open(writing, "w", encoding="utf-8") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         assert main(["ops"]) == 1
     assert capsys.readouterr().err == ""
@@ -462,7 +462,7 @@ def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) 
 
 def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """That is said on stderr."""
-    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+    with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["ops"]) == 1
     assert capsys.readouterr().err == "tflite2onnx: ops: cannot print: No space left on device\n"

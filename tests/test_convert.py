@@ -290,7 +290,7 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
     digests = set()
     for seed in ("0", "1", "2"):
         path = tmp_path / f"{seed}.onnx"
-        subprocess.run(  # noqa: S603
+        subprocess.run(
             [sys.executable, "-m", "tflite2onnx", "-q", source, path],
             env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
         )  # fmt: skip

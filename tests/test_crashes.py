@@ -24,7 +24,7 @@ def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None
     litert.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     (tmp_path / "model.tflite").write_bytes(chain("ABS"))
     paths = os.pathsep.join([str(tmp_path), *sys.path])
-    ran = subprocess.run(  # noqa: S603 - our own command
+    ran = subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *words, "model.tflite"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, check=False,
     )  # fmt: skip
@@ -39,7 +39,7 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
     tmp_path: Path, words: list[str]
 ) -> None:
     (tmp_path / "model.tflite").write_bytes(chain("ABS"))
-    ran = subprocess.run(  # noqa: S603 - our own command
+    ran = subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *words],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True, check=False,

@@ -52,13 +52,13 @@ def test_names_of_sizes() -> None:
     assert tensor.reshaped((7,)).sizes == (7,)
 
 
-def proved(m: Build, *shapes: Sequence[int], **options: object) -> list[Endpoint]:
+def proved(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
     """Hold the model to LiteRT with inputs of these shapes and types; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]
     arrays = [
         (5 * KEPT(shape)).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)
     ]
-    result = check(m.bytes(), inputs=arrays, **options)  # type: ignore[arg-type]
+    result = check(m.bytes(), inputs=arrays, **options)
     assert any(end.symbols for end in result.inputs)
     check(m.bytes(), static=True)
     return list(result.outputs)

@@ -39,7 +39,7 @@ def run(first: int, last: int, paths: Sequence[Path]) -> str:
     """Convert damaged models in another process and return what it counts."""
     command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS,
         check=False,
     )  # fmt: skip

@@ -144,7 +144,7 @@ def test_a_conversion_needs_no_runtime() -> None:
         "print(*{'ai_edge_litert', 'onnxruntime', 'tensorflow'} & sys.modules.keys())"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
 
 

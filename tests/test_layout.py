@@ -315,7 +315,7 @@ def test_hardly_a_plan_is_better(kinds: Sequence[str], sizes: Sequence[int]) -> 
     """Where axes come and go there may be a label that nobody learns of, in one of a hundred."""
     missed = drawn = 0
     for seed in range(100):
-        sites = draw(random.Random(seed), kinds, sizes=sizes, frames=3)  # noqa: S311 - no secret
+        sites = draw(random.Random(seed), kinds, sizes=sizes, frames=3)
         least = best(sites, MOST)
         if least is not None:
             drawn += 1
@@ -389,7 +389,7 @@ def test_a_plan_counts_what_is_emitted(seed: int) -> None:
 
 def test_random_layouts_are_legal_and_many() -> None:
     """The same seed gives the same labels, another seed others, and all of them are legal."""
-    rng = random.Random(1)  # noqa: S311 - no secret
+    rng = random.Random(1)
     sites = draw(rng, ("product", "renaming", "reduction"), frames=6)
     plans = [random_planner(seed)(sites).orders for seed in (*range(20), *range(20))]
     assert plans[:20] == plans[20:]
@@ -422,7 +422,7 @@ def test_check_sees_an_axis_that_is_not_looked_up(monkeypatch: pytest.MonkeyPatc
 
 def effort(operators: int, kinds: Sequence[str], demands: int) -> float:
     """Return how many functions the plan of a random graph calls, for each operator."""
-    rng = random.Random(operators)  # noqa: S311 - no secret
+    rng = random.Random(operators)
     graphs = Graphs(rng, kinds, rank=4, demands=demands, frames=operators, sizes=(2,))
     sites = graphs.draw(operators)
     count = 0

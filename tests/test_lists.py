@@ -19,7 +19,7 @@ def int32(*numbers: int) -> np.ndarray[Any, Any]:
     return np.array(numbers, np.int32)
 
 
-def setting(  # noqa: PLR0913
+def setting(  # noqa: PLR0913 - each is a choice
     *, step: int = 1, before: int = -1, behind: int = 0, begin: int = 0, rest: int = -1,
     axis: int = 0, shape: tuple[int, ...] = SHAPE, item: tuple[int, ...] = ITEM,
     swapped: bool = False, other: bool = False, activation: str = "NONE", dtype: str = "float32",

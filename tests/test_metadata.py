@@ -121,9 +121,11 @@ def test_nothing_is_said() -> None:
     found = model_metadata(with_metadata(packed({})))
     assert found is not None
     assert (found.name, found.inputs, found.files) == ("", (), ())
-    (bare,) = model_metadata(
+    found = model_metadata(
         with_metadata(packed({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
-    ).inputs  # type: ignore[union-attr]
+    )
+    assert found is not None
+    (bare,) = found.inputs
     assert (bare.name, bare.content, bare.minimum) == ("", "", ())
 
 

@@ -186,7 +186,7 @@ def test_options_behave_like_a_mapping() -> None:
     with pytest.raises(AttributeError, match="size"):
         _ = options.size
     with pytest.raises(AttributeError, match="_axis"):
-        _ = Options()._axis  # noqa: SLF001
+        _ = Options()._axis  # noqa: SLF001 - what nobody should
     assert (Options().anything, Options().get("anything")) == (0, None)
 
 

@@ -103,7 +103,7 @@ def test_conflicts() -> None:
 
 def test_what_cannot_be_registered() -> None:
     with pytest.raises(RegistrationError, match=r"no subclass of tflite2onnx.operators.Operator"):
-        register("Twice")(dict)  # type: ignore[type-var]
+        register("Twice")(dict)  # type: ignore[type-var]  # that is wrong
     with pytest.raises(RegistrationError, match="Incomplete has no category"):
         register("Twice")(type("Incomplete", (Operator,), {}))
     with pytest.raises(RegistrationError, match="takes the names of the operators"):
@@ -111,7 +111,7 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(RegistrationError, match="'' is no operator's name"):
         register("")
     with pytest.raises(RegistrationError, match="is no operator's name"):
-        register(Doubled)  # type: ignore[arg-type]
+        register(Doubled)  # type: ignore[arg-type]  # without a name
     with pytest.raises(RegistrationError, match="Twice is not registered"):
         unregister("Twice")
 
@@ -145,7 +145,7 @@ def install(place: Path, package: str, *points: str, source: str = SOURCE) -> No
 def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with what is installed in a folder."""
     path = os.pathsep.join([str(place), str(ROOT)])
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *arguments], cwd=place, capture_output=True,
         text=True, check=False, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
@@ -206,7 +206,7 @@ def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
         "print(*(node.op_type for node in result.model.graph.node))\n"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip

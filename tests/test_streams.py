@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,4 +28,4 @@ def test_streams_that_are_closed(
     assert entry() == 0
     for stream in (sys.stdout, sys.stderr):
         stream.close()
-    assert set(os.listdir()) == {"m", *["m.onnx"] * (words == ["m"])}  # noqa: PTH208
+    assert {path.name for path in Path().iterdir()} == {"m", *["m.onnx"] * (words == ["m"])}

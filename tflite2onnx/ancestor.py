@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tflite2onnx.op import supported_operators
 
@@ -20,7 +20,8 @@ def with_old_names(convert: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(convert)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
-        return convert(*args, **{_RENAMED.get(k, k): v for k, v in kwargs.items()})  # type: ignore[arg-type]
+        named: Any = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
+        return convert(*args, **named)
 
     return renaming
 

@@ -136,8 +136,8 @@ def _of_axis_input(code: str, place: int, option: str = "axis") -> _Rule:
 def _conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: the weights' axes stand in another order."""
     window = _window(op)
-    weights = op.inputs[1] if len(op.inputs) == 2 else None  # noqa: PLR2004
-    if window is None or weights is None or weights.rank != 4:  # noqa: PLR2004
+    weights = op.inputs[1] if len(op.inputs) == 2 else None
+    if window is None or weights is None or weights.rank != 4:
         return None
     height, width, channels, filters = weights.shape
     if op.code.endswith("Native"):
@@ -160,7 +160,7 @@ def _window(op: Op) -> Mapping[str, Any] | None:
     strides, dilations = (given.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
     plain = given.get("data_format", "NHWC") == "NHWC" and given.get("padding") != "EXPLICIT"
     if not plain or any(
-        len(each) != 4 or each[0] != 1 or each[3] != 1  # noqa: PLR2004
+        len(each) != 4 or each[0] != 1 or each[3] != 1
         for each in (strides, dilations)
     ):
         return None
@@ -174,9 +174,9 @@ def _window(op: Op) -> Mapping[str, Any] | None:
 def _conv_3d(op: Op) -> Sequence[Op] | None:
     given, axes = op.options, "dhw"
     strides, dilations = (given.get(name, [1] * 5) for name in ("strides", "dilations"))
-    if given.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != 2:  # noqa: PLR2004
+    if given.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != 2:
         return None
-    if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):  # noqa: PLR2004
+    if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):
         return None
     options = {
         "fused_activation_function": "NONE", "padding": given.get("padding"),
@@ -188,7 +188,7 @@ def _conv_3d(op: Op) -> Sequence[Op] | None:
 
 def _pool_2d(op: Op) -> Sequence[Op] | None:
     window, kernel = _window(op), op.options.get("ksize", [])
-    if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:  # noqa: PLR2004
+    if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
         return None
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
     size = {"filter_height": kernel[1], "filter_width": kernel[2]}
@@ -197,7 +197,7 @@ def _pool_2d(op: Op) -> Sequence[Op] | None:
 
 def _bounded(op: Op) -> Sequence[Op] | None:
     """ClipByValue: the smaller of one bound and the larger of the other."""
-    if len(op.inputs) != 3 or len(op.outputs) != 1:  # noqa: PLR2004
+    if len(op.inputs) != 3 or len(op.outputs) != 1:
         return None
     x, low, high = op.inputs
     if x is None:

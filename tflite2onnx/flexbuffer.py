@@ -36,7 +36,7 @@ class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._left = _MORE + _TIMES * len(data)
 
-    def value(self, ref: Any) -> Any:  # noqa: ANN401
+    def value(self, ref: Any) -> Any:  # noqa: ANN401 - a flexbuffers.Ref, which has no types
         self._spend(1)
         if ref.IsMap:
             items = ref.AsMap

@@ -106,7 +106,7 @@ class Formulas:
 
     def _product(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
-        if weights.data is None or weights.rank != 2 or op.options.get("adj_x"):  # noqa: PLR2004
+        if weights.data is None or weights.rank != 2 or op.options.get("adj_x"):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         narrow = weights.data.dtype != np.float32

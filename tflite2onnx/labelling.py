@@ -218,7 +218,7 @@ def _windows(
                     near |= new
                     queue.extend(new)
         seen |= near.keys()
-        if len(set().union(*(told[node] for node in window))) > 2:  # noqa: PLR2004
+        if len(set().union(*(told[node] for node in window))) > 2:
             yield list(window), list(near)
 
 

@@ -105,7 +105,7 @@ def identity(rank: int) -> Order:
 
 def channels_first(rank: int) -> Order:
     """Return the order that puts the last axis behind the first: NHWC -> NCHW."""
-    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else identity(rank)  # noqa: PLR2004
+    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else identity(rank)
 
 
 def axis_names(rank: int) -> Axes:

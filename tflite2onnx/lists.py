@@ -79,7 +79,7 @@ def _filled(tensor: Tensor, number: int) -> bool:
 def _led(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
     """Return the first of some int32 numbers, of which all others are the same constant."""
     op = made.get(tensor)
-    if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:  # noqa: PLR2004
+    if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
         return None
     first, others = op.inputs
     if first is None or others is None or first.shape != (1,) or not _filled(others, rest):

@@ -151,7 +151,7 @@ class _Loop:
             return None
         inside = sequence in self.made or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
-        fits = sequence.rank == 3 and sequence.shape[0] == self.rounds  # noqa: PLR2004
+        fits = sequence.rank == 3 and sequence.shape[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
 
     def written(self, variable: _Variable) -> Formula | None:
@@ -169,7 +169,7 @@ class _Loop:
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether a place is that of the round along the first axis, and 0 along others."""
         op = self.made.get(starts)
-        if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:  # noqa: PLR2004
+        if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
             return False
         first, zeros = op.inputs
         while first is not None and first not in self.counters:
@@ -320,7 +320,7 @@ def _gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
 
 
 def _gate(formula: Formula, h: Formula) -> _Gate | None:
-    if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:  # noqa: PLR2004
+    if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
         return None
     (x,) = formula.products.keys() - {h}
     return _Gate(x, formula.products[x], formula.products[h], formula.bias)

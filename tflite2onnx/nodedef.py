@@ -80,7 +80,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     for i in range(_MOST_BYTES):
         byte = data[place + i]
         value |= (byte & 127) << 7 * i
-        if byte < 128:  # noqa: PLR2004 - the highest bit says that more bytes follow
+        if byte < 128:  # the highest bit says that more bytes follow
             return value, place + i + 1
     message = "a number of too many bytes"
     raise ValueError(message)
@@ -98,7 +98,7 @@ def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
     return found
 
 
-def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401
+def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - as read
     """Return the values of a field, which in a list may hold many: AttrValue and its list agree."""
     if number == _TEXT:
         return [_text(value)]

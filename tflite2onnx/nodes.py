@@ -157,13 +157,13 @@ class Nodes:
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
 
-    def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:  # noqa: ANN401
+    def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node and return its output; see `many`."""
         return self.many(op_type, 1, *inputs, **attributes)[0]
 
     def many(
         self, op_type: str, outputs: int, *inputs: Operand, domain: str = "",
-        **attributes: Any,  # noqa: ANN401
+        **attributes: Any,
     ) -> tuple[Value, ...]:  # fmt: skip
         """Add a node with several outputs and return them; attributes that are None are left out.
 
@@ -267,7 +267,7 @@ class Nodes:
         return carrier if carrier is not None and self.opset < until else dtype
 
     def carried(
-        self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any  # noqa: ANN401
+        self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
     ) -> Value:
         """Add a node whose inputs and output are of one type, in the type that it runs in."""
         if dtype is DType.INT64 and op_type == "Clip":
@@ -305,7 +305,7 @@ class Nodes:
 
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
-        if self.opset >= 14:  # noqa: PLR2004
+        if self.opset >= 14:
             return self.HardSwish(x)
         return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
@@ -314,7 +314,7 @@ class Nodes:
 
         Before opset 20 that takes several nodes, in the sequence that ONNX Runtime fuses.
         """
-        if self.opset >= 20:  # noqa: PLR2004
+        if self.opset >= 20:
             return self.Gelu(x, approximate="tanh" if approximate else "none")
         half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
         if not approximate:
@@ -332,7 +332,7 @@ class Nodes:
         The axis is an input since opset 20.
         """
         how = {"onesided": int(onesided), "inverse": 1 if inverse else None}
-        if self.opset >= 20:  # noqa: PLR2004
+        if self.opset >= 20:
             return self.DFT(x, None, self.scalar(axis, DType.INT64), **how)
         return self.DFT(x, axis=axis, **how)
 

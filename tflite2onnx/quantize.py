@@ -143,7 +143,7 @@ def stored(data: Array, dtype: DType, kept: Storage) -> Array:
 def dequantized(data: Array, quantization: Quantization) -> Array:
     """Return the real numbers that stored integers in TFLite order stand for, as float32."""
     # A float32 holds each integer of 16 bits, and its product with the scale is rounded once.
-    exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)  # noqa: PLR2004 - bytes
+    exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)  # bytes
     scale = _spread(quantization.scale, quantization, data.ndim).astype(exact)
     zero = _spread(quantization.zero_point, quantization, data.ndim).astype(exact)
     real: Array = (data.astype(exact) - zero) * scale

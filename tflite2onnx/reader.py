@@ -88,7 +88,7 @@ def _check_identifier(data: memoryview) -> None:
         return
     if bytes(data[:4]) == b"PK\x03\x04":
         message = "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle"
-    elif len(data) < 8:  # noqa: PLR2004 - offset of the root table, then the identifier
+    elif len(data) < 8:  # offset of the root table, then the identifier
         message = "the file is truncated: too short to hold a TFLite model"
     else:
         message = "this is not a TFLite model (the identifier TFL3 is missing)"
@@ -218,7 +218,7 @@ class _Reader:
         options = table["builtin_options"] or table["builtin_options2"] or {}
         return Options({name: self._option(name, value) for name, value in options.items()})
 
-    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401
+    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
         if name in _ENUMERATIONS and isinstance(value, int):
             return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
         if name == "composite_attributes":

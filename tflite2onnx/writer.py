@@ -356,7 +356,7 @@ def _tag(field: int) -> bytes:
 
 def _varint(number: int) -> bytes:
     groups = []
-    while number > 0x7F:  # noqa: PLR2004 - seven bits to a byte
+    while number > 0x7F:  # seven bits to a byte
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])

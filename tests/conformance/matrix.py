@@ -50,7 +50,7 @@ def _tried(row: Row) -> list[Outcome]:
 def sample(row: Row, seed: int, count: int) -> list[Verdict]:
     """Run some cases of a row, each as planned and with a random layout."""
     cases = list(row.cases())
-    chosen = random.Random(f"{row.code} {seed}").sample(range(len(cases)), min(count, len(cases)))  # noqa: S311
+    chosen = random.Random(f"{row.code} {seed}").sample(range(len(cases)), min(count, len(cases)))
     return _isolated(_sampled, row.code, chosen)
 
 

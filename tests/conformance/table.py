@@ -116,7 +116,7 @@ class Row:
         """Yield cases until each combination of `depth` choices is in one: the first ones first."""
         every = [Case(self, kind, dict(zip(grid, each, strict=True))) for each in
                  product(*grid.values())]  # fmt: skip
-        random.Random(f"{self.code} {kind}").shuffle(every)  # noqa: S311 - no secret
+        random.Random(f"{self.code} {kind}").shuffle(every)
         every.sort(key=lambda case: case.usual(grid), reverse=True)
         missing = {part for case in every for part in case.parts(depth)}
         while missing:

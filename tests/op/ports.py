@@ -14,7 +14,7 @@ from tflite2onnx.convert import convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.toolkit import Converted, Tensor
+    from tests.toolkit import Tensor
 
 _BY_CAST = {"bfloat16", "int4"}
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -36,7 +36,7 @@ def give(m: Build, *tensors: Tensor) -> None:
         m.output(*made)
 
 
-def prove(m: Build, *outputs: Tensor, **options: Any) -> Converted:
+def prove(m: Build, *outputs: Tensor, **options: Any) -> Any:
     """Make tensors the outputs, and hold ONNX Runtime to what LiteRT makes of them."""
     give(m, *outputs)
     options.setdefault("seeds", [0])

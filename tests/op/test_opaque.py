@@ -71,7 +71,7 @@ def test_stored_integers_stay_as_they_are() -> None:
     assert made.nodes == 1
     assert [end.dtype for end in made.inputs] == ["int8", "int64"]
     for options in ({"activations": "uint8"}, {"quantization": "float"}):
-        made = convert(data, allow_custom=True, **options)  # type: ignore[arg-type]
+        made = convert(data, allow_custom=True, **options)  # type: ignore[arg-type]  # one of two
         (node,) = [node for node in made.model.graph.node if node.domain]
         types = {v.name: v.type.tensor_type.elem_type for v in made.model.graph.value_info}
         assert types[node.input[0]] == types[node.output[0]] == onnx.TensorProto.INT8

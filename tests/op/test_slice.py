@@ -216,7 +216,7 @@ def cut(
 
 def every_mask(rank: int, count: int) -> Iterator[Cut]:
     """All combinations of all masks on `count` entries."""
-    rng = random.Random(10 * rank + count)  # noqa: S311 - no secret
+    rng = random.Random(10 * rank + count)
     for masks in itertools.product(range(2**count), repeat=len(MASKS)):
         found = cut(rng, SIZES[:rank], count, masks)
         if found is not None:
@@ -224,7 +224,7 @@ def every_mask(rank: int, count: int) -> Iterator[Cut]:
 
 
 def some_masks(rank: int, count: int, tries: int) -> Iterator[Cut]:
-    rng = random.Random(rank)  # noqa: S311 - no secret
+    rng = random.Random(rank)
     for _ in range(tries):
         found = cut(rng, SIZES[:rank], count, [rng.randrange(2**count) for _ in MASKS])
         if found is not None:

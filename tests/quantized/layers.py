@@ -126,9 +126,10 @@ class Layer:
         sums = self.accumulators(self.inputs[0]).reshape(-1, self.channels)
         largest = np.abs(sums * np.float64(w)).max() * np.float64(x)
         y = np.float32(self.scheme.y_scale or largest / (high - low))
-        if not self.scheme.exact:
-            return x, w, y
-        return tuple(2.0 ** np.round(np.log2(s)) for s in (x, w, y))  # type: ignore[return-value]
+        if self.scheme.exact:
+            x, y = (np.float32(2.0 ** np.round(np.log2(scale))) for scale in (x, y))
+            w = 2.0 ** np.round(np.log2(w))
+        return x, w, y
 
     def accumulators(self, x: Array) -> Array:
         """Return the sums of products of integers, the biases included."""

@@ -232,7 +232,7 @@ def _hold(
                     raise AssertionError(message)
 
 
-def check(  # noqa: PLR0913
+def check(  # noqa: PLR0913 - options, all of them keywords
     data: bytes,
     *,
     seeds: Iterable[int] = (0, 1),

@@ -26,7 +26,7 @@ class Buffer:
     offset: int = 0
     size: int = 0
 
-    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802  # as the object API calls it
+    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802 - as the object API calls it
         """Write the buffer and return its position."""
         vector = self._vector(builder) if self.data else 0
         schema.BufferStart(builder)

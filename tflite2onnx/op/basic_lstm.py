@@ -49,7 +49,7 @@ def check(operator: Operator) -> None:
         raise OperatorError(message)
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
-    if x.rank != 2 or h.rank != 2:  # noqa: PLR2004 - batch and features
+    if x.rank != 2 or h.rank != 2:  # batch and features
         message = f"{list(x.shape)} and {list(h.shape)} are no matrices"
         raise OperatorError(message)
     (batch, features), units = x.shape, h.shape[1]

@@ -86,7 +86,7 @@ class DetectionPostProcess(Operator):
         return [(1, room, _CORNERS), (1, room), (1, room), (1,)]
 
     def check(self) -> None:
-        if len(self.op.inputs) != 3 or len(self.op.outputs) != 4:  # noqa: PLR2004
+        if len(self.op.inputs) != 3 or len(self.op.outputs) != 4:
             counts = len(self.op.inputs), len(self.op.outputs)
             message = "{} inputs and {} outputs, not 3 and 4".format(*counts)
             raise OperatorError(message)
@@ -112,7 +112,7 @@ class DetectionPostProcess(Operator):
                 raise OperatorError(message)
         number = anchors.shape[0] if anchors.rank else 0
         fits = (
-            boxes.rank == scores.rank == 3  # noqa: PLR2004
+            boxes.rank == scores.rank == 3
             and anchors.shape == (number, _CORNERS)
             and boxes.shape[:2] == scores.shape[:2] == (1, number)
             and boxes.shape[2] >= _CORNERS

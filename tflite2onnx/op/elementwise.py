@@ -324,7 +324,7 @@ class AddN(Elementwise):
     codes = tuple(rows)
 
     def check(self) -> None:
-        if len(self.op.inputs) < 2:  # noqa: PLR2004 - a sum
+        if len(self.op.inputs) < 2:  # a sum
             message = f"it needs two inputs and has {len(self.op.inputs)}"
             raise OperatorError(message)
         self.check_operands()

@@ -31,7 +31,7 @@ class EmbeddingLookup(Operator):
     def check(self) -> None:
         ids, table, made = self.input(0), self.input(1), self.output
         expect(ids, (ids.elements,), DType.INT32)
-        if table.rank < 2:  # noqa: PLR2004 - rows
+        if table.rank < 2:  # rows
             message = f"{table.name} has {table.rank} axes and no rows"
             raise OperatorError(message)
         expect_indices(ids, table.shape[:1])
@@ -49,9 +49,9 @@ class EmbeddingLookup(Operator):
             message = f"{table.name} has no scale for each row"
         elif scales.zero_point.flat[0]:
             message = f"{table.name} has a zero point, which the kernel does not take"
-        elif scales.block_size and table.rank > 2:  # noqa: PLR2004 - as the kernel has it
+        elif scales.block_size and table.rank > 2:  # as the kernel has it
             message = f"{table.name} has blocks of scales in {table.rank} axes"
-        elif table.data is None and table.dtype.bits < 8:  # noqa: PLR2004 - a byte
+        elif table.data is None and table.dtype.bits < 8:  # a byte
             message = f"{table.name} is not constant"
         else:
             return scales
@@ -65,7 +65,7 @@ class EmbeddingLookup(Operator):
         if y.dtype is table.dtype:
             return g.within("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)
         source = table.value
-        if table.dtype.bits < 8:  # noqa: PLR2004 - ONNX Runtime gathers whole bytes
+        if table.dtype.bits < 8:  # ONNX Runtime gathers whole bytes
             source = g.constant(table.constant, DType.INT8, table.tensor.name)
         rows = g.Gather(source, ids, axis=0)
         signed = g.cast(rows, DType.INT8) if table.dtype is DType.UINT8 else rows
@@ -113,7 +113,7 @@ class EmbeddingLookupSparse(Operator):
         ids, weights, table = self.input(0), self.input(3), self.input(4)
         expect(ids, (ids.elements,), DType.INT32)
         expect(weights, ids.shape, DType.FLOAT32)
-        if table.rank < 2:  # noqa: PLR2004 - rows
+        if table.rank < 2:  # rows
             message = f"{table.name} has {table.rank} axes and no rows"
             raise OperatorError(message)
         if self.options.combiner not in (_SUM, _MEAN, _SQUARES):
@@ -172,7 +172,7 @@ class KmeansEmbeddingLookup(Operator):
         tokens, encoding, book = (self.input(i) for i in range(3))
         types = DType.INT32, DType.UINT8, DType.FLOAT32
         for tensor, dtype in zip((tokens, encoding, book), types, strict=True):
-            if tensor.rank != 2 or not tensor.elements:  # noqa: PLR2004 - all three are matrices
+            if tensor.rank != 2 or not tensor.elements:  # all three are matrices
                 message = f"{tensor.name} is {list(tensor.shape)}, no matrix"
                 raise OperatorError(message)
             expect(tensor, tensor.shape, dtype)

@@ -57,13 +57,13 @@ class LshProjection(Operator):
         seeds, items = self.input(0), self.input(1)
         _ = self._item  # checks it
         expect(seeds, seeds.shape, DType.FLOAT32)
-        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # noqa: PLR2004 - a matrix
+        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # a matrix
             message = f"seeds of the shape {list(seeds.shape)}"
             raise OperatorError(message)
         if seeds.data is None:
             message = f"{seeds.name} is not constant"
             raise OperatorError(message)
-        if len(self.op.inputs) > 2:  # noqa: PLR2004
+        if len(self.op.inputs) > 2:
             expect(self.input(2), items.shape[:1], DType.FLOAT32)
         if self.options.type not in (_SPARSE, _DENSE):
             message = f"there is no type {self.options.type} of projections"
@@ -135,7 +135,7 @@ def _mixed(u: Word, v: Word, factor: Word | int) -> Word:
 
 def _hash_16(key: Key, size: int) -> Word:
     factor = _K2 + size * 2
-    if size >= 8:  # noqa: PLR2004 - one word
+    if size >= 8:  # one word
         a, b = key.fetch(0) + _K2, key.fetch(size - 8)
         c = _turned(b, 37) * factor + a
         d = (_turned(a, 25) + b) * factor

@@ -64,7 +64,7 @@ class Unique(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _UNIQUE_TYPES)
-        if x.rank != 1 or len(self.op.outputs) != 2:  # noqa: PLR2004
+        if x.rank != 1 or len(self.op.outputs) != 2:
             message = f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
             raise OperatorError(message)
         values, places = self.op.outputs

@@ -69,7 +69,7 @@ class RealFourier(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect_type(self.input(1), (DType.INT32,))
-        if x.rank < 2:  # noqa: PLR2004 - the two axes
+        if x.rank < 2:  # the two axes
             message = f"{x.name} has {x.rank} axes"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
@@ -85,7 +85,7 @@ class RealFourier(Operator):
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
-        batches = x.rank == 2  # noqa: PLR2004
+        batches = x.rank == 2
         value = g.Unsqueeze(self._fitted(g, x, lengths), g.ints([0, 3] if batches else [x.rank]))
         axis = x.rank - 1 + batches
         value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
@@ -127,7 +127,7 @@ class InverseRealFourier(Operator):
 
     def check(self) -> None:
         x, (_, width) = self.input(0), self._lengths
-        if x.rank < 3 or x.shape[-1] != _PAIR:  # noqa: PLR2004 - two axes of pairs
+        if x.rank < 3 or x.shape[-1] != _PAIR:  # two axes of pairs
             message = f"{x.name} has {x.rank - 1} axes of complex numbers"
             raise OperatorError(message)
         affordable(width * width)
@@ -160,7 +160,7 @@ def _synthesis(width: int) -> Array:
 
 def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
     """Return two lengths; OperatorError if they are no powers of 2, as the kernels want them."""
-    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):  # noqa: PLR2004
+    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
         message = f"lengths {lengths} are not two powers of 2"
         raise OperatorError(message)
     return lengths[0], lengths[1]

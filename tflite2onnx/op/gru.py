@@ -61,7 +61,7 @@ class UnidirectionalSequenceGru(Operator):
 
     def check(self) -> None:
         x, state = self.input(0), self.input(1)
-        if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:  # noqa: PLR2004
+        if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:
             message = f"an input of {list(x.shape)}, and {len(self.op.outputs)} outputs"
             raise OperatorError(message)
         (_, batch, inputs), units = x.shape, state.shape[-1]

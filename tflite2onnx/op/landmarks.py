@@ -114,7 +114,7 @@ class LandmarksToMatrix(Operator):
         ends = [self.options[f"{side}_rotation_idx"] for side in ("left", "right")]
         count = self.input(0).elements // 3
         used = [int(n) for n in (*ends, *inside)]
-        if len(used) < 3 or min(used) < 0 or max(used) >= count:  # noqa: PLR2004
+        if len(used) < 3 or min(used) < 0 or max(used) >= count:
             message = f"landmarks {used} among {count}"
             raise OperatorError(message)
         return used[:2], used[2:]
@@ -124,7 +124,7 @@ class LandmarksToMatrix(Operator):
         if x.rank != _RANKS.get(self.op.version) or x.elements % 3:
             message = f"landmarks of {list(x.shape)} in version {self.op.version}"
             raise OperatorError(message)
-        if self._first and self.options.get("dimensions", 0) != 3:  # noqa: PLR2004
+        if self._first and self.options.get("dimensions", 0) != 3:
             message = f"landmarks of {self.options.get('dimensions', 0)} numbers, not 3"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
@@ -192,7 +192,7 @@ class LandmarksToMatrix(Operator):
         if not self._first:
             scale = np.array([self._option("scale_x"), self._option("scale_y")], np.float32)
             return one, scale / made, one, -made / 2
-        if min(made) < 2:  # noqa: PLR2004
+        if min(made) < 2:
             message = f"its output is an image of {made[::-1].tolist()}"
             raise OperatorError(message)
         span, image = self._option("landmarks_range"), (self._size("input") - 1) / 2

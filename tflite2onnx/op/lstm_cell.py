@@ -167,7 +167,7 @@ class Cell:
         weights = Weights(stacked(g, self.h, matrices, np.transpose), projection)
         step = partial(self._step, weights)
         sums = self._of_inputs(g, x, auxiliary, len(shape))
-        if len(shape) == 2:  # noqa: PLR2004 - batch and units
+        if len(shape) == 2:  # batch and units
             states = step(g, sums, states)
             return states[0], states
         batch, n = shape[1], self.cells
@@ -191,7 +191,7 @@ class Cell:
     def _sums(self) -> Storage | None:
         """How the sums of all gates are stored, side by side."""
         grids = self.grids.sums
-        if len({float(grid.scale[0]) for grid in grids}) < 2:  # noqa: PLR2004 - no two differ
+        if len({float(grid.scale[0]) for grid in grids}) < 2:  # no two differ
             return grids[0] if grids else None
         return integers(DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells))
 

@@ -83,7 +83,7 @@ class Pad(_Padding):
 
     @property
     def _has_value(self) -> bool:
-        return len(self.op.inputs) > 2 and self.op.inputs[2] is not None  # noqa: PLR2004
+        return len(self.op.inputs) > 2 and self.op.inputs[2] is not None
 
     def emit(
         self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View

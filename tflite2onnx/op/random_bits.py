@@ -41,7 +41,7 @@ class RandomBits(Operator):
     def check(self) -> None:
         state = self.input(0)
         sizes = (2,) if self._is_threefry else (2, 3)
-        if len(self.op.outputs) != 2 or state.elements not in sizes:  # noqa: PLR2004
+        if len(self.op.outputs) != 2 or state.elements not in sizes:
             message = f"a state of {state.elements} elements, and {len(self.op.outputs)} outputs"
             raise OperatorError(message)
         expect(state, (state.elements,), DType.UINT64)

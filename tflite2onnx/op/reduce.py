@@ -173,7 +173,7 @@ class Reduction(Operator):
 
     def _pools(self, axes: Sequence[int], rank: int) -> bool:
         """Return whether it is the mean over an image, whose pooling has integer kernels."""
-        return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))  # noqa: PLR2004
+        return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))
 
     def _node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]

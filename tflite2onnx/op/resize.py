@@ -55,7 +55,7 @@ class Resize(ImageOperator):
             self._check_later()
             return
         x, size = self.sizes(0), ints(self, 1)
-        if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:  # noqa: PLR2004
+        if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:
             message = f"{size} is no size of an image"
             raise OperatorError(message)
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)

@@ -80,9 +80,9 @@ class Multinomial(_Drawn):
         logits, number, made = self.input(0), self.input(1), self.output
         expect_type(logits, (DType.FLOAT32,))
         expect(number, (), DType.INT32)
-        known = number.data is not None or made.rank != 2  # noqa: PLR2004 - a matrix
+        known = number.data is not None or made.rank != 2  # a matrix
         count = integer(self, 1) if known else made.shape[1]
-        if logits.rank != 2 or not logits.shape[1] or count < 0:  # noqa: PLR2004
+        if logits.rank != 2 or not logits.shape[1] or count < 0:
             message = f"{count} classes are drawn of odds of the shape {list(logits.shape)}"
             raise OperatorError(message)
         wide = made.dtype is DType.INT64

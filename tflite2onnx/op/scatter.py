@@ -92,8 +92,8 @@ class SparseToDense(Operator):
     def _places(self) -> Shape:
         """The shape of the indices with an index for each value."""
         indices, rank = self.input(0), self.output.rank
-        shape = indices.shape if indices.rank == 2 else (indices.elements, 1)  # noqa: PLR2004
-        if indices.rank > 2 or shape[1] != rank:  # noqa: PLR2004 - rows of numbers
+        shape = indices.shape if indices.rank == 2 else (indices.elements, 1)
+        if indices.rank > 2 or shape[1] != rank:  # rows of numbers
             message = f"indices of the shape {list(indices.shape)} for {rank} axes"
             raise OperatorError(message)
         return shape

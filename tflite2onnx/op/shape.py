@@ -134,7 +134,7 @@ class Reshape(Operator):
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
-        if not self.sized_later or len(unknown) < 2:  # noqa: PLR2004 - of one Reshape knows it
+        if not self.sized_later or len(unknown) < 2:  # of one Reshape knows it
             return g.reshape(x, y.sizes)
         return in_shape(g, x.value, self._shape_later(g, y, x, rest[0]))
 

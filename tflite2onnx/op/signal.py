@@ -81,7 +81,7 @@ class SignalFftAutoScale(_Signal):
 
     def check(self) -> None:
         size = self._vector(0, DType.INT16)
-        if len(self.op.outputs) != 2:  # noqa: PLR2004
+        if len(self.op.outputs) != 2:
             message = f"{len(self.op.outputs)} outputs, not 2"
             raise OperatorError(message)
         scaled, bits = self.op.outputs

@@ -30,7 +30,7 @@ class AudioSpectrogram(Operator):
     def _sizes(self) -> tuple[int, int, int]:
         """The length of a window, the step to the next, and the length that is transformed."""
         window, step = (int(self.options.get(name, 0)) for name in ("window_size", "stride"))
-        if window < 2 or step < 1:  # noqa: PLR2004
+        if window < 2 or step < 1:
             message = f"windows of {window} samples at steps of {step}"
             raise OperatorError(message)
         affordable(window)
@@ -43,7 +43,7 @@ class AudioSpectrogram(Operator):
 
     def check(self) -> None:
         x = self.input(0)
-        if x.rank != 2 or 0 in (*x.shape, *self.shapes()[0]):  # noqa: PLR2004
+        if x.rank != 2 or 0 in (*x.shape, *self.shapes()[0]):
             message = f"there is no window of {self._sizes[0]} samples in {list(x.shape)}"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
@@ -117,7 +117,7 @@ class Mfcc(Operator):
         low, high = (
             int(self.options.get(f"{end}_frequency_limit", 0)) for end in ("lower", "upper")
         )
-        if rate <= 0 or frequencies < 2 or not 0 <= low < high:  # noqa: PLR2004
+        if rate <= 0 or frequencies < 2 or not 0 <= low < high:
             message = f"{frequencies} frequencies from {low} to {high} Hz at a rate of {rate} Hz"
             raise OperatorError(message)
         spacing = 0.5 * rate / (frequencies - 1)

@@ -32,7 +32,7 @@ class HashtableLookup(Operator):
         if keys.data is not None and (np.diff(keys.data.astype(np.int64)) <= 0).any():
             message = f"the keys {keys.name} do not rise, so that some are not found"
             raise OperatorError(message)
-        if not keys.elements or len(self.op.outputs) != 2:  # noqa: PLR2004
+        if not keys.elements or len(self.op.outputs) != 2:
             message = f"{keys.elements} keys, and {len(self.op.outputs)} outputs"
             raise OperatorError(message)
         expect(self.op.outputs[0], (wanted.elements, *rows.shape[1:]), rows.dtype)

@@ -52,7 +52,7 @@ class TopK(Operator):
         x = self.input(0)
         expect_type(x, _TOPK_TYPES)
         shape = (*x.shape[:-1], self._size)
-        if len(self.op.outputs) != 2:  # noqa: PLR2004
+        if len(self.op.outputs) != 2:
             message = f"{len(self.op.outputs)} outputs; values and indices are expected"
             raise OperatorError(message)
         values, indices = self.op.outputs

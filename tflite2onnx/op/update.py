@@ -43,7 +43,7 @@ class DynamicUpdateSlice(Operator):
     def keeps_open(self, operand: int, axis: int) -> bool:
         """Return whether the update is as large along an axis, or has a size that is known."""
         whole, part = (self.input(i).sizes[axis] for i in range(2))
-        return operand == 2 or whole == part or isinstance(part, int)  # noqa: PLR2004 - starts
+        return operand == 2 or whole == part or isinstance(part, int)  # starts
 
     def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
         if 0 in update.shape:

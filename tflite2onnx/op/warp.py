@@ -59,7 +59,7 @@ class DenseImageWarp(_Warp):
     def check(self) -> None:
         super().check()
         x = self.sizes(0)
-        if min(x["H"], x["W"]) < 2:  # noqa: PLR2004
+        if min(x["H"], x["W"]) < 2:
             message = f"an image of {x['H'], x['W']} is too small"
             raise OperatorError(message)
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)

@@ -222,4 +222,4 @@ class ReduceWindow(_Windows):
     def _function(self) -> str:
         names = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "ALL", "ANY")
         index = self.options.reduce_function
-        return index if isinstance(index, str) else names[index] if 0 <= index < 7 else ""  # noqa: PLR2004
+        return index if isinstance(index, str) else names[index] if 0 <= index < 7 else ""

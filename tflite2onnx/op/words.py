@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from tflite2onnx.builder import Builder, Value
 from tflite2onnx.tensor import DType
 
 
-class Word(NamedTuple):
+@dataclass(frozen=True)
+class Word:
     """Unsigned integers of 32 or 64 bits, and how to compute with them and with plain numbers."""
 
     g: Builder
@@ -17,12 +18,12 @@ class Word(NamedTuple):
 
     def _with(self, node: str, other: Word | int, **attributes: str) -> Word:
         operand = self.g.scalar(other, self.dtype) if isinstance(other, int) else other.value
-        return self._replace(value=self.g.node(node, self.value, operand, **attributes))
+        return replace(self, value=self.g.node(node, self.value, operand, **attributes))
 
-    def __add__(self, other: Word | int) -> Word:  # type: ignore[override]
+    def __add__(self, other: Word | int) -> Word:
         return self._with("Add", other)
 
-    def __mul__(self, other: Word | int) -> Word:  # type: ignore[override]
+    def __mul__(self, other: Word | int) -> Word:
         return self._with("Mul", other)
 
     def __xor__(self, other: Word | int) -> Word:

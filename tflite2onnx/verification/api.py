@@ -115,7 +115,7 @@ class _Both(NamedTuple):
     progress: Progress
 
     def found(
-        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]  # noqa: ANN401
+        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
     ) -> Found:
         """Compare both, and operators alone too if their errors may have added up."""
         outputs, inner = self.compared(interpreter, arrays, ways)
@@ -131,7 +131,7 @@ class _Both(NamedTuple):
         return self.found(interpreter, arrays, ways)
 
     def compared(
-        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]  # noqa: ANN401
+        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
     ) -> Found:
         """Compare both on some samples, inside in each of some ways: operators alone, or not."""
         known = self.skeleton if self.places else None
@@ -141,7 +141,7 @@ class _Both(NamedTuple):
 
 
 def _given(
-    model: ModelFile, interpreter: Any, inputs: Mapping[str, Array],  # noqa: ANN401
+    model: ModelFile, interpreter: Any, inputs: Mapping[str, Array],
     images: Sequence[str | os.PathLike[str]],
 ) -> list[Mapping[str, Array]]:  # fmt: skip
     """Return what is given for the inputs by name, of one sample after another."""
@@ -151,7 +151,7 @@ def _given(
     return [{**inputs, target.name: target.array(path)} for path in images]
 
 
-def _check_same(interpreter: Any, ends: Opened) -> None:  # noqa: ANN401
+def _check_same(interpreter: Any, ends: Opened) -> None:
     shapes = [tuple(detail["shape"]) for detail in interpreter.get_input_details()]
     count = len(interpreter.get_output_details())
     if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):

@@ -61,12 +61,12 @@ def opened(converted: ConvertedModel) -> Opened:
     return _opened(session, inputs, _described(properties.get(OUTPUTS)))
 
 
-def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:  # noqa: ANN401
+def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:
     said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
     return Opened(inputs, outputs, Stateful(session), json.loads(said))
 
 
-def _session_of_result(result: Result) -> Any:  # noqa: ANN401
+def _session_of_result(result: Result) -> Any:
     if result.size <= LARGEST_FILE:
         return session_of(result.skeleton.serialized())
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:

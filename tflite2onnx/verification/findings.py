@@ -60,7 +60,7 @@ def _plain(found: Difference | Compared) -> dict[str, Any]:
     return {k: _listed(v) for k, v in numbers.items()}
 
 
-def _listed(value: Any) -> Any:  # noqa: ANN401 - of a dataclass
+def _listed(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return list(value) if isinstance(value, tuple) else value

@@ -36,7 +36,7 @@ class Run:
     """Both models, and how their tensors are compared."""
 
     def __init__(
-        self, model: ModelFile, interpreter: Any, ends: Opened, tolerance: float,  # noqa: ANN401
+        self, model: ModelFile, interpreter: Any, ends: Opened, tolerance: float,
         progress: Progress,
     ) -> None:  # fmt: skip
         self._model, self._interpreter, self._ends = model, interpreter, ends

@@ -23,7 +23,7 @@ ModelFile = str | os.PathLike[str] | bytes
 
 def interpreter_of(
     model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False
-) -> Any:  # noqa: ANN401 - LiteRT's class
+) -> Any:
     """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
 
     With `inner` it keeps the tensors between the operators for `inner_tensor`.
@@ -42,7 +42,7 @@ def interpreter_of(
     return interpreter
 
 
-def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:  # noqa: ANN401
+def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:
     """Return the outputs for these inputs, with the state that the run before has left."""
     with blaming("LiteRT"):
         for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
@@ -52,7 +52,7 @@ def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:  # noq
         return [np.asarray(interpreter.get_tensor(detail["index"])) for detail in details]
 
 
-def inner_tensor(interpreter: Any, index: int) -> Array | None:  # noqa: ANN401
+def inner_tensor(interpreter: Any, index: int) -> Array | None:
     """Return a tensor of the last run, None where LiteRT has kept nothing of it."""
     try:
         return np.asarray(interpreter.get_tensor(index))
@@ -60,7 +60,7 @@ def inner_tensor(interpreter: Any, index: int) -> Array | None:  # noqa: ANN401
         return None
 
 
-def is_quantized(interpreter: Any) -> bool:  # noqa: ANN401
+def is_quantized(interpreter: Any) -> bool:
     """Return whether integers stand for real numbers somewhere in the network."""
     return any(
         np.dtype(detail["dtype"]).name in QUANTIZED
@@ -69,7 +69,7 @@ def is_quantized(interpreter: Any) -> bool:  # noqa: ANN401
     )
 
 
-def session_of(model: str | bytes, *, arena: bool = True) -> Any:  # noqa: ANN401
+def session_of(model: str | bytes, *, arena: bool = True) -> Any:
     """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
 
     Without an `arena` it keeps no memory between runs.
@@ -83,14 +83,14 @@ def session_of(model: str | bytes, *, arena: bool = True) -> Any:  # noqa: ANN40
 
 
 def run_onnx(
-    session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None  # noqa: ANN401
+    session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None
 ) -> list[Array]:
     """Return the outputs, or those with these names, for the inputs with their names."""
     with blaming("ONNX Runtime"):
         return [np.asarray(output) for output in session.run(names, dict(feeds))]
 
 
-def package(name: str) -> Any:  # noqa: ANN401 - a module
+def package(name: str) -> Any:
     """Return one of the two runtimes."""
     try:
         return import_module(name)

@@ -19,7 +19,7 @@ _SMALL_INTEGERS = 8
 Detail = Mapping[str, Any]  # what LiteRT says of an input or an output
 
 
-def random_inputs(interpreter: Any, seed: int) -> list[Array]:  # noqa: ANN401
+def random_inputs(interpreter: Any, seed: int) -> list[Array]:
     """Return an array for each input of a LiteRT interpreter, of its shape and type.
 
     Floats are normally distributed, integers of 8 and 16 bits uniformly over all their values,
@@ -29,7 +29,7 @@ def random_inputs(interpreter: Any, seed: int) -> list[Array]:  # noqa: ANN401
 
 
 def sample(
-    interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False  # noqa: ANN401
+    interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False
 ) -> list[Array]:
     """Return an array for each input: what is given under its name, else random numbers.
 

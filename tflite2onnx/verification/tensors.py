@@ -115,7 +115,7 @@ class Inside:
         ]
 
     def compared(
-        self, interpreter: Any, feeds: Mapping[str, Array],  # noqa: ANN401
+        self, interpreter: Any, feeds: Mapping[str, Array],
         tolerance: float, enough: float | None,
     ) -> Iterator[Compared]:  # fmt: skip
         """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs."""
@@ -125,7 +125,7 @@ class Inside:
                 yield compared(place, want, have, tolerance, enough)
 
     def _values(
-        self, interpreter: Any, feeds: Mapping[str, Array]  # noqa: ANN401
+        self, interpreter: Any, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[Place, Array]]:
         """Yield the values of the ONNX model, of which a few are in memory at a time."""
         live = dict(feeds)
@@ -147,11 +147,11 @@ class Inside:
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
 
-    def _fed(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:  # noqa: ANN401
+    def _fed(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
         """Return what a piece reads: what pieces before it have made, or what LiteRT has."""
         return live[name] if name in live else self._stored(interpreter, self._places[name][0])
 
-    def _stored(self, interpreter: Any, place: Place) -> Array:  # noqa: ANN401
+    def _stored(self, interpreter: Any, place: Place) -> Array:
         """Return what LiteRT has as the ONNX model stores it, zeros if it has kept nothing."""
         array = inner_tensor(interpreter, place.litert)
         if array is None:
