@@ -25,7 +25,10 @@ ROWS = (
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "dilation", "fold", "formulas", "items", "lists", "loops", "pairs", "regions",
      "tables"},
-    {"builder", "flex", "inline", "interface", "metadata", "normalise", "reader", "shapes"},
+    {
+        "builder", "flex", "inline", "interface", "memory", "metadata", "normalise", "reader",
+        "shapes",
+    },
     {"op.base", "sizes", "state"},
     {"op.*"},
     {"op"},

@@ -50,6 +50,10 @@ class Stub:
         """Return nothing: it runs no sub-graphs."""
         return None
 
+    def memory(self) -> Sequence[Tensor]:
+        """Return nothing: it keeps nothing."""
+        return ()
+
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return what the function given makes."""
         return self.made(*inputs)

@@ -36,6 +36,9 @@ class Rules(Protocol):
     def decided(self) -> Sequence[Op] | None:
         """Return the operators that do the same, if what it runs hangs on no input any more."""
 
+    def memory(self) -> Sequence[Tensor]:
+        """Return what it keeps inside from one run to the next."""
+
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return the outputs for constant inputs, None if that cannot be told."""
 

@@ -12,7 +12,8 @@ last one an output. One that nothing writes to is a constant. Variable tensors o
 that operators run do not last: they begin anew each time.
 
 An operator that writes to its variable inputs gets one more output for each of them, in the
-sequence of the inputs: the next value.
+sequence of the inputs: the next value. What an operator keeps inside is a variable input as well
+(see `memory`).
 """
 
 from __future__ import annotations
@@ -29,21 +30,20 @@ from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import RulesOf, fold
 from tflite2onnx.graph import Graph, Model, Op, copying
 from tflite2onnx.inline import inlined
+from tflite2onnx.memory import remembered
 from tflite2onnx.names import Names
 from tflite2onnx.normalise import densify
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # What is about resources alone, and gone when they are dataflow.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
-# The operators that write to their variable inputs; all others but read them.
+# TFLite's operators that write to their variable inputs; all others but read them.
 _WRITERS = frozenset(
     (
         "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF",
         "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
     )
 )  # fmt: skip
-
-
 # Of all initial values that the file does not have; a tiny file can ask for any number.
 _MOST_BYTES = 1 << 30
 
@@ -77,13 +77,19 @@ def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> G
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
+    graph, memory = remembered(graph, rules_of)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
-    return _Explicit(model, graph, index, rules_of).graph()
+    lasting = frozenset((*model.graphs[index].tensors, *memory))
+    return _Explicit(model, graph, index, lasting, rules_of).graph()
 
 
 def _variables(op: Op) -> list[Tensor]:
     return [t for t in (*op.inputs, *op.outputs) if t is not None and t.is_variable]
+
+
+def _writes_to_inputs(op: Op) -> bool:
+    return op.custom or op.is_builtin(*_WRITERS)
 
 
 def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
@@ -111,7 +117,7 @@ def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iter
             yield from (Use(resource, t, writes=True) for t in op.inputs[1:] if t is not None)
         reads = [t for t in op.inputs if t is not None and t.is_variable]
         yield from (Use(t, t, writes=False) for t in reads)
-        writes = [*(reads if op.is_builtin(*_WRITERS) else ()), *op.outputs]
+        writes = [*(reads if _writes_to_inputs(op) else ()), *op.outputs]
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
 
 
@@ -190,7 +196,7 @@ class _Threads:
         inputs = [None if t is None else self.holder(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
-        if op.is_builtin(*_WRITERS):
+        if _writes_to_inputs(op):
             outputs += [self._made(t, op) for t in variables]
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
         self.ops.append(self._run(op) if op.graphs else op)
@@ -255,10 +261,12 @@ def _check_same(source: Tensor, target: Tensor) -> None:
 class _Explicit:
     """The variables of one graph of a model, as they are at the start, and the graph without."""
 
-    def __init__(self, model: Model, graph: Graph, index: int, rules_of: RulesOf) -> None:
-        self._model, self._graph, self._index = model, graph, index
+    def __init__(
+        self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor], rules_of: RulesOf
+    ) -> None:
+        self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
         self._names = Names(t.name for t in graph.tensors)
-        self._inputs, self._lasting = {*graph.inputs}, {*model.graphs[index].tensors}
+        self._inputs = {*graph.inputs}
         uses = list(_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # How a variable is read says what its elements stand for, else how it is written to.

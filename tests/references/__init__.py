@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.layouts import random_planner
-from tests.toolkit import difference, run_onnx
+from tests.toolkit import difference
+from tests.toolkit.runtimes import session
+from tflite2onnx import Stateful
 from tflite2onnx.convert import convert_model
 from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
@@ -33,18 +35,33 @@ def hold(
 
     As `check` does: in the planned layout and in random ones, with optimizations and without.
     """
+    return hold_runs(m, [(inputs, want)], tolerance=tolerance, steps=steps, **options)
+
+
+def hold_runs(
+    m: Build, runs: Sequence[tuple[Sequence[Array], Sequence[Array | None]]], *,
+    tolerance: float = 1e-5, steps: int = 0,
+    **options: Any,
+) -> Result:  # fmt: skip
+    """Hold ONNX Runtime to what a reference makes in one run after another; see `hold`.
+
+    A model that remembers goes on where the last run has ended. What is None may be anything.
+    """
     for planner in (random_planner(0), random_planner(1), plan):
         result = convert_model(read(m.bytes()), ConversionOptions(**options), planner=planner)
-        feeds = {
-            end.name: np.array(each.transpose(end.order), order="C")
-            for end, each in zip(result.inputs, inputs, strict=True)
-        }
         for optimize in (True, False):
-            made = run_onnx(result.model, feeds, optimize=optimize)
-            for end, a, b in zip(result.outputs, want, made, strict=True):
-                back = b.transpose(tuple(np.argsort(end.order)))
-                wrong = difference(a, back, tolerance=tolerance, steps=steps)
-                assert not wrong, f"{end.name}, optimize={optimize}: {wrong}"
+            live = Stateful(session(result.model, optimize=optimize))
+            for number, (inputs, want) in enumerate(runs):
+                feeds = {
+                    end.name: np.array(each.transpose(end.order), order="C")
+                    for end, each in zip(result.inputs, inputs, strict=True)
+                }
+                for end, a, b in zip(result.outputs, want, live.run(None, feeds), strict=True):
+                    back = b.transpose(tuple(np.argsort(end.order)))
+                    wrong = "" if a is None else difference(
+                        a, back, tolerance=tolerance, steps=steps
+                    )
+                    assert not wrong, f"run {number}, {end.name}, optimize={optimize}: {wrong}"
     return result
 
 

@@ -135,6 +135,15 @@ class Operator:
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
 
+    def memory(self) -> Sequence[Tensor]:
+        """Return what the kernel of a custom operator keeps from one run to the next.
+
+        Each tensor is what holds it: its shape and type, the initial value as `data` (else it is
+        0), and a name. The operator is given these behind its inputs, and `emit` (`many_outputs`)
+        returns the next values behind the outputs. Asked once, before there are such inputs.
+        """
+        return ()
+
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return the outputs for constant inputs, None if the class cannot tell."""
         del inputs

@@ -73,7 +73,12 @@ ROOMS = {
     "shape": "AS_PLANNED EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TRANSPOSE",
     "signal": (
         "SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog "
-        "SignalFilterBankSquareRoot SignalPCAN SignalRfft SignalWindow"
+        "SignalFilterBankSquareRoot SignalPCAN SignalWindow"
+    ),
+    "signal_fourier": "SignalRfft",
+    "signal_stream": (
+        "CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer "
+        "SignalOverlapAdd SignalStacker"
     ),
     "slice": "SLICE STRIDED_SLICE",
     "spectrum": "AudioSpectrogram Mfcc",

@@ -1,20 +1,23 @@
-"""The front end of microcontrollers: sound as features, in integers, as TFLite Micro computes it.
-
-Integers of 32 and 64 bits without sign are computed as int64 here, which holds whatever honest
-signals make of them; what wraps around in the kernels wraps around here.
-"""
+"""The front end of microcontrollers: sound as features, in integers, like TFLite Micro's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.parameters import affordable, expect, ints
+from tflite2onnx.op.base import Builder, OperatorError, Value, View
+from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.op.signal_parts import (
+    WORD,
+    Signal,
+    bit_length,
+    larger,
+    powers,
+    scalars,
+    shifted,
+    smaller,
+)
 from tflite2onnx.tensor import Array, DType
 
-_WORD = 32  # bits
 _COMPLEX = 2  # numbers
 # Natural logarithms as log2(1 + x) - x in 128 steps, in units of 2 ** -16; of log.cc.
 _SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
@@ -23,54 +26,28 @@ _HALF = 1 << (_LOG_BITS - 1)
 _SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
-class _Signal(Operator):
-    """What all have in common."""
-
-    custom = True
-    category = Category.TERMINATE
-    as_filed = True
-
-    def _option(self, name: str, low: int = 0, high: int = _WORD - 1) -> int:
-        number = int(self.options.get(name, 0))
-        if not low <= number <= high:
-            message = f"its {name} is {number}"
-            raise OperatorError(message)
-        return number
-
-    def _vector(self, index: int, dtype: DType) -> int:
-        """Return the length of an input of one axis; OperatorError if it is something else."""
-        tensor = self.input(index)
-        size = tensor.elements
-        affordable(size)
-        if not size:
-            message = f"{tensor.name} is empty"
-            raise OperatorError(message)
-        expect(tensor, (size,), dtype)
-        return size
-
-
-class SignalWindow(_Signal):
+class SignalWindow(Signal):
     """SignalWindow: samples times the weights of a window, shifted to the right, saturated."""
 
     codes = ("SignalWindow",)
 
     def check(self) -> None:
-        x, size = self.input(0), self._vector(1, DType.INT16)
+        x, size = self.input(0), self.vector(1, DType.INT16)
         if x.shape[-1:] != (size,):
             message = f"a window of {size} for samples {list(x.shape)}"
             raise OperatorError(message)
         expect(x, x.shape, DType.INT16)
         expect(self.output, x.shape, DType.INT16)
-        self._option("shift")
+        self.option("shift")
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
-        shifted = _shifted(g, product, self._option("shift"))
+        made = shifted(g, product, self.option("shift"))
         least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(g.clamped(shifted, least, most), DType.INT16)
+        return g.cast(g.clamped(made, least, most), DType.INT16)
 
 
-class SignalFftAutoScale(_Signal):
+class SignalFftAutoScale(Signal):
     """SignalFftAutoScale: as many bits to the left as there is room for, and how many these are.
 
     (Of -32768 the kernel cannot take the absolute value; it leaves no room.)
@@ -80,7 +57,7 @@ class SignalFftAutoScale(_Signal):
     many_outputs = True
 
     def check(self) -> None:
-        size = self._vector(0, DType.INT16)
+        size = self.vector(0, DType.INT16)
         if len(self.op.outputs) != 2:
             message = f"{len(self.op.outputs)} outputs, not 2"
             raise OperatorError(message)
@@ -91,53 +68,25 @@ class SignalFftAutoScale(_Signal):
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         wide = g.cast(x, DType.INT64)
         largest = g.reduce("ReduceMax", g.Abs(wide), [0], keepdims=True)
-        room = g.Sub(g.scalar(15, DType.INT64), _bit_length(g, largest, 16))
+        room = g.Sub(g.scalar(15, DType.INT64), bit_length(g, largest, 16))
         silent = g.Equal(largest, g.scalar(0, DType.INT64))
         none = g.scalar(0, DType.INT64)
-        bits = g.Where(silent, none, _larger(g, room, none))
-        scaled = g.Mul(wide, g.Gather(_powers(16), bits))
+        bits = g.Where(silent, none, larger(g, room, none))
+        scaled = g.Mul(wide, g.Gather(powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
 
-class SignalRfft(_Signal):
-    """SignalRfft: the Fourier transform of real numbers, float32.
-
-    That of integers rounds in every step, in a way that no node of ONNX's follows.
-    """
-
-    codes = ("SignalRfft",)
-
-    @property
-    def _length(self) -> int:
-        return self._option("fft_length", 2, 1 << 20)
-
-    def check(self) -> None:
-        x, length = self.input(0), self._length
-        if not x.rank or x.shape[-1] > length:
-            message = f"a transform of the length {length} for {list(x.shape)}"
-            raise OperatorError(message)
-        expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, (*x.shape[:-1], _COMPLEX * (length // 2 + 1)), DType.FLOAT32)
-
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        length, size = self._length, x.shape[-1]
-        value = g.reshape(x, (-1, size, 1))
-        if length > size:
-            value = g.Pad(value, g.ints([0, 0, 0, 0, length - size, 0]))
-        return g.reshape(g.dft(value, 1, onesided=True), y.shape)
-
-
-class SignalEnergy(_Signal):
+class SignalEnergy(Signal):
     """SignalEnergy: the squares of complex numbers, within a range; 0 beyond."""
 
     codes = ("SignalEnergy",)
 
     def _range(self, size: int) -> tuple[int, int]:
         """Return the first complex number of the range, and the first behind it."""
-        return self._option("start_index", 0, size), self._option("end_index", 0, size)
+        return self.option("start_index", 0, size), self.option("end_index", 0, size)
 
     def check(self) -> None:
-        size, rest = divmod(self._vector(0, DType.INT16), _COMPLEX)
+        size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
         start, end = self._range(size)
         if rest or start > end:
             message = f"complex numbers {start} to {end} of {size}"
@@ -155,15 +104,15 @@ class SignalEnergy(_Signal):
         return g.cast(energy, DType.UINT32)
 
 
-class SignalFilterBank(_Signal):
+class SignalFilterBank(Signal):
     """SignalFilterBank: energies added up in overlapping bands, by weights that are constant."""
 
     codes = ("SignalFilterBank",)
 
     def check(self) -> None:
-        size = self._vector(0, DType.UINT32)
+        size = self.vector(0, DType.UINT32)
         for i in range(1, 6):
-            self._vector(i, DType.INT16)
+            self.vector(i, DType.INT16)
         expect(self.output, (self._matrix(size).shape[1],), DType.UINT64)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
@@ -177,7 +126,7 @@ class SignalFilterBank(_Signal):
         serves for that alone.
         """
         weights, unweights, starts, places, widths = (ints(self, i) for i in range(1, 6))
-        bands = self._option("num_channels", 1, size)
+        bands = self.option("num_channels", 1, size)
         if min(len(starts), len(places), len(widths)) <= bands:
             message = f"{bands} bands of {len(widths)}"
             raise OperatorError(message)
@@ -190,19 +139,19 @@ class SignalFilterBank(_Signal):
                 raise OperatorError(message)
             for offset, part in enumerate(parts):
                 matrix[start : start + width, band + offset] += np.array(part, np.int64)
-        if matrix.min() < 0 or int(matrix.sum(0).max()) >= 1 << (63 - _WORD):
+        if matrix.min() < 0 or int(matrix.sum(0).max()) >= 1 << (63 - WORD):
             message = "its weights are negative, or too large"
             raise OperatorError(message)
         return matrix[:, 1 : bands + 1]
 
 
-class SignalFilterBankSquareRoot(_Signal):
+class SignalFilterBankSquareRoot(Signal):
     """SignalFilterBankSquareRoot: roots, rounded, of which so many bits are dropped."""
 
     codes = ("SignalFilterBankSquareRoot",)
 
     def check(self) -> None:
-        size = self._vector(0, DType.UINT64)
+        size = self.vector(0, DType.UINT64)
         bits = self.input(1)
         expect(bits, (1,) * bits.rank, DType.INT32)
         expect(self.output, (size,), DType.UINT32)
@@ -225,65 +174,65 @@ class SignalFilterBankSquareRoot(_Signal):
         return g.BitShift(rounded, drop, direction="RIGHT")
 
 
-class SignalFilterBankLog(_Signal):
+class SignalFilterBankLog(Signal):
     """SignalFilterBankLog: natural logarithms, by a table of 128 steps for each power of two."""
 
     codes = ("SignalFilterBankLog",)
 
     def check(self) -> None:
-        size = self._vector(0, DType.UINT32)
+        size = self.vector(0, DType.UINT32)
         expect(self.output, (size,), DType.INT16)
-        self._option("input_correction_bits")
+        self.option("input_correction_bits")
         _ = self._scale  # checks it
 
     @property
     def _scale(self) -> int:
-        return self._option("output_scale", 0, (1 << 31) - 1)
+        return self.option("output_scale", 0, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        number = _scalars(g)
-        word = number(1 << _WORD)
-        scaled = g.Mul(g.cast(x, DType.INT64), number(1 << self._option("input_correction_bits")))
+        number = scalars(g)
+        word = number(1 << WORD)
+        scaled = g.Mul(g.cast(x, DType.INT64), number(1 << self.option("input_correction_bits")))
         scaled = g.Mod(scaled, word)
-        whole = g.Sub(_bit_length(g, _larger(g, scaled, number(1)), _WORD), number(1))
-        power = g.Gather(_powers(_WORD), whole)
+        whole = g.Sub(bit_length(g, larger(g, scaled, number(1)), WORD), number(1))
+        power = g.Gather(powers(WORD), whole)
         part = g.Div(g.Mul(g.Sub(scaled, power), number(1 << _LOG_BITS)), power)
-        part = _larger(g, part, number(0))
+        part = larger(g, part, number(0))
         segment = g.Div(part, number((1 << _LOG_BITS) // _SEGMENTS))
         table = _log_table()
         here, there = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
         within = g.Mod(part, number((1 << _LOG_BITS) // _SEGMENTS))
-        between = _shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
+        between = shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
         binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
-        natural = _shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
+        natural = shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
         grown = g.Add(g.Mul(natural, number(self._scale)), number(_HALF))
-        made = _smaller(g, _shifted(g, g.Mod(grown, word), _LOG_BITS), number((1 << 15) - 1))
+        made = smaller(g, shifted(g, g.Mod(grown, word), _LOG_BITS), number((1 << 15) - 1))
         loud = g.Greater(scaled, number(1))
         return g.cast(g.Where(loud, made, number(0)), DType.INT16)
 
 
-class SignalPcan(_Signal):
+class SignalPcan(Signal):
     """SignalPCAN: gain control for each band, by a table over the noise in it."""
 
     codes = ("SignalPCAN",)
 
     def check(self) -> None:
-        size = self._vector(0, DType.UINT32)
+        size = self.vector(0, DType.UINT32)
         expect(self.input(1), (size,), DType.UINT32)
-        if self._vector(2, DType.INT16) < 4 * _WORD - 3:
+        if self.vector(2, DType.INT16) < 4 * WORD - 3:
             message = f"a table of {self.input(2).elements} gains"
             raise OperatorError(message)
         expect(self.output, (size,), DType.UINT32)
-        self._option("snr_shift")
+        self.option("snr_shift")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
-        number = _scalars(g)
+        number = scalars(g)
         gain = self._gain(g, g.cast(noise, DType.INT64), g.cast(gains, DType.INT64))
         product = g.Mul(g.cast(x, DType.INT64), gain)
-        ratio = g.Mod(_shifted(g, product, self._option("snr_shift")), number(1 << _WORD))
-        small = _shifted(g, g.Mul(ratio, ratio), 2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+        ratio = g.Mod(shifted(g, product, self.option("snr_shift")), number(1 << WORD))
+        small = shifted(g, g.Mul(ratio, ratio), 2 + 2 * _SNR_BITS - _OUTPUT_BITS)
         large = g.Sub(
-            _shifted(g, ratio, _SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS)
+            shifted(g, ratio, _SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS)
         )
         made = g.Where(g.Less(ratio, number(2 << _SNR_BITS)), small, large)
         return g.cast(made, DType.UINT32)
@@ -291,48 +240,17 @@ class SignalPcan(_Signal):
     @staticmethod
     def _gain(g: Builder, noise: Value, gains: Value) -> Value:
         """Return a parabola's value: the table has three numbers for each power of two."""
-        number = _scalars(g)
-        interval = _bit_length(g, noise, _WORD)
-        place = _larger(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
-        power = g.Gather(_powers(_WORD + 1), interval)
+        number = scalars(g)
+        interval = bit_length(g, noise, WORD)
+        place = larger(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+        power = g.Gather(powers(WORD + 1), interval)
         within = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
         base, linear, square = (g.Gather(gains, g.Add(place, number(i))) for i in range(3))
-        slope = g.Add(_shifted(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
-        rise = _shifted(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
+        slope = g.Add(shifted(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
+        rise = shifted(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
         wide = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
-        few = g.Gather(gains, _smaller(g, noise, number(2)))
+        few = g.Gather(gains, smaller(g, noise, number(2)))
         return g.Where(g.LessOrEqual(noise, number(2)), few, wide)
-
-
-def _scalars(g: Builder) -> Callable[[int], Value]:
-    """Return a function that makes a constant of an integer."""
-    return lambda number: g.scalar(number, DType.INT64)
-
-
-def _larger(g: Builder, a: Value, b: Value) -> Value:
-    return g.carried("Max", DType.INT64, a, b)
-
-
-def _smaller(g: Builder, a: Value, b: Value) -> Value:
-    return g.carried("Min", DType.INT64, a, b)
-
-
-def _powers(count: int) -> Array:
-    return np.left_shift(np.int64(1), np.arange(count))
-
-
-def _shifted(g: Builder, x: Value, bits: int) -> Value:
-    """Return x >> bits: Div rounds to 0, but not where Mod has taken away what is left over."""
-    if not bits:
-        return x
-    step = g.scalar(1 << bits, DType.INT64)
-    return g.Div(g.Sub(x, g.Mod(x, step)), step)
-
-
-def _bit_length(g: Builder, x: Value, most: int) -> Value:
-    """Return how many bits numbers [n] take that are not negative: as many powers are no larger."""
-    above = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), _powers(most))
-    return g.reduce("ReduceSum", g.cast(above, DType.INT64), [1], keepdims=False)
 
 
 def _log_table() -> Array:
