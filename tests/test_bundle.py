@@ -197,6 +197,23 @@ def test_command_finds_differences(
     assert not said.out
 
 
+def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: Captured) -> None:
+    """Those of a folder, or converted on the way; it is said of each what is wrong."""
+    folder = tmp_path / "out"
+    convert_bundle(task, folder)
+    for words in ([str(folder)], []):
+        assert main(["verify", str(task), *words]) == 0
+        said = capsys.readouterr()
+        assert said.out.count(" right") == 3
+        assert "landmarks.task/points.tflite:\n" in said.out
+        assert not said.err
+    (folder / "landmarks" / "points.onnx").unlink()
+    assert main(["verify", "-q", str(task), str(folder)]) == 1
+    assert "landmarks.task/points.tflite: ONNX Runtime cannot run" in capsys.readouterr().err
+    assert main(["verify", str(task), "--input", "x=x.npy"]) == 1
+    assert "--input is for one model, and this is a bundle" in capsys.readouterr().err
+
+
 def test_one_mapping_fits_no_bundle(task: Path, tmp_path: Path, capsys: Captured) -> None:
     mapping = tmp_path / "layouts.json"
     mapping.write_text("{}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 from tests.small import chain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -46,3 +48,57 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
     )  # fmt: skip
     assert ran.returncode == 2 - len(words)
     assert bool(ran.stdout) == (ran.returncode == 0)
+
+
+# What takes long is waited for, and says when it begins and if it is interrupted.
+WAITING = """
+import sys, time
+from tflite2onnx import apart
+def main():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        time.sleep(0.2)
+        return 130
+sys.exit(apart.apart(main))
+"""
+
+
+def waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
+    """Start what waits in a child, in a group of processes of its own."""
+    code = f"import signal\nsignal.signal(2, signal.SIG_IGN)\n{WAITING}" if ignoring else WAITING
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
+    """Output ends when nobody holds it any more: the child is gone, too."""
+    process = waiting()
+    process.send_signal(number)
+    assert process.communicate(timeout=20)[0] == ""
+    assert process.returncode == -number
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
+    """To one process, or to both as from a terminal."""
+    process = waiting()
+    send(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=20)[0] == "interrupted\n"
+    assert process.returncode == 130
+
+
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As in the background of a shell."""
+    process = waiting(ignoring=True)
+    os.killpg(process.pid, signal.SIGINT)
+    process.terminate()
+    assert process.communicate(timeout=20)[0] == ""

@@ -18,7 +18,7 @@ from tests.test_verify_tensors import damaged, deep, wrong_pad
 from tests.toolkit import Build
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.commands.verify import table
+from tflite2onnx.commands.findings import inside, outputs
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.metadata import ModelMetadata, TensorMetadata
 from tflite2onnx.verification import Compared, Difference, Report, images
@@ -84,11 +84,16 @@ def test_long_lists() -> None:
     tensors = tuple(
         Compared(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,)) for i in range(12)
     )
-    lines = table(Report((wrong,), 1, 0, tensors))
+    report = Report((wrong,), 1, 0, tensors)
+    lines = [*outputs(report), *inside(report)]
     assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    WRONG"
     assert lines[2] == "12 tensors, in order of execution: 12 too far off"
     assert lines[3] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere"
     assert lines[-1] == "... and 2 more"
+    closed = inside(replace(report, closed=("WHILE", "IF", "WHILE")))
+    assert closed == [
+        *lines[2:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+    ]  # fmt: skip
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.control import applied, counted, counter, loop
 from tests.small import network
 from tests.toolkit import Build
 from tflite2onnx import Report, convert, verify
@@ -211,6 +212,34 @@ def test_a_file_of_a_signature(key: str, names: str, layouts: dict[str, Any]) ->
     report = verify(data, result.skeleton.serialized())
     assert report == verify(data, result)
     assert len(report.tensors) == 2
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
+    """A shape that is computed is a constant in the one, and takes nodes in the other."""
+    m = Build()
+    x = m.input([None, 3, 5], name="x")
+    (sizes,) = m.op("SHAPE", [x], [m.tensor([3], dtype="int32")], out_type="int32")
+    (y,) = m.op("ABS", [x], [[1, 3, 5]])
+    (y,) = m.op("RESHAPE", [y, sizes], [[1, 3, 5]])
+    m.output(*m.op("NEG", [y], [[1, 3, 5]]))
+    result = convert(m.bytes(), static=static)
+    assert any(end.symbols for end in result.inputs) != static
+    report = verify(m.bytes(), result.skeleton.serialized())
+    assert report == verify(m.bytes(), result)
+    assert report.tensors
+
+
+def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
+    """The report names what is closed to it."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    outputs = loop(m, [counter(m), x], counted(applied("TANH")))
+    m.output(*m.op("ABS", [outputs[-1]], [[2, 3]]))
+    report = verify(m.bytes())
+    assert (report.ok, report.closed) == (True, ("WHILE",))
+    assert {each.operator for each in report.tensors} <= {"WHILE", "ABS"}
+    assert report.to_dict()["closed"] == ["WHILE"]
 
 
 def test_a_file_of_unknown_nodes() -> None:

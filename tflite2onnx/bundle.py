@@ -85,7 +85,7 @@ def convert_bundle(
         ConversionError: the bundle cannot be read or a model not converted; all such are named.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    files = _names(bundle.models)
+    files = files_of(bundle)
     results: dict[str, Result] = {}
     problems = []
     for name, data in bundle.models.items():
@@ -147,11 +147,15 @@ def _within(name: str) -> str:
     return str(path)
 
 
-def _names(models: Mapping[str, bytes]) -> dict[str, str]:
-    """Return where each model goes: bundles in the bundle become folders."""
+def files_of(bundle: Bundle) -> dict[str, str]:
+    """Return where each model goes: bundles in the bundle become folders.
+
+    Raises:
+        BundleError: two models would become one file.
+    """
     files: dict[str, str] = {}
     taken: set[str] = set()
-    for name in models:
+    for name in bundle.models:
         *folders, last = PurePosixPath(name).parts
         folders = [folder.removesuffix(".task") for folder in folders]
         file = "/".join([*folders, f"{last.removesuffix('.tflite')}.onnx"])

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from tflite2onnx.apart import CAN_FORK, apart
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.text import complain, show
 from tflite2onnx.version import VERSION
@@ -33,19 +34,7 @@ def entry() -> int:
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
         word.partition("=")[0] for word in sys.argv[1:]
     }
-    if not runs_litert or not hasattr(os, "fork"):
-        return main()
-    child = os.fork()
-    if child:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child is interrupted as well
-        return _exited(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    try:
-        status = main()
-    except SystemExit as error:  # wrong usage
-        status = int(error.code or 0)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # without what Python does at the end: destructors of a damaged LiteRT
+    return _exited(apart(main)) if runs_litert and CAN_FORK else main()
 
 
 def _reopen() -> None:

@@ -37,7 +37,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.flex import translated
-from tflite2onnx.graph import Graph, Model
+from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.inline import inlined
 from tflite2onnx.interface import interface, pin, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
@@ -180,7 +180,8 @@ def _sized(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitte
     if options.static:
         return _emitted(_as_filed(graph, options), options, planner)
     try:
-        return _emitted(opened(graph, operator_for), options, planner)
+        named = opened(graph, _operators(options))
+        return _emitted(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
         # What is wrong at any size is wrong here too.
         emitted = _emitted(_as_filed(graph, options), options, planner)
@@ -190,13 +191,19 @@ def _sized(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitte
 
 def _as_filed(graph: Graph, options: ConversionOptions) -> Graph:
     """Return a graph of which only the sizes stay open that nobody foresees."""
+    operator_of = _operators(options)
     try:
-        return opened(graph, operator_for, inputs=False)
+        return opened(graph, operator_of, inputs=False)
     except FixedSizeError as error:
         # It may be due to one operator of many that cannot be converted: all are named.
         ops = normalise(graph, rules_for).every_op()
-        sites([operator_for(op, keep=options.allow_custom) for op in ops])
+        sites([*map(operator_of, ops)])
         raise UnsupportedOperators([error]) from error
+
+
+def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
+    """Return what gives each operator its converter, or keeps it if that is asked for."""
+    return partial(operator_for, keep=options.allow_custom)
 
 
 def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
@@ -209,7 +216,7 @@ def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emit
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
     graph = pin(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [operator_for(op, keep=options.allow_custom) for op in graph.every_op()]
+    operators = [*map(_operators(options), graph.every_op())]
     inside = sites(operators)
     check_open([(operator.op, operator) for operator in operators])
     chosen = planner([interface(graph, wanted, options.io_layout), *inside])

@@ -60,7 +60,7 @@ def inlined(model: Model, index: int = 0) -> Graph:
             outputs of the call, or there is too much to call.
     """
     graph = model.graphs[index]
-    if not any(_runs(op) for op in graph.ops):
+    if not any(runs_graphs(op) for op in graph.ops):
         return graph
     inliner = _Inliner(model, graph)
     ops = tuple(inliner.expanded(graph, _Place((index,)), {}))
@@ -87,7 +87,7 @@ class _Inliner:
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
-            ops += self._formed(here, place) if _runs(op) else [here]
+            ops += self._formed(here, place) if runs_graphs(op) else [here]
         return ops
 
     def _formed(self, op: Op, place: _Place) -> list[Op]:
@@ -267,7 +267,7 @@ _FORMS: Mapping[str, Callable[[_Inliner, Op, _Place], list[Op]]] = {
 }
 
 
-def _runs(op: Op) -> bool:
+def runs_graphs(op: Op) -> bool:
     """Return whether an operator runs sub-graphs."""
     return op.is_builtin(*_FORMS)
 

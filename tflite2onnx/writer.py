@@ -88,7 +88,7 @@ class Skeleton:
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
             moved += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
-        return len(moved), sum(_nbytes(t, self.open_sizes) for t in moved if t is not None)
+        return len(moved), sum(nbytes(t, self.open_sizes) for t in moved if t is not None)
 
     def model(self) -> onnx.ModelProto:
         """Return the whole model, weights copied in."""
@@ -165,7 +165,8 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from _every_graph(attribute.g)
 
 
-def _nbytes(kind: onnx.TypeProto.Tensor, open_sizes: Mapping[str, int]) -> int:
+def nbytes(kind: onnx.TypeProto.Tensor, open_sizes: Mapping[str, int]) -> int:
+    """Return how many bytes a tensor takes; sizes that have names are `open_sizes`, else 0."""
     elements = math.prod(open_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 

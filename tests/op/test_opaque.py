@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from tests.small import convolve
-from tests.toolkit import Build
+from tests.toolkit import Build, Tensor
 from tflite2onnx import cli, convert
 from tflite2onnx.errors import ConversionError
 
@@ -121,6 +121,38 @@ def test_reasons(code: str, words: str) -> None:
         convert(model(code))
     assert f"{code} (operator 0, y): " in str(error.value)
     assert words in str(error.value)
+
+
+def found(m: Build, x: Tensor) -> Tensor:
+    """Return as many places as nobody knows before the model runs."""
+    return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
+
+
+def test_beside_sizes_that_are_open() -> None:
+    """Of inputs, and of what is found, as long as it reads none of them."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
+    m.output(found(m, m.input([7])), *m.custom("Mystery", [m.input([2])], [[2]]))
+    result = convert(m.bytes(), allow_custom=True)
+    assert [end.sizes[0] for end in result.inputs] == ["batch", 7, 2]
+    assert [isinstance(end.sizes[0], str) for end in result.outputs] == [True, True, False]
+
+
+@pytest.mark.parametrize("allow_custom", [True, False])
+def test_with_sizes_that_are_open(
+    caplog: pytest.LogCaptureFixture, *, allow_custom: bool
+) -> None:
+    """What it makes of these nobody knows."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    m.output(*m.custom("Mystery", [x], [m.tensor([None, 3], name="y")]))
+    if allow_custom:
+        result = convert(m.bytes(), allow_custom=True)
+        assert [end.sizes for end in (*result.inputs, *result.outputs)] == [(1, 3), (1, 3)]
+        assert "it needs to know the size of axis 0 of x" in caplog.text
+    m.output(*m.custom("Mystery", [found(m, m.input([7]))], [[2]]))
+    with pytest.raises(ConversionError, match="Mystery"):
+        convert(m.bytes(), allow_custom=allow_custom)
 
 
 def test_builtin_operators_are_not_kept() -> None:

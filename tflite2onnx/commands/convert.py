@@ -19,7 +19,7 @@ from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import NAMES
-from tflite2onnx.text import columns, complain, count, show
+from tflite2onnx.text import columns, count, show
 
 if TYPE_CHECKING:
     from tflite2onnx.verification import Report
@@ -32,7 +32,7 @@ exit status:
   2    it is converted, but --verify found a difference that is too large
   130  interrupted
 """
-_OK, _DIFFERENT = 0, 2
+_OK = 0
 _SUFFIXES = (".tflite", ".lite", ".tfl")
 
 
@@ -154,11 +154,12 @@ def _judged(options: argparse.Namespace, model: str, report: Report | None) -> i
     """Print what a verification found, and return the exit status that this means."""
     if report is None:
         return _OK
-    _say(options, _compared(report))
-    wrong = [difference for difference in report.outputs if not difference.ok]
-    for d in wrong:
-        complain(model, f"output {d.name} is wrong: {d.complaint}")
-    return _DIFFERENT if wrong else _OK
+    from tflite2onnx.commands import findings  # noqa: PLC0415 - as `verify` below
+
+    _say(options, findings.outputs(report))
+    if options.report is not None:
+        _say(options, findings.inside(report))
+    return findings.judged(model, report)
 
 
 def _verified(model: str | bytes, result: Result, page: str | None) -> Report:
@@ -229,13 +230,3 @@ def _shapes(end: Endpoint) -> tuple[str, str]:
 
 def _sizes(sizes: Sequence[int | str]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
-
-
-def _compared(report: Report) -> list[str]:
-    rows = [
-        (d.name, d.reason or f"largest difference {d.largest:.3g}, {d.relative:.2g} of the range",
-         "right" if d.ok else "WRONG")
-        for d in report.outputs
-    ]  # fmt: skip
-    head = f"LiteRT and ONNX Runtime on {count(report.samples, 'random sample')}:"
-    return [head, *columns(rows)]

@@ -7,15 +7,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.commands.findings import inside, judged, outputs
 from tflite2onnx.convert import convert
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.tensor import Array
-from tflite2onnx.text import columns, complain, count, show
-from tflite2onnx.verification import SAMPLES, Compared, Difference, Report, verify
+from tflite2onnx.text import complain, show
+from tflite2onnx.verification import SAMPLES, Report, verify
+from tflite2onnx.verification.converted import ConvertedModel
 from tflite2onnx.verification.images import array_of
+from tflite2onnx.verification.runtimes import ModelFile
 
 SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare what they make."
 EPILOG = """\
@@ -24,22 +29,25 @@ are too far off, each operator is run on LiteRT's own inputs as well: the first 
 is where to look. Tensors come from further runs of the ONNX model with them as outputs, which are
 then not fused away.
 
+Of a bundle each model is verified, against its file in the folder that the bundle was converted to.
+
 exit status:
   0    all outputs are equal, and all operators that were run alone
   1    nothing can be said: a model cannot be read, converted or run, wrong usage included
   2    some are different
   130  interrupted
 """
-_OK, _DIFFERENT = 0, 2
+_FAILED = 1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     add = parser.add_argument
-    add("model", metavar="MODEL.tflite", help="the original")
+    add("model", metavar="MODEL.tflite", help="the original, or a bundle (.task)")
     add(
         "converted", metavar="OUT.onnx", nargs="?",
-        help="what it was converted to (default: it is converted now, and not written)",
+        help="what it was converted to, of a bundle the folder (default: it is converted now, and"
+        " not written)",
     )  # fmt: skip
     add(
         "--input", metavar="NAME=FILE.npy", action="append", default=[], dest="inputs",
@@ -67,19 +75,51 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, print what differs, and return the exit status."""
+    if is_bundle(options.model):
+        return _bundle(options)
     converted = convert(options.model) if options.converted is None else options.converted
-    with _progress(quiet=options.quiet) as progress:
-        report = verify(
-            options.model, converted, inputs=_arrays(options.inputs),
-            images=options.images, seed=options.seed, samples=options.samples,
-            per_operator=options.per_operator, progress=progress,
-        )  # fmt: skip
-    if not options.quiet:
-        show(sys.stdout, table(report))
+    report = _found(options, options.model, converted)
     if options.report is not None:
         write_report(options.report, options.model, converted, report)
-    complaints(options.model, report)
-    return _OK if report.ok else _DIFFERENT
+    return judged(options.model, report)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Verify each model of a bundle; one of which nothing can be said does not keep the others."""
+    for name, given in (
+        ("input", options.inputs), ("image", options.images), ("report", options.report),
+    ):  # fmt: skip
+        if given:
+            message = f"--{name} is for one model, and this is a bundle of several"
+            raise OptionError(message)
+    bundle, folder = read_bundle(options.model), options.converted
+    statuses = set()
+    for name, file in files_of(bundle).items():
+        model = bundle.models[name]
+        if not options.quiet:
+            show(sys.stdout, [f"{name}:"])
+        try:
+            converted = convert(model) if folder is None else Path(folder) / file
+            statuses.add(judged(name, _found(options, model, converted)))
+        except ConversionError as error:
+            complain(name, str(error))
+            statuses.add(_FAILED)
+    return max(statuses)
+
+
+def _found(
+    options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
+) -> Report:
+    """Verify a model, and print what was found."""
+    with _progress(quiet=options.quiet) as progress:
+        report = verify(
+            model, converted, inputs=_arrays(options.inputs), images=options.images,
+            seed=options.seed, samples=options.samples, per_operator=options.per_operator,
+            progress=progress,
+        )  # fmt: skip
+    if not options.quiet:
+        show(sys.stdout, [*outputs(report), *inside(report)])
+    return report
 
 
 def _arrays(words: Sequence[str]) -> dict[str, Array]:
@@ -92,52 +132,6 @@ def _arrays(words: Sequence[str]) -> dict[str, Array]:
             raise OptionError(message)
         arrays[name] = array_of(path)
     return arrays
-
-
-def table(report: Report) -> list[str]:
-    """Return what was found in lines: the outputs, then what there is to say of the rest."""
-    rows = [(d.name, *_measured(d), "right" if d.ok else "WRONG") for d in report.outputs]
-    lines = [f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:", *columns(rows)]
-    for what, found in (
-        ("tensors, in order of execution", report.tensors),
-        ("operators, each on LiteRT's own inputs", report.operators),
-    ):
-        if not found:
-            continue
-        wrong = [each for each in found if not each.difference.ok]
-        lines.append(f"{len(found):,} {what}: {len(wrong):,} too far off")
-        lines += columns([(*_place(c), *_measured(c.difference)) for c in wrong[:_MOST]])
-        if len(wrong) > _MOST:
-            lines.append(f"... and {len(wrong) - _MOST:,} more")
-    if not report.tensors:
-        lines.append("the tensors inside the ONNX model are not known: outputs alone are compared")
-    return lines
-
-
-_MOST = 10  # wrong tensors that are listed
-
-
-def _place(compared: Compared) -> tuple[str, str]:
-    return f"{compared.operator} ({compared.index})", compared.name
-
-
-def _measured(difference: Difference) -> tuple[str, str]:
-    """Return the largest difference, and how much louder the signal is than the noise."""
-    if difference.reason:
-        return difference.reason, ""
-    largest = f"largest difference {difference.largest:.3g}, {difference.relative:.2g} of the range"
-    return largest, f"{difference.decibels:.0f} dB"
-
-
-def complaints(model: str, report: Report) -> None:
-    """Print on stderr which outputs are wrong, and the tensor at which it begins."""
-    for difference in report.outputs:
-        if not difference.ok:
-            complain(model, f"output {difference.name} is wrong: {difference.complaint}")
-    first = report.diverging
-    if first is not None:
-        place = f"{first.operator} (operator {first.index}, {first.name})"
-        complain(model, f"the first tensor that diverges is of {place}")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
+from tflite2onnx.inline import runs_graphs
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.converted import ConvertedModel, Opened, inside, opened
@@ -82,7 +83,8 @@ def verify(  # noqa: PLR0913 - options
     given = _given(model, interpreter, inputs or {}, images)
     arrays = [sample(interpreter, seed + i, given[i % len(given)]) for i in range(samples)]
     skeleton = inside(source, converted, ends) if tensors or per_operator else None
-    found = [] if skeleton is None else places(read(model).graphs[0], skeleton)
+    graph = read(model).graphs[0]
+    found = [] if skeleton is None else places(graph, skeleton)
 
     both = _Both(model, ends, skeleton, found, tolerance, progress or (lambda *_: None))
     ways = [False] * tensors + [True] * per_operator
@@ -92,7 +94,8 @@ def verify(  # noqa: PLR0913 - options
         if any(given):
             raise
         outputs, inner = both.found_tamely(seed, samples, ways)
-    return Report(outputs, samples, seed, inner.get(False, ()), inner.get(True, ()))
+    closed = tuple(op.code for op in graph.ops if runs_graphs(op))
+    return Report(outputs, samples, seed, inner.get(False, ()), inner.get(True, ()), closed)
 
 
 def _check(samples: int, seed: int) -> None:

@@ -116,6 +116,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iter
     """Yield what conversions the file may come from, the likeliest first."""
     opset = next((each.version for each in proto.opset_import if not each.domain), None)
     kinds = [("qdq", activations) for activations in ACTIVATIONS] + [("float", "auto")]
+    static = not any(end.symbols for end in ends.inputs)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", _pinned(model, ends)))
     for (signature, names), (quantization, activations), (io_layout, layouts) in product(
@@ -124,7 +125,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iter
         try:
             result = convert(
                 model, layouts=layouts, io_layout=io_layout, opset=opset, signature=signature,
-                quantization=quantization, activations=activations, names=names,
+                quantization=quantization, activations=activations, names=names, static=static,
             )  # fmt: skip
         except ConversionError:
             continue

@@ -16,7 +16,8 @@ class Report:
 
     `tensors` are in order of execution; there are none if the ONNX model does not tell where its
     tensors are. `operators` are the same tensors, each computed from LiteRT's own inputs; there
-    are none unless that was asked for, or tensors are further off than is allowed.
+    are none unless that was asked for, or tensors are further off than is allowed. `closed` are
+    the operators that run sub-graphs: what is computed in these is compared where it leaves them.
     """
 
     outputs: tuple[Difference, ...]
@@ -24,6 +25,7 @@ class Report:
     seed: int
     tensors: tuple[Compared, ...] = ()
     operators: tuple[Compared, ...] = ()
+    closed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -49,6 +51,7 @@ class Report:
             "outputs": [_plain(d) for d in self.outputs],
             "tensors": [_plain(c) for c in self.tensors],
             "operators": [_plain(c) for c in self.operators],
+            "closed": list(self.closed),
         }
 
 

@@ -9,14 +9,12 @@ A value that is an output is not fused away: the pieces are optimized as far as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from tflite2onnx.tensor import Array
-from tflite2onnx.writer import Skeleton
+from tflite2onnx.writer import Skeleton, nbytes
 
 MOST_BYTES = 1 << 27  # of what the outputs of a piece hold together
 _MOST_WEIGHTS = 1 << 30  # bytes in one piece, which has to be a protobuf
@@ -62,6 +60,7 @@ class _Cutter:
     def __init__(self, skeleton: Skeleton, seen: Sequence[str], *, alone: bool) -> None:
         graph = skeleton.proto.graph
         self._proto, self._alone = skeleton.proto, alone
+        self._open_sizes = skeleton.open_sizes
         self._nodes = list(graph.node)
         self._small = {each.name: each for each in graph.initializer}
         self._large: Mapping[str, tuple[TensorProto, Array]] = {
@@ -85,9 +84,13 @@ class _Cutter:
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
             live -= {name for name in self._reads[i] if self._last[name] == i}
-            room -= sum(_nbytes(self._infos.get(n)) for n in node.output if n in self._seen)
+            room -= sum(self._room(name) for name in node.output if name in self._seen)
             weights -= sum(self._weight(name) for name in self._reads[i])
         yield len(self._nodes)
+
+    def _room(self, name: str) -> int:
+        info = self._infos.get(name)
+        return 0 if info is None else nbytes(info.type.tensor_type, self._open_sizes)
 
     def _weight(self, name: str) -> int:
         if name in self._large:
@@ -155,11 +158,3 @@ def _free(graph: GraphProto) -> set[str]:
     own |= {name for node in graph.node for name in node.output}
     read = {name for node in graph.node for name in _read(node)}
     return (read | {each.name for each in graph.output}) - own
-
-
-def _nbytes(info: ValueInfoProto | None) -> int:
-    if info is None:
-        return 0
-    kind = info.type.tensor_type
-    *_, elements = accumulate((d.dim_value for d in kind.shape.dim), int.__mul__, initial=1)
-    return elements * onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize
