@@ -75,7 +75,7 @@ ROOMS = {
         "SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog "
         "SignalFilterBankSquareRoot SignalPCAN SignalWindow"
     ),
-    "signal_fourier": "SignalRfft",
+    "signal_fourier": "SignalIrfft SignalRfft",
     "signal_stream": (
         "CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer "
         "SignalOverlapAdd SignalStacker"
