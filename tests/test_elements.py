@@ -12,6 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.reading import constant, float32, int8, int32, int64, only_op, uint8
 from tests.toolkit import Build, check, run_tflite, sparsify
 from tests.toolkit.facts import TENSOR_TYPES
+from tests.toolkit.needs import since
 from tflite2onnx import convert
 from tflite2onnx.errors import ModelFileError, OperatorError, UnsupportedOperators
 from tflite2onnx.reader import read
@@ -181,6 +182,7 @@ def test_sparse_constants() -> None:
 
 def test_a_constant_without_elements() -> None:
     """Like LiteRT's: nothing has to be stored for it."""
+    since(1, 24, "an initializer without elements")
     for stored in (True, False):
         m = Build()
         empty = m.constant(np.zeros((0, 3), np.float32)) if stored else m.tensor([0, 3])

@@ -13,6 +13,7 @@ import onnx
 from tests.conformance.table import Bound, Case
 from tests.layouts import random_planner
 from tests.toolkit.compare import distance, in_pairs, restored, span
+from tests.toolkit.needs import lacking
 from tests.toolkit.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
 from tflite2onnx.convert import convert_model
@@ -22,6 +23,7 @@ from tflite2onnx.reader import read
 from tflite2onnx.stateful import Stateful
 
 RUN, REFUSED, UNCONVERTED, FAULTY = "run", "refused", "unconverted", "faulty"
+LACKING = "lacking"
 NEWEST = 26
 # Nodes that say how tensors are stored, not what is computed.
 _STORAGE = {"DequantizeLinear", "QuantizeLinear", "Transpose", "Identity", "Reshape"}
@@ -61,7 +63,8 @@ class Verdict:
     """What came of a case.
 
     `state` is RUN if all forms were run; REFUSED if LiteRT does not run the model, UNCONVERTED if
-    we do not convert it; FAULTY if either is not as it has to be. `text` says why.
+    we do not convert it, LACKING if it takes a newer ONNX Runtime; FAULTY if either is not as it
+    has to be. `text` says why.
     `part` and `steps` are the largest differences, `nodes` what the operator became, `opset` the
     smallest with which it was converted.
     """
@@ -113,6 +116,9 @@ def _held(case: Case, given: _Given, forms: Sequence[Form], *, opset: bool) -> V
         if key not in models:
             models[key] = form.converted(given.data)
             onnx.checker.check_model(models[key].model, full_check=True)
+        why = lacking(models[key].model)
+        if why:
+            return replace(verdict, state=LACKING, text=why)
         faults, part, steps = _apart(models[key], given, case.row.bound(case.kind), form)
         verdict = replace(
             verdict, part=max(verdict.part, part), steps=max(verdict.steps, steps)

@@ -106,7 +106,8 @@ def test_every_row_is_tried() -> None:
 
 def test_expm1_loses_nothing_near_0() -> None:
     x = np.array([1e-9, -1e-7, 0, 1e-3, 90, -90], np.float32)
-    want = np.expm1(x)
+    with np.errstate(over="ignore"):  # which is what it is to give
+        want = np.expm1(x)
     made = convert(model("Expm1", [x], want).bytes())
     (y,) = run_onnx(made.model, {made.inputs[0].name: x})
     np.testing.assert_allclose(y, want, rtol=1e-5)

@@ -124,7 +124,7 @@ class Layer:
         w = generator.uniform(0.002, 0.02, size).astype(np.float32)
         low, high = LIMITS[self.scheme.y]
         sums = self.accumulators(self.inputs[0]).reshape(-1, self.channels)
-        largest = np.abs(sums * np.float64(w)).max() * np.float64(x)
+        largest = np.abs(sums * w.astype(np.float64)).max() * np.float64(x)
         y = np.float32(self.scheme.y_scale or largest / (high - low))
         if self.scheme.exact:
             x, y = (np.float32(2.0 ** np.round(np.log2(scale))) for scale in (x, y))

@@ -15,6 +15,7 @@ from tests.quantized.layers import LIMITS
 from tests.quantized.values import Scale, binary, every, prove, scales, unary
 from tests.toolkit import check, run_onnx
 from tests.toolkit.fusions import fused_operators
+from tests.toolkit.needs import since
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -187,6 +188,8 @@ SOFTMAX = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 
 @pytest.mark.parametrize("size", [1, 2, 3, 128, 1001, 20011])
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
 def test_softmax(dtype: str, size: int, step: float) -> None:
+    if dtype == "int8" and size in {2, 3}:
+        since(1, 29, "QLinearSoftmax of int8 in short rows")
     x = np.random.default_rng(size).choice(every(dtype), (5, size))
     (given,) = scales(dtype, step)
     prove(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=1.0), [x], steps=1)

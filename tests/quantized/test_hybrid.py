@@ -18,6 +18,7 @@ from tests.quantized.test_products import SHAPES
 from tests.toolkit import Build, check
 from tests.toolkit.facts import carrier
 from tests.toolkit.fusions import fused_operators
+from tests.toolkit.needs import since
 
 if TYPE_CHECKING:
     from tests.quantized.layers import Shape
@@ -100,6 +101,7 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
     check(data, inputs=inputs, optimize=[False])
     tolerance = 0.01 if dense and (asymmetric or shape == "flattened") else 1e-5
     result = check(data, inputs=inputs, optimize=[True], tolerance=tolerance)
+    since(1, 25, "MatMulNBits of all weights")
     left = fused_operators(result.model)
     assert left["MatMulNBits"] == (1 if dense else 0)
     assert left["DequantizeLinear"] + left["Cast"] == 0
@@ -175,6 +177,7 @@ def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
     x = rows((3, 128), -128)
     check(m.bytes(), inputs=[x], optimize=[False], opset=opset)
     result = check(m.bytes(), inputs=[x], optimize=[True], opset=opset, tolerance=0.01)
+    since(1, 25, "MatMulNBits with a bias")
     left = fused_operators(result.model)
     assert left == {"MatMulNBits" if opset is None else "Gemm" if bias else "MatMul": 1}
     assert initializers(result) >= {TensorProto.INT8 if opset else TensorProto.INT4}

@@ -13,6 +13,7 @@ from tests.op.cells import Form
 from tests.op.test_recurrent import ALL, changed
 from tests.quantized.test_hybrid import rows
 from tests.toolkit import check, random_inputs
+from tests.toolkit.needs import since
 from tests.toolkit.runtimes import session
 from tflite2onnx import convert
 from tflite2onnx.reader import read
@@ -87,6 +88,7 @@ def test_exact_filters(*, asymmetric: bool) -> None:
 
 # Integers throughout
 
+FUSING = "an optimization that leaves the graph whole"
 INTEGER = [
     Form(),
     Form(time_major=True),
@@ -106,6 +108,8 @@ INTEGER = [
 
 @pytest.mark.parametrize("form", INTEGER)
 def test_integers(form: Form) -> None:
+    if form.single:
+        since(1, 31, FUSING)
     steps = PROJECTED_STEPS if form.projection else STEPS
     check(cells.integer_lstm(form), runs=50 if form.single else 8, seeds=[0], steps=steps)
 
@@ -148,6 +152,7 @@ def test_integer_filters(rank: int, *, bias: bool) -> None:
 
 def test_basic_integers() -> None:
     """The states are as exact as elsewhere; what is finer, and follows from them, is not."""
+    since(1, 31, FUSING)
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)
     check(only, runs=50, seeds=[0], steps=STEPS)
