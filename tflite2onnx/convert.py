@@ -7,8 +7,8 @@
 3. TFLite to TFLite, the graph of one entry point: `inlined` puts calls in their place, `shaped`
    corrects the shapes of custom operators, `explicit` makes inputs and outputs of variables,
    `without_lists` makes tensors of TensorFlow's lists, `paired` makes pairs of complex numbers,
-   `settled` finds the sizes that the file only guesses, `set_items` finds what sets items of
-   lists, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
+   `set_items` finds what sets items of lists, `settled` finds the sizes that the file only
+   guesses, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
    forms.
 4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin`).
 5. `emit` nodes, of the smallest opset that has them; `renamed` calls inputs and outputs as a
@@ -171,8 +171,8 @@ def _dataflow(model: Model, index: int) -> Graph:
     graph = explicit(model, graph, rules_for, index)
     graph = without_lists(graph, operator_for, has_converter)
     graph = paired(graph)
-    graph = settled(graph, operator_for)
-    return drop_dead(set_items(graph))  # or else the sizes of what it cuts would be open
+    graph = drop_dead(set_items(graph))  # or else the sizes of what it cuts would be open
+    return settled(graph, operator_for)
 
 
 def _sized(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:

@@ -2,9 +2,10 @@
 
 TFLite's converter writes `list[i] = item` as the concatenation of what comes before the item, the
 item, and what comes behind: of SLICE(list, [0, ...], [i, -1, ...]), the item, and
-SLICE(list, [i + 1, 0, ...], [-1, ...]). The file cannot say how large the slices are. Where the
-result is as large as the list, it is DYNAMIC_UPDATE_SLICE: indices that this would clamp make the
-slices fail, but -1, which makes a larger tensor.
+SLICE(list, [i + 1, 0, ...], [-1, ...]). The file cannot say how large the slices are, and of lists
+in loops often not how large the items are. Where the result may be as large as the list, it is
+DYNAMIC_UPDATE_SLICE: indices that this would clamp make the slices fail, but -1, which makes a
+larger tensor.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     if head is None or tail is None or head[0] is not tail[0] or not _along_first(op):
         return []
     items = head[0]
-    alike = all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result))
-    if not alike or result.shape != items.shape or item.shape != (1, *items.shape[1:]):
+    if not all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result)):
+        return []
+    sizes, one = _sizes(items), _sizes(item)
+    if one[:1] != (1,) or not _fit(one[1:], sizes[1:]) or not _fit(_sizes(result), sizes):
         return []
     first, last = _led(head[2], made, -1), _led(tail[1], made, 0)
     whole = _filled(head[1], 0) and _filled(tail[2], -1)
@@ -59,6 +62,18 @@ def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
         Op("CONCATENATION", op.index, (first, zeros), (starts,), Options({"axis": 0})),
         Op("DYNAMIC_UPDATE_SLICE", op.index, (items, item, starts), (result,)),
     ]
+
+
+def _sizes(tensor: Tensor) -> tuple[int | None, ...]:
+    """Return the shape, with None where the file does not fix the size."""
+    dynamic = tensor.dynamic_axes
+    return tuple(None if axis in dynamic else size for axis, size in enumerate(tensor.shape))
+
+
+def _fit(some: Sequence[int | None], others: Sequence[int | None]) -> bool:
+    """Return whether two shapes can be the same."""
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a == b or None in (a, b) for a, b in pairs)
 
 
 def _along_first(op: Op) -> bool:
