@@ -26,10 +26,12 @@ def convolve(m: Subgraph, x: Tensor, channels: int, name: str) -> Tensor:
     return y
 
 
-def network(*, shape: tuple[int, int, int, int] = (2, 5, 7, 3)) -> bytes:
+def network(
+    *, shape: tuple[int, int, int, int] = (2, 5, 7, 3), signature: tuple[int, ...] = ()
+) -> bytes:
     """Return "x" -> CONV_2D -> "hidden" -> ABS -> "positive" -> CONV_2D -> "y"."""
     m = Build()
-    hidden = convolve(m, m.input(shape, name="x"), 11, "hidden")
+    hidden = convolve(m, m.input(shape, name="x", shape_signature=signature), 11, "hidden")
     (positive,) = m.op("ABS", [hidden], [m.tensor(hidden.shape, name="positive")])
     m.output(convolve(m, positive, 13, "y"))
     return m.bytes()

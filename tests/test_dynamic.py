@@ -223,12 +223,13 @@ def rows(m: Build, x: Tensor) -> Made:
 @pytest.mark.parametrize(
     "network", [conv, depthwise, mean, mirrored, dilated, diagonals, smaller, updated, rows]
 )
-def test_images_of_any_size(network: Callable[[Build, Tensor], Made]) -> None:
+@pytest.mark.parametrize("io_layout", ["auto", "onnx"])
+def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout: str) -> None:
     """Padding is found at run time where it depends on the size."""
     m = Build()
     m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 8, 13, 3], [3, 9, 4, 3]):
-        proved(m, shape)
+        proved(m, shape, io_layout=io_layout)
 
 
 def fixed_reshape(m: Build, x: Tensor) -> Made:

@@ -65,6 +65,18 @@ def test_auto_moves_nothing_that_nobody_would_see() -> None:
     assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
 
 
+@pytest.mark.parametrize(
+    ("signature", "order"),
+    [((-1, 5, 7, 3), NCHW), ((2, -1, 7, 3), NHWC), ((2, 5, -1, 3), NHWC), ((-1, -1, -1, 3), NHWC)],
+)
+def test_auto_moves_no_open_size_of_an_input(
+    signature: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    data = network(signature=signature)
+    assert orders(check(data)) == ([order], [NCHW])
+    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
+
+
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
 def test_without_meaning_nothing_moves(mode: str) -> None:
     """No operator says what the axes of an elementwise network are."""

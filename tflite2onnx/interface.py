@@ -149,8 +149,10 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
     """Return what is around the operators as one site: it makes the inputs and reads the outputs.
 
     Under "auto" a tensor whose shape reads the same channels first stays as it is: nobody could
-    tell from the model that its data has to be moved. State may be in any order, as nobody needs
-    to look into it; its input and its output are in the same, so that one can be fed to the other.
+    tell from the model that its data has to be moved. So does an input with an open size that would
+    move: who takes it from the file, axis by axis, would feed a shape that is neither. State may be
+    in any order, as nobody needs to look into it; its input and its output are in the same, so that
+    one can be fed to the other.
     """
 
     def frame(operand: int, tensor: Tensor) -> Frame:
@@ -158,7 +160,8 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
             return pinned(operand, wanted[tensor], meaning=True)
         first = channels_first(tensor.rank)
         silent = tuple(tensor.sizes[i] for i in first) == tensor.sizes
-        if io_layout == "tflite" or (io_layout == "auto" and silent):
+        loose = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
+        if io_layout == "tflite" or (io_layout == "auto" and (silent or loose)):
             return pinned(operand, identity(tensor.rank))
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.MEANT
