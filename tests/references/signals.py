@@ -62,7 +62,12 @@ def root(number: int) -> int:
 
 
 def logarithm(number: int, correction: int, scale: int) -> int:
-    """filter_bank_log.cc and log.cc."""
+    """filter_bank_log.cc."""
+    return min(scaled_logarithm(number, correction, scale), 32767)
+
+
+def scaled_logarithm(number: int, correction: int, scale: int) -> int:
+    """log.cc, of a number of 32 bits."""
     scaled = (number << correction) & MASK
     if scaled <= 1:
         return 0
@@ -74,7 +79,7 @@ def logarithm(number: int, correction: int, scale: int) -> int:
     between = (table[1] - table[0]) * (part - 512 * segment) >> 16
     binary = (whole << 16) + part + table[0] + between
     natural = (45426 * binary + 32768) >> 16
-    return min(((scale * natural + 32768) & MASK) >> 16, 32767)
+    return ((scale * natural + 32768) & MASK) >> 16
 
 
 def gain(noise: int, table: Array) -> int:

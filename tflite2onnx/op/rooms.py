@@ -50,6 +50,7 @@ ROOMS = {
     "local_response": "LOCAL_RESPONSE_NORMALIZATION",
     "lstm": "BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM",
     "matmul": "BATCH_MATMUL FULLY_CONNECTED",
+    "microfrontend": "AudioMicrofrontend",
     "ngrams": "SKIP_GRAM",
     "normalization": "L2_NORMALIZATION LOG_SOFTMAX SOFTMAX",
     "one_hot": "MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT",

@@ -12,18 +12,13 @@ from tflite2onnx.op.signal_parts import (
     bit_length,
     larger,
     powers,
-    scalars,
     shifted,
     smaller,
 )
+from tflite2onnx.op.signal_steps import amplified, logarithm, rooted
 from tflite2onnx.tensor import Array, DType
 
 _COMPLEX = 2  # numbers
-# Natural logarithms as log2(1 + x) - x in 128 steps, in units of 2 ** -16; of log.cc.
-_SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
-_HALF = 1 << (_LOG_BITS - 1)
-# Fractional bits of PCAN's signal-to-noise ratio, and of its output.
-_SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 class SignalWindow(Signal):
@@ -157,21 +152,9 @@ class SignalFilterBankSquareRoot(Signal):
         expect(self.output, (size,), DType.UINT32)
 
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
-        one = g.scalar(1, DType.INT64)
-        value = g.cast(x, DType.INT64)
-        root = g.cast(g.Floor(g.Sqrt(g.cast(value, DType.FLOAT64))), DType.INT64)
-        # A double has 53 bits, and so the root may be one off.
-        root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), value), DType.INT64))
-        above = g.Add(root, one)
-        root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), value), DType.INT64))
-        # The kernel rounds up, but not beyond 16 bits.
-        up = g.And(
-            g.Greater(g.Sub(value, g.Mul(root, root)), root),
-            g.Not(g.Equal(root, g.scalar(0xFFFF, DType.INT64))),
-        )
-        rounded = g.cast(g.Add(root, g.cast(up, DType.INT64)), DType.UINT32)
+        root = g.cast(rooted(g, g.cast(x, DType.INT64)), DType.UINT32)
         drop = g.cast(g.reshape(bits, (1,)), DType.UINT32)
-        return g.BitShift(rounded, drop, direction="RIGHT")
+        return g.BitShift(root, drop, direction="RIGHT")
 
 
 class SignalFilterBankLog(Signal):
@@ -190,25 +173,11 @@ class SignalFilterBankLog(Signal):
         return self.option("output_scale", 0, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        number = scalars(g)
-        word = number(1 << WORD)
-        scaled = g.Mul(g.cast(x, DType.INT64), number(1 << self.option("input_correction_bits")))
-        scaled = g.Mod(scaled, word)
-        whole = g.Sub(bit_length(g, larger(g, scaled, number(1)), WORD), number(1))
-        power = g.Gather(powers(WORD), whole)
-        part = g.Div(g.Mul(g.Sub(scaled, power), number(1 << _LOG_BITS)), power)
-        part = larger(g, part, number(0))
-        segment = g.Div(part, number((1 << _LOG_BITS) // _SEGMENTS))
-        table = _log_table()
-        here, there = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
-        within = g.Mod(part, number((1 << _LOG_BITS) // _SEGMENTS))
-        between = shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
-        binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
-        natural = shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
-        grown = g.Add(g.Mul(natural, number(self._scale)), number(_HALF))
-        made = smaller(g, shifted(g, g.Mod(grown, word), _LOG_BITS), number((1 << 15) - 1))
-        loud = g.Greater(scaled, number(1))
-        return g.cast(g.Where(loud, made, number(0)), DType.INT16)
+        correction = g.scalar(1 << self.option("input_correction_bits"), DType.INT64)
+        word = g.scalar(1 << WORD, DType.INT64)
+        scaled = g.Mod(g.Mul(g.cast(x, DType.INT64), correction), word)
+        made = logarithm(g, scaled, self._scale)
+        return g.cast(smaller(g, made, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16)
 
 
 class SignalPcan(Signal):
@@ -226,34 +195,6 @@ class SignalPcan(Signal):
         self.option("snr_shift")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
-        number = scalars(g)
-        gain = self._gain(g, g.cast(noise, DType.INT64), g.cast(gains, DType.INT64))
-        product = g.Mul(g.cast(x, DType.INT64), gain)
-        ratio = g.Mod(shifted(g, product, self.option("snr_shift")), number(1 << WORD))
-        small = shifted(g, g.Mul(ratio, ratio), 2 + 2 * _SNR_BITS - _OUTPUT_BITS)
-        large = g.Sub(
-            shifted(g, ratio, _SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS)
-        )
-        made = g.Where(g.Less(ratio, number(2 << _SNR_BITS)), small, large)
+        numbers, estimate, table = (g.cast(v, DType.INT64) for v in (x, noise, gains))
+        made = amplified(g, numbers, estimate, table, self.option("snr_shift"))
         return g.cast(made, DType.UINT32)
-
-    @staticmethod
-    def _gain(g: Builder, noise: Value, gains: Value) -> Value:
-        """Return a parabola's value: the table has three numbers for each power of two."""
-        number = scalars(g)
-        interval = bit_length(g, noise, WORD)
-        place = larger(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
-        power = g.Gather(powers(WORD + 1), interval)
-        within = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
-        base, linear, square = (g.Gather(gains, g.Add(place, number(i))) for i in range(3))
-        slope = g.Add(shifted(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
-        rise = shifted(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
-        wide = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
-        few = g.Gather(gains, smaller(g, noise, number(2)))
-        return g.Where(g.LessOrEqual(noise, number(2)), few, wide)
-
-
-def _log_table() -> Array:
-    """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as the kernel has them."""
-    x = np.arange(_SEGMENTS + 1) / _SEGMENTS
-    return np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS)).astype(np.int64)

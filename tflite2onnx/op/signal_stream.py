@@ -15,7 +15,8 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.computed import BEHIND
 from tflite2onnx.op.parameters import affordable, expect, expect_type
-from tflite2onnx.op.signal_parts import Signal, larger, scalars, smaller
+from tflite2onnx.op.signal_parts import Signal, smaller
+from tflite2onnx.op.signal_steps import Subtraction
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -288,21 +289,17 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View
     ) -> tuple[Value, Value, Value]:
-        number = scalars(g)
-        unit = number(1 << self.option("spectral_subtraction_bits"))
+        steps = Subtraction(
+            g, self.option("smoothing_bits"), 1 << self.option("spectral_subtraction_bits"),
+            self._rates("smoothing"), self._rates("one_minus_smoothing"),
+            self._coefficient("min_signal_remaining"),
+        )  # fmt: skip
         energy, before = (g.cast(v, DType.INT64) for v in (x, noise))
-        scale, word = number(1 << self.option("smoothing_bits")), number(1 << 32)
-        signal = g.Mod(g.Mul(energy, scale), word)
-        rising, falling = (
-            g.Mul(v, self._rates(name))
-            for v, name in ((signal, "smoothing"), (before, "one_minus_smoothing"))
-        )
-        mean = g.Mod(g.Div(g.Add(rising, falling), unit), word)
-        taken = smaller(g, mean, signal)
-        remaining = number(self._coefficient("min_signal_remaining"))
-        least = g.Mod(g.Div(g.Mul(energy, remaining), unit), word)
-        made = g.cast(larger(g, g.Div(g.Sub(signal, taken), scale), least), DType.UINT32)
-        after = g.cast(taken if self.options.get("clamping", 0) else mean, DType.UINT32)
+        signal = steps.signal(energy)
+        estimate = steps.estimate(g, steps.gained(signal), before)
+        made = g.cast(steps.left(energy, signal, estimate), DType.UINT32)
+        after = smaller(g, estimate, signal) if self.options.get("clamping", 0) else estimate
+        after = g.cast(after, DType.UINT32)
         return made, after, after
 
 
