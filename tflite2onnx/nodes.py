@@ -85,8 +85,8 @@ _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
 _SINCE = {
-    "BitCast": 26, "BitwiseAnd": 18, "BitwiseXor": 18, "DFT": 17, "Gelu": 20, "GridSample": 16,
-    "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
+    "BitCast": 26, "BitwiseAnd": 18, "BitwiseNot": 18, "BitwiseOr": 18, "BitwiseXor": 18,
+    "DFT": 17, "Gelu": 20, "GridSample": 16, "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
     "StringConcat": 20, "StringSplit": 20,
 }  # fmt: skip
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.

@@ -229,7 +229,8 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
     return g.cast(g.Floor(g.Div(a, b)), dtype)
 
 
-def _floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    """Return what is left of a, with the sign of b."""
     if dtype.is_integer:
         return g.Mod(a, b)
     rest = g.Mod(a, b, fmod=1)
@@ -299,7 +300,7 @@ class OfIntegers(Elementwise):
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
         "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
-        "FLOOR_MOD": Row(_floor_mod, "float32 int8 int16 int32 int64", _modulo),
+        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _modulo),
     }
     codes = tuple(rows)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tflite2onnx import flex
+from tflite2onnx.flex_rules import NAMES
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 
@@ -83,7 +83,7 @@ def reason(op: Op) -> str:
         if re.fullmatch(pattern, code):
             return text
     name = code.removeprefix("Flex")
-    if name != code and name in flex.NAMES:
+    if name != code and name in NAMES:
         # What begins with a capital is a type, or how many inputs there are.
         told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
         return _FLEX_FORM.format(name, f" ({', '.join(told)})" if told else "", name)

@@ -32,15 +32,28 @@ ROOMS = {
     "embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup",
     "fingerprint": "LSH_PROJECTION",
     "flex": (
-        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexAsin FlexAsinh FlexAtan FlexAtanh "
-        "FlexCeil FlexCos FlexCosh FlexDivNoNan FlexEinsum FlexElu FlexEqual FlexErf FlexExp "
-        "FlexExpm1 FlexFloor FlexGreater FlexGreaterEqual FlexIdentity FlexInv FlexIsFinite "
-        "FlexIsInf FlexIsNan FlexL2Loss FlexLess FlexLessEqual FlexLog FlexLogicalAnd "
-        "FlexLogicalNot FlexLogicalOr FlexMaximum FlexMinimum FlexMul FlexNeg FlexNotEqual "
-        "FlexPow FlexPreventGradient FlexRealDiv FlexReciprocal FlexRelu FlexRint FlexRound "
-        "FlexRsqrt FlexSelu FlexSigmoid FlexSign FlexSin FlexSinh FlexSnapshot FlexSoftplus "
-        "FlexSoftsign FlexSqrt FlexSquare FlexSquaredDifference FlexStopGradient FlexSub "
-        "FlexTan FlexTanh"
+        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddN FlexAddV2 FlexApproximateEqual FlexAsin "
+        "FlexAsinh FlexAtan FlexAtanh FlexCeil FlexCheckNumerics FlexCheckNumericsV2 FlexCos "
+        "FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan FlexElu FlexEnsureShape FlexEqual FlexErf "
+        "FlexExp FlexExpm1 FlexFloor FlexFloorDiv FlexFloorMod FlexGreater FlexGreaterEqual "
+        "FlexIdentity FlexInv FlexIsFinite FlexIsInf FlexIsNan FlexLess FlexLessEqual FlexLog "
+        "FlexLog1p FlexLogicalAnd FlexLogicalNot FlexLogicalOr FlexMaximum FlexMinimum FlexMod "
+        "FlexMul FlexMulNoNan FlexNeg FlexNotEqual FlexOnesLike FlexPow FlexPreventGradient "
+        "FlexRealDiv FlexReciprocal FlexRelu FlexRelu6 FlexRint FlexRound FlexRsqrt FlexSelu "
+        "FlexSigmoid FlexSign FlexSin FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt "
+        "FlexSquare FlexSquaredDifference FlexStopGradient FlexSub FlexTan FlexTanh "
+        "FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py FlexXlogy FlexZerosLike"
+    ),
+    "flex_bits": (
+        "FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexInvert FlexLeftShift FlexPopulationCount "
+        "FlexRightShift"
+    ),
+    "flex_product": (
+        "FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexEinsum FlexL2Loss FlexMatMul"
+    ),
+    "flex_types": (
+        "FlexArgMax FlexArgMin FlexCumsum FlexLeakyRelu FlexLogSoftmax FlexMax FlexMean FlexMin "
+        "FlexProd FlexSoftmax FlexSum FlexTopKV2"
     ),
     "found": "UNIQUE WHERE",
     "fourier": "COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D",

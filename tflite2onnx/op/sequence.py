@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -88,6 +89,7 @@ class CumSum(Operator):
     any_size = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
+    types: ClassVar[tuple[DType, ...]] = _TYPES
 
     @cached_property
     def _axis(self) -> int:
@@ -98,7 +100,7 @@ class CumSum(Operator):
 
     def check(self) -> None:
         x = self.input(0)
-        expect_type(x, _TYPES)
+        expect_type(x, self.types)
         expect(self.output, x.shape, x.dtype)
         if self.input(1).is_known:
             _ = self._axis  # checks it

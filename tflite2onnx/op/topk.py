@@ -39,6 +39,7 @@ class TopK(Operator):
     tflite = "... -> ..."
     many_outputs = True
     moves = True
+    types: ClassVar[tuple[DType, ...]] = _TOPK_TYPES
 
     @cached_property
     def _k(self) -> int:
@@ -50,7 +51,7 @@ class TopK(Operator):
 
     def check(self) -> None:
         x = self.input(0)
-        expect_type(x, _TOPK_TYPES)
+        expect_type(x, self.types)
         shape = (*x.shape[:-1], self._size)
         if len(self.op.outputs) != 2:
             message = f"{len(self.op.outputs)} outputs; values and indices are expected"
@@ -87,6 +88,7 @@ class Arg(Operator):
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     codes = tuple(nodes)
+    types: ClassVar[tuple[DType, ...]] = _ARG_TYPES
     sizes_from = (1,)
     any_size = "..."
     category = Category.ATTRIBUTE
@@ -98,7 +100,7 @@ class Arg(Operator):
 
     def check(self) -> None:
         x, made = self.input(0), self.output
-        expect_type(x, _ARG_TYPES)
+        expect_type(x, self.types)
         wide = made.dtype is DType.INT64
         if self.sized_later:
             expect_axis(self, 1)

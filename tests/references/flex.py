@@ -1,0 +1,46 @@
+"""Models of one of TensorFlow's operators, which LiteRT cannot run without TensorFlow.
+
+What they are held to is numpy, written from TensorFlow's documentation of each operator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.toolkit import Build
+from tests.toolkit.flex import flex_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit.runtimes import Array
+
+
+def flexed(
+    name: str, inputs: Sequence[Array], made: Sequence[Array], constants: Sequence[Array] = (),
+    **attributes: Any,
+) -> Build:  # fmt: skip
+    """A model of one operator, whose further inputs are constant."""
+    m = Build()
+    operands = [m.input(x.shape, dtype=_label(x)) for x in inputs]
+    outputs = [m.tensor(y.shape, dtype=_label(y)) for y in made]
+    options = flex_options(name, **attributes)
+    m.output(*m.custom(f"Flex{name}", [*operands, *map(m.constant, constants)], outputs, options))
+    return m
+
+
+def _label(x: Array) -> str:
+    return "string" if x.dtype.kind == "O" else x.dtype.name
+
+
+def numbers(dtype: str, *shape: int, seed: int = 0, low: int = -5, high: int = 6) -> Array:
+    """Random numbers of a type, between two that are integers."""
+    generator = np.random.default_rng(seed)
+    if dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    if np.dtype(dtype).kind == "f":
+        return generator.uniform(low, high, shape).astype(dtype)
+    least = max(low, 0) if np.dtype(dtype).kind == "u" else low
+    return generator.integers(least, high, shape).astype(dtype)
