@@ -23,8 +23,8 @@ ROWS = (
     },
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
-    {"complex", "dilation", "fold", "formulas", "items", "lists", "loops", "pairs", "regions",
-     "tables"},
+    {"complex", "dilation", "flex_rules", "fold", "formulas", "items", "lists", "loops", "pairs",
+     "regions", "tables"},
     {
         "builder", "flex", "inline", "interface", "memory", "metadata", "normalise", "reader",
         "shapes",
