@@ -303,7 +303,7 @@ def integer_svdf(
 ) -> bytes:
     """SVDF, int8; state and weights of times are of another type, or the same."""
     m, filters = IntegerModel(), form.cells * rank
-    scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 24, -9)}[dtype]
+    scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 60, -9)}[dtype]
     times = (m.wide if dtype == "int16" else m.weights)(filters, form.times)
     state = m.tensor(
         [form.batch, filters * form.times], dtype=dtype, scale=scale, zero_point=zero,

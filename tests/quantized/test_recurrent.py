@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,18 +16,13 @@ from tests.toolkit import check, random_inputs
 from tests.toolkit.needs import since
 from tests.toolkit.runtimes import session
 from tflite2onnx import convert
-from tflite2onnx.reader import read
-from tflite2onnx.stateful import Stateful
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from tests.toolkit import Converted
-    from tflite2onnx.tensor import Tensor
 
     Make = Callable[[Form], bytes]
-
-Array = np.ndarray[Any, Any]
 
 # Integer weights, float data: LiteRT rounds the data of each product to 127 steps (or 255), those
 # of h as well, so that an error of 1/254 goes from step to step.
@@ -156,51 +151,3 @@ def test_basic_integers() -> None:
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)
     check(only, runs=50, seeds=[0], steps=STEPS)
-
-
-# What LiteRT cannot run: it would read and write the 8 bits of a state as 16
-
-def _multiplied(x: Array, factor: float) -> Array:
-    """Return integers times a factor below 1, as gemmlowp rounds them: twice."""
-    fraction, exponent = np.frexp(factor)
-    product = x * round(float(fraction) * 2**31) + np.where(x < 0, 1 - 2**30, 2**30)
-    high: Array = np.sign(product) * (np.abs(product) >> 31)
-    mask = (1 << -int(exponent)) - 1
-    up: Array = (high & mask) > (mask >> 1) + (high < 0)
-    made: Array = (high >> -int(exponent)) + up
-    return made
-
-
-def _filtered(
-    tensors: Sequence[Tensor], output: Tensor, rank: int, frames: Sequence[Array]
-) -> Iterator[Array]:
-    """Yield what the kernel for microcontrollers makes of frames, one after another."""
-    x, features, times, bias, state = tensors
-    scales, zeros = ([getattr(t.quantization, name)[0] for t in (x, features, state, times, output)]
-                     for name in ("scale", "zero_point"))  # fmt: skip
-    filters, length = times.shape
-    memory = np.zeros((x.shape[0], filters, length), np.int64)
-    w, t, b = (np.asarray(each.data, np.int64) for each in (features, times, bias))
-    for frame in frames:
-        sums = _multiplied((frame.astype(np.int64) - zeros[0]) @ w.T, float(
-            np.float64(scales[0]) * scales[1] / scales[2]
-        ))
-        now = np.clip(sums + zeros[2], -128, 127) - zeros[2]
-        memory = np.concatenate([memory[:, :, 1:], now[:, :, None]], 2)
-        made = (memory * t).reshape(len(frame), filters // rank, -1).sum(2) + b
-        factor = float(np.float64(scales[2]) * scales[3] / scales[4])
-        yield np.clip(_multiplied(made, factor) + zeros[4], -128, 127).astype(np.int8)
-
-
-@pytest.mark.parametrize("rank", [1, 2])
-@pytest.mark.parametrize("optimize", [False, True])
-def test_filters_with_states_of_eight_bits(rank: int, *, optimize: bool) -> None:
-    data = cells.integer_svdf(Form(), rank=rank, dtype="int8")
-    (op,) = read(data).graphs[0].ops
-    frames = [random_inputs(data, seed)[0] for seed in range(20)]
-    result = convert(data)
-    live = Stateful(session(result.model, optimize=optimize))
-    known = [t for t in op.inputs if t is not None]
-    for frame, want in zip(frames, _filtered(known, op.outputs[0], rank, frames), strict=True):
-        (made,) = live.run(None, {result.inputs[0].name: frame})
-        assert np.abs(made.astype(int) - want).max() <= STEPS

@@ -1,0 +1,65 @@
+"""SVDF with states of 8 bits, which LiteRT cannot run: it reads and writes them as 16.
+
+A kernel in NumPy says what they are. It is LiteRT's own to the bit where the same integers are
+kept as 16 bits, and where no number is too large for 8 the two are one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.op import cells
+from tests.op.cells import Form
+from tests.references.filters import filtered, step, widened
+from tests.toolkit import random_inputs
+from tests.toolkit.runtimes import reference, session
+from tflite2onnx import Stateful, convert
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, Any]
+
+RUNS = 50
+
+
+def frames(data: bytes, *, small: bool = False) -> list[Array]:
+    """Return inputs; small ones are so near to 0 that no state needs more than 8 bits."""
+    (x,) = read(data).graphs[0].inputs
+    given = [random_inputs(data, seed)[0] for seed in range(RUNS)]
+    if not small or x.quantization is None:
+        return given
+    zero = int(x.quantization.zero_point[0])
+    return [np.clip(zero + each.astype(int) // 42, -128, 127).astype(np.int8) for each in given]
+
+
+def litert(data: bytes, given: Sequence[Array]) -> list[Array]:
+    """Return what LiteRT makes of inputs if the states have 16 bits."""
+    made, _ = reference(widened(data), [[each] for each in given])
+    return [y for (y,) in made]
+
+
+def hold(data: bytes, *, optimize: bool = True) -> None:
+    """Hold a model of one SVDF to the kernels."""
+    (op,) = read(data).graphs[0].ops
+    result = convert(data)
+    for small in (False, True):
+        given = frames(data, small=small)
+        wanted = list(filtered(op, given, 8))
+        wide = list(filtered(op, given, 16))
+        np.testing.assert_array_equal(wide, litert(data, given))
+        assert np.array_equal(wanted, wide) is small
+        live = Stateful(session(result.model, optimize=optimize))
+        for each, want in zip(given, wanted, strict=True):
+            (made,) = live.run(None, {result.inputs[0].name: each})
+            assert np.abs(made.astype(int) - want).max() <= step(op)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_states_of_eight_bits(rank: int, *, optimize: bool) -> None:
+    hold(cells.integer_svdf(Form(), rank=rank, dtype="int8"), optimize=optimize)
