@@ -44,6 +44,9 @@ class Keras:
     turned: bool = False  # the sequence is an input whose first axis is that of batches
     batch: int | None = BATCH
     times: int = TIMES
+    open: bool = False  # the sequence says how many rounds there are
+    int8: bool = False  # weights are integers
+    rows: bool = False  # each row of them has a scale
 
     first: int = 0
     step: int = 1
@@ -52,7 +55,7 @@ class Keras:
     one: float = 1
     extra: bool = False  # a variable that is something else
     activation: str = "NONE"
-    int8: bool = False
+    limit: str = ""  # "batch" or "sum": what is counted to in place of that size
     axis: int = 0
     other: bool = False  # the update gate is that of the new value
     stale: bool = False  # the state that is handed on is the one before
@@ -61,14 +64,16 @@ class Keras:
         """Return (states, sequence) -> (counts, items, states)."""
         m = Build()
         states = [m.input([self.batch, UNITS], name=f"state {i}") for i in range(self.states)]
-        shape = [self.times + self.more, self.batch, FEATURES]
-        batch_first = [self.batch, self.times + self.more, FEATURES]
+        times = None if self.open else self.times + self.more
+        shape, batch_first = [times, self.batch, FEATURES], [self.batch, times, FEATURES]
         sequence = m.input(batch_first if self.axis or self.turned else shape, name="x")
         if self.turned:
             (sequence,) = m.op("TRANSPOSE", [sequence, m.constant([1, 0, 2])], [m.tensor(shape)])
         counts = [number(m, self.first), number(m, 0)]
-        variables = [*counts, self.items(m), *states, sequence]
-        *ends, _ = loop(m, variables, self.body, self.goes_on)
+        most = self.most(m, sequence)
+        variables = [*counts, self.items(m, most), *states, sequence, most]
+        given = variables if self.open else variables[:-1]
+        ends = loop(m, given, self.body, self.goes_on)[: 3 + self.states]
         if self.listed:
             inputs = [ends[2], m.constant([-1, UNITS])]
             shape = [self.length, self.batch, UNITS]
@@ -81,8 +86,24 @@ class Keras:
         """How many items are kept."""
         return 1 if self.last else self.times
 
-    def items(self, m: Build) -> Tensor:
+    def most(self, m: Build, sequence: Tensor) -> Tensor:
+        """Return how many rounds there are."""
+        if not self.open:
+            return number(m, self.times)
+        (shape,) = m.op("SHAPE", [sequence], [[3]], dtype="int32", out_type="int32")
+        axis = int(self.limit == "batch")
+        cut = [m.constant([axis]), m.constant([axis + 1]), m.constant([1])]
+        (most,) = m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)
+        return op(m, "ADD", most, number(m, 0)) if self.limit == "sum" else most
+
+    def items(self, m: Build, most: Tensor) -> Tensor:
         """Return the list of items as it is first."""
+        if self.open and not self.last:
+            (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
+            inputs = [first, m.constant([self.batch or 1, UNITS])]
+            (dims,) = m.op("CONCATENATION", inputs, [[3]], axis=0)
+            made = m.tensor([None, self.batch, UNITS])
+            return m.op("FILL", [dims, m.constant(np.array(0, np.float32))], [made])[0]
         if self.listed:
             return listing(m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)])[0]
         return m.constant(np.zeros((self.length, self.batch or 1, UNITS), np.float32))
@@ -94,13 +115,14 @@ class Keras:
 
     def goes_on(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
         """Return the condition: Keras counts twice."""
-        most = number(m, self.times)
+        most = xs[-1] if self.open else number(m, self.times)
         both = [m.op("LESS", [x, most], [[]], dtype="bool")[0] for x in xs[:2]]
         return m.op("LOGICAL_AND", both, [[]])[0]
 
     def body(self, m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         """Return the next values."""
-        counts, items, (h, *others), sequence = xs[:2], xs[2], xs[3:-1], xs[-1]
+        counts, items, (h, *others) = xs[:2], xs[2], xs[3 : 3 + self.states]
+        sequence, *most = xs[3 + self.states :]
         shape = [self.batch, FEATURES]
         (x,) = m.op("GATHER", [sequence, counts[0]], [shape], axis=self.axis)
         made, *rest = Cell(self, m).step(x, h, others)
@@ -115,7 +137,7 @@ class Keras:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
             (item,) = m.op("DYNAMIC_UPDATE_SLICE", [items, item, place], [items.shape])
-        return [*following, item, op(m, "ABS", h) if self.stale else made, *rest, sequence]
+        return [*following, item, op(m, "ABS", h) if self.stale else made, *rest, sequence, *most]
 
 
 class Cell:
@@ -181,7 +203,8 @@ class Cell:
         weights = self.constant(columns, x.shape[1])
         if self.form.int8:
             integers = self.generator.integers(-127, 127, (columns, x.shape[1]), np.int8)
-            weights = self.m.constant(integers, scale=0.005)
+            scale = 0.005 * self.generator.uniform(0.8, 1.2, columns) if self.form.rows else 0.005
+            weights = self.m.constant(integers, scale=scale)
         return self.m.op(
             "FULLY_CONNECTED", [x, weights, self.constant(columns) if bias else None], [shape]
         )[0]

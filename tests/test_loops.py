@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from tests.keras import TIMES, Keras
-from tests.toolkit import Build, check
+from tests.keras import BATCH, FEATURES, TIMES, UNITS, Keras
+from tests.toolkit import Build, check, random_inputs
+from tflite2onnx import convert
 from tflite2onnx.formulas import Applied, Atom, Formulas, Sum, matches
 from tflite2onnx.op import rules_for
 from tflite2onnx.reader import read
-
-if TYPE_CHECKING:
-    pass
 
 
 def kinds(form: Keras) -> set[str]:
@@ -53,9 +53,52 @@ def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
     assert "Loop" in kinds(form)
 
 
-def test_weights_of_integers_stay_as_the_kernel_multiplies_them() -> None:
-    model = Keras(int8=True).model().bytes()
-    assert "Loop" in {node.op_type for node in check(model, tolerance=0.02).model.graph.node}
+@pytest.mark.parametrize(
+    "form",
+    [Keras(c, last=last) for c in ("LSTM", "GRU", "GRU-before", "RNN") for last in (False, True)],
+    ids=str,
+)
+def test_sequences_of_any_length(form: Keras) -> None:
+    """Where the time stays open it is that of the sequence."""
+    data = replace(form, open=True).model().bytes()
+    given = random_inputs(data, 0, float32=(-1, 1))
+    for times in (1, 2, 13):
+        sequence = np.random.default_rng(times).uniform(-1, 1, (times, BATCH, FEATURES))
+        given[-1] = sequence.astype(np.float32)
+        result: Any = check(data, inputs=given, random_layouts=[])
+        assert result.inputs[-1].symbols
+        assert form.cell.partition("-")[0] in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(open=True, limit="sum"), Keras(open=True, limit="batch", batch=1),
+        Keras(open=True, first=1, last=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
+    assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "GRU-before", "RNN"])
+def test_weights_of_integers(cell: str, *, rows: bool) -> None:
+    """They stay what they are in the file."""
+    data = Keras(cell, int8=True, rows=rows).model().bytes()
+    result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
+    assert cell.partition("-")[0] in {node.op_type for node in result.model.graph.node}
+    constants = result.model.graph.initializer
+    matrices = [i for i in constants if len(i.dims) == 3 and i.dims[-1] in (FEATURES, UNITS)]
+    assert {i.data_type for i in matrices} == {TensorProto.INT8}
+
+
+def test_a_product_that_rounds_its_data_is_no_sum() -> None:
+    """Large ones multiply integers, as LiteRT's kernels do."""
+    data = Keras(int8=True, batch=2400, times=2).model().bytes()
+    result: Any = check(data, tolerance=1e-4, ranges={"float32": (-1, 1)}, random_layouts=[])
+    assert "Loop" in {node.op_type for node in result.model.graph.node}
 
 
 # Formulas
@@ -83,7 +126,7 @@ def test_sums_are_cut_by_columns_alone() -> None:
     _, (columns, middle, row, same) = formulas(m)
     for made, rows in ((columns, [2, 3, 4]), (middle, [2, 3]), (same, range(6))):
         assert isinstance(made, Sum)
-        assert [m.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
+        assert [m.data.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
     assert isinstance(row, Atom)
 
 

@@ -41,6 +41,7 @@ class Stub:
     shapes: Sequence[Shape | None] = ()
     moves: bool = False
     of_shapes: bool = False
+    rounds: bool = False
 
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shapes given."""

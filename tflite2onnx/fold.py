@@ -30,6 +30,10 @@ class Rules(Protocol):
     def of_shapes(self) -> bool:
         """Whether its outputs follow from the shapes of its inputs."""
 
+    @property
+    def rounds(self) -> bool:
+        """Whether it makes integers of real data before it computes."""
+
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given, None for its own."""
 

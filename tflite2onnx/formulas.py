@@ -3,21 +3,24 @@
 A formula is a `Sum` of matrix products and a bias, an operator `Applied` to formulas, or an
 `Atom`: a tensor of which nothing more is known. Columns that are cut out of a sum are a sum of
 fewer rows; reshapes that leave the columns alone are nothing.
+
+Matrices are as in the file, of integers too if the operator that multiplies makes real numbers of
+them: what rounds its data instead, as a kernel does, is no sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.fold import Rules, RulesOf
 from tflite2onnx.graph import Op
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +38,46 @@ class Applied:
     arguments: tuple[Formula, ...]
 
 
+class Matrix(NamedTuple):
+    """Weights as they are stored, [columns, columns of the source].
+
+    Scales, if there are any, are one or those of the rows.
+    """
+
+    data: Array
+    dtype: DType
+    quantization: Quantization | None = None
+
+    def rows(self, indices: Array) -> Matrix:
+        """Return some of the rows."""
+        kept = self.quantization
+        if kept is not None and kept.per_axis:
+            scale, zero = kept.scale[indices], kept.zero_point[indices]
+            kept = replace(kept, scale=scale, zero_point=zero)
+        return Matrix(self.data[indices], self.dtype, kept)
+
+
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The bias, and the product of each source with its matrix [columns, columns of the source]."""
+    """The bias, and the product of each source with its matrix."""
 
-    products: Mapping[Formula, Array]
+    products: Mapping[Formula, Matrix]
     bias: Array
 
     def rows(self, indices: Array) -> Sum:
         """Return some of the columns."""
-        return Sum({s: m[indices] for s, m in self.products.items()}, self.bias[indices])
+        return Sum({s: m.rows(indices) for s, m in self.products.items()}, self.bias[indices])
 
 
 Formula: TypeAlias = Atom | Applied | Sum
 # A name, which stands for any formula, but for the same wherever it stands; or what is applied.
 Pattern: TypeAlias = "str | tuple[str | Pattern, ...]"
 
+_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _ELEMENTWISE = ("LOGISTIC", "TANH", "MUL", "ADD")
 _COMMUTE = ("MUL", "ADD")
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
+_RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum to which others are added: a gate has two
 # Elements of all that is computed; what recurrent layers cut and add up is far smaller.
 _MOST = 1 << 24
@@ -91,10 +115,11 @@ class Formulas:
 
     def _formula(self, op: Op, made: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
-        real = made.dtype is DType.FLOAT32 and not any(t.quantization for t in (*inputs, made))
+        product = op.code in _PRODUCTS
+        real = _is_real(made) and (product or not any(t.quantization for t in inputs))
         if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
-        if op.code in ("FULLY_CONNECTED", "BATCH_MATMUL"):
+        if product:
             return self._product(op, inputs)
         if op.code == "CAST" and inputs[0].dtype is made.dtype:
             return self.of(inputs[0])
@@ -106,22 +131,27 @@ class Formulas:
 
     def _product(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
-        if weights.data is None or weights.rank != 2 or op.options.get("adj_x"):
+        matrix = None if op.options.get("adj_x") else self._matrix(op, weights)
+        if matrix is None or not _is_real(x) or x.shape[-1:] != matrix.data.shape[1:]:
             return None
-        turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
-        narrow = weights.data.dtype != np.float32
-        if not self._affords(weights.elements * narrow + weights.shape[0] + weights.shape[1]):
-            return None
-        matrix = weights.data.astype(np.float32, copy=False).transpose((1, 0) if turned else (0, 1))
-        bias = np.zeros(len(matrix), np.float32)
+        bias = np.zeros(len(matrix.data), np.float32)
         if inputs[2:]:
-            if inputs[2].data is None:
+            if inputs[2].data is None or not _is_real(inputs[2]):
                 return None
             bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
         source = self.of(x)
-        if isinstance(source, Sum) or x.shape[-1:] != matrix.shape[1:]:
+        return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
+
+    def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
+        """Return constant weights, if the operator multiplies real numbers by them."""
+        rules, kept = self._rules_of(op), weights.quantization
+        if weights.data is None or weights.rank != _RANK or rules is None or rules.rounds:
             return None
-        return Sum({source: matrix}, bias)
+        turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
+        if kept is not None and kept.per_axis and (turned or kept.axis != 0 or kept.block_size):
+            return None
+        data = weights.data.T if turned else weights.data
+        return Matrix(data, weights.dtype, kept) if self._affords(sum(data.shape)) else None
 
     def _applied(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
         formulas = [self.of(t) for t in inputs]
@@ -144,7 +174,7 @@ class Formulas:
         formula, shape = self.of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = _evaluated(rules, [places if t.data is None else t.data for t in inputs])
+        results = evaluated(rules, [places if t.data is None else t.data for t in inputs])
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -156,16 +186,21 @@ class Formulas:
             return formula
         if not isinstance(formula, Sum) or first.max() >= columns:
             return None
-        cut = sum(len(first) * matrix.shape[1] for matrix in formula.products.values())
+        cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
         return formula.rows(first) if self._affords(cut) else None
 
 
-def _evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+def evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return what an operator makes of arrays, nothing if it cannot tell."""
     try:
         with guarded():
             return rules.evaluate(*arrays) or ()
     except OperatorError:
         return ()
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
 
 
 def _is_one(tensor: Tensor) -> bool:

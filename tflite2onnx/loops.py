@@ -1,6 +1,7 @@
 """Loops that are recurrent layers, as Keras writes them, become recurrent operators.
 
-Such a loop counts its rounds from a constant to a constant. In each it reads the next item of a
+Such a loop counts its rounds from a constant to a constant, or to the size of the sequence where
+that stays open. In each it reads the next item of a
 sequence, makes new states of this and its states, and writes one of them to the next place of a
 list, or leaves it for the end. What the states become is compared as formulas (`formulas`), so
 that it does not matter which operators these are made of: only what is the same sum of products,
@@ -13,7 +14,11 @@ gate by gate, is replaced. All else stays a loop.
 
 f, i, g, o, z, r are sums x W + h R + b with matrices of their own. LSTM and RNN become TFLite's
 UNIDIRECTIONAL_SEQUENCE_LSTM and _RNN with their states in the end as outputs; GRU, which TFLite
-does not have, an operator of ours: (sequence, W, R, b, state), in ONNX's sequence of gates.
+does not have, an operator of ours: (sequence, W, R, b, state), W and R once for each gate in ONNX's
+sequence of gates.
+
+Weights may be integers: of float data they are made real, as those of these operators are. A loop
+whose products round their data, as the kernels do it, stays a loop.
 """
 
 from __future__ import annotations
@@ -26,7 +31,16 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, guarded
 from tflite2onnx.fold import RulesOf
-from tflite2onnx.formulas import Atom, Formula, Formulas, Pattern, Sum, matches
+from tflite2onnx.formulas import (
+    Atom,
+    Formula,
+    Formulas,
+    Matrix,
+    Pattern,
+    Sum,
+    evaluated,
+    matches,
+)
 from tflite2onnx.graph import Graph, Op, Options, copying
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
@@ -41,13 +55,14 @@ _RNN: Pattern = ("TANH", "g")
 
 def recurrent(graph: Graph, rules_of: RulesOf) -> Graph:
     """Return the graph with recurrent operators in place of loops that are such."""
+    around = {t: op for op in graph.every_op() for t in op.outputs}
 
     def replaced(op: Op) -> list[Op]:
         if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
             return [op]
         try:
             with guarded(), np.errstate(all="ignore"):  # parameters may well be infinite
-                return _replaced(_Loop(op, rules_of)) or [op]
+                return _replaced(_Loop(op, rules_of, around)) or [op]
         except OperatorError:  # what it cannot be is said when it is converted as a loop
             return [op]
 
@@ -68,7 +83,7 @@ class _Layer(NamedTuple):
 
     code: str
     item: Formula
-    parameters: Sequence[Array | None]
+    parameters: Sequence[Matrix | Array | None]
     states: Sequence[_Variable]
     options: Mapping[str, object]
 
@@ -77,15 +92,18 @@ class _Gate(NamedTuple):
     """x W + h R + b; the matrices are [units, columns]."""
 
     x: Formula
-    weights: Array
-    recurrent: Array
+    weights: Matrix
+    recurrent: Matrix
     bias: Array
 
 
 class _Loop:
-    """A loop whose rounds are counted."""
+    """A loop whose rounds are counted; `rounds` is how many, or the name of an open size.
 
-    def __init__(self, op: Op, rules_of: RulesOf) -> None:
+    `limit` is what is counted to, `around` the operators that make tensors anywhere.
+    """
+
+    def __init__(self, op: Op, rules_of: RulesOf, around: Mapping[Tensor, Op]) -> None:
         (body,) = op.graphs
         self.op, self.body = op, body
         firsts = [t for t in op.inputs[1:] if t is not None]
@@ -94,6 +112,8 @@ class _Loop:
         self.formulas = Formulas(body.ops, rules_of)
         self.made = self.formulas.made
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
+        self.limit: Tensor | None = None
+        self._around, self._rules_of = around, rules_of
         self.rounds = self._rounds()
 
     def _counts(self, variable: _Variable) -> bool:
@@ -105,20 +125,41 @@ class _Loop:
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
         return variable.now in op.inputs and by_one and _is_number(variable.next)
 
-    def _rounds(self) -> int:
+    def _rounds(self) -> int | str:
         """Return how many rounds there are, 0 if that cannot be told."""
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
-        ends = []
+        ends: list[int | str | None] = []
         for test in self._tests(self.body.outputs[0]):
             op = self.made.get(test)
             counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
             limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
-            if counter is None or limit is None or limit.data is None:
+            if counter is None or limit is None:
                 return 0
-            ends.append(int(limit.data.max()) - _start(counter))
-        known = begins is not None and begins.data is not None and begins.data.all()
-        return max(min(ends), 1) if known else 0
+            self.limit = limit
+            ends.append(self._end(limit, _start(counter)))
+        if begins is None or begins.data is None or not begins.data.all():
+            return 0
+        counts = [end for end in ends if isinstance(end, int)]
+        if len(counts) == len(ends):
+            return max(min(counts), 1)
+        return (ends[0] or 0) if len(set(ends)) == 1 else 0
+
+    def _end(self, limit: Tensor, start: int) -> int | str | None:
+        """Return how far a limit is from a start, None if that cannot be told."""
+        if limit.data is not None:
+            return int(limit.data.max()) - start
+        op = self._around.get(limit)
+        shape = self._around.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
+        rules = self._rules_of(op) if op else None
+        if op is None or rules is None or shape is None or not shape.is_builtin("SHAPE") or start:
+            return None
+        x, constants = shape.inputs[0], [t.data for t in op.inputs[1:] if t is not None]
+        known = [data for data in constants if data is not None]
+        if x is None or len(known) < len(constants):
+            return None
+        places = evaluated(rules, [np.arange(x.rank), *known])
+        return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _tests(self, condition: Tensor) -> list[Tensor]:
         """Return what has to be true for another round."""
@@ -136,6 +177,12 @@ class _Loop:
             left += [t for t in tests if t is not None]
         return found
 
+    def counted(self, start: int) -> Tensor | None:
+        """Return what is counted to from a start on, None if that is no tensor."""
+        if isinstance(self.rounds, str):
+            return None if start else self.limit
+        return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
+
     def of(self, variable: _Variable) -> Formula:
         """Return the formula of a variable's next value."""
         return self.formulas.of(variable.next)
@@ -151,7 +198,7 @@ class _Loop:
             return None
         inside = sequence in self.made or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
-        fits = sequence.rank == 3 and sequence.shape[0] == self.rounds
+        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
 
     def written(self, variable: _Variable) -> Formula | None:
@@ -162,8 +209,8 @@ class _Loop:
         items, item, starts = op.inputs
         if items is not variable.now or item is None or starts is None:
             return None
-        whole = (1, *variable.now.shape[1:]) == item.shape
-        fits = whole and variable.now.shape[0] == self.rounds and self._is_place(starts)
+        whole = (1, *variable.now.sizes[1:]) == item.sizes
+        fits = whole and variable.now.sizes[0] == self.rounds and self._is_place(starts)
         return self.formulas.of(item) if fits else None
 
     def _is_place(self, starts: Tensor) -> bool:
@@ -200,23 +247,29 @@ def _written_out(loop: _Loop, layer: _Layer) -> list[Op]:
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
     if sequence is None or not _fit(layer, sequence.sizes[1:]):
         return []
-    shape, symbols = (loop.rounds, *state.now.shape), state.now.symbols
+    shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
     every = Tensor(
         f"{state.last.name}/sequence", shape, DType.FLOAT32,
-        symbols={axis + 1: name for axis, name in symbols.items()},
+        symbols={axis: size for axis, size in enumerate(sizes) if isinstance(size, str)},
     )  # fmt: skip
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
     sources = [_source(loop, layer, variable, every, ends) for variable in loop.variables]
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
     if len(pairs) < len(sources) or any(x.elements != y.elements for x, y in pairs):
         return []
-    parameters = [
-        None if data is None else Tensor(state.last.name, data.shape, DType.FLOAT32, data)
-        for data in layer.parameters
-    ]
+    parameters = [_constant(state.last.name, each) for each in layer.parameters]
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
     made = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
     return [made, *(copying(op, source, target) for source, target in pairs)]
+
+
+def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
+    if parameter is None:
+        return None
+    if isinstance(parameter, Matrix):
+        data, dtype, kept = parameter
+        return Tensor(name, data.shape, dtype, data, kept)
+    return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
 def _source(
@@ -224,8 +277,7 @@ def _source(
 ) -> Tensor | None:
     """Return what a variable is in the end, None if that is nothing that the layer makes."""
     if variable.now in loop.counters:
-        count = np.array(_start(variable) + loop.rounds, np.int32)
-        return Tensor("count", (), DType.INT32, count)
+        return loop.counted(_start(variable))
     if variable in layer.states:
         return ends[layer.states.index(variable)]
     result = loop.of(layer.states[0])
@@ -238,7 +290,7 @@ def _fit(layer: _Layer, item: Sizes) -> bool:
     """Return whether states and matrices are those of a batch of items."""
     batch, features = item
     units = layer.states[0].now.shape[-1]
-    matrices = [p.shape[1] for p in layer.parameters if p is not None and p.ndim > 1]
+    matrices = [p.data.shape[1] for p in layer.parameters if isinstance(p, Matrix)]
     half = len(matrices) // 2
     return matrices == [features] * half + [units] * half and all(
         state.now.sizes == (batch, units) for state in layer.states
@@ -304,11 +356,9 @@ def _gru_of(
 ) -> _Layer:
     update, reset, inner = gates
     both = [update.bias, reset.bias]
-    parameters = (
-        np.concatenate([gate.weights for gate in gates]),
-        np.concatenate([gate.recurrent for gate in gates]),
-        np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]]),
-    )
+    matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
+    added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
+    parameters: list[Matrix | Array] = [*matrices, added]
     return _Layer("GRU", inner.x, parameters, [state], {"reset_after": after})
 
 

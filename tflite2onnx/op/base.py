@@ -86,6 +86,11 @@ class Operator:
         self.op = op
         self.options = op.options
 
+    @property
+    def rounds(self) -> bool:
+        """Whether it makes integers of real data before it computes, as a hybrid kernel does."""
+        return False
+
     def check(self) -> None:
         """Raise OperatorError for what the class cannot convert. Called before any planning."""
 

@@ -9,13 +9,16 @@ import numpy as np
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.parameters import expect
+from tflite2onnx.op.recurrent import expect_constant, on_axis_1, stacked
 from tflite2onnx.tensor import Array, DType, Shape
 
 _TIMES = 3  # axes of a sequence: time, batch, numbers
+_GATES = 3
+_BIAS = 1 + 2 * _GATES  # the input
 
 
 class Gru(Operator):
-    """GRU: a sequence [time, batch, features], W, R and b of all gates, and the first state."""
+    """GRU: a sequence [time, batch, features], W and R of each gate, b, and the first state."""
 
     codes = ("GRU",)
     any_size = "..."
@@ -23,19 +26,22 @@ class Gru(Operator):
     many_outputs = True
 
     def check(self) -> None:
-        x, w, r, b, h = (self.input(i) for i in range(5))
+        x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)
         units = h.shape[-1]
-        expect(w, (3 * units, x.shape[-1]), x.dtype)
-        expect(r, (3 * units, units), x.dtype)
-        expect(b, (6 * units,), x.dtype)
+        for i in range(1, _BIAS):
+            expect_constant(self.input(i), (units, units if i > _GATES else x.shape[-1]))
+        expect(b, (2 * _GATES * units,), x.dtype)
         expect(h, (x.shape[1], units), x.dtype)
 
     def emit(
-        self, g: Builder, y: tuple[View, ...], x: View, w: View, r: View, b: View, h: View
+        self, g: Builder, y: tuple[View, ...], x: View, *parameters: View
     ) -> tuple[Value, ...]:
-        parameters = [p.reshaped((1, *p.shape)) for p in (w, r, b)]
+        *matrices, b, h = parameters
+        tensors = [each.tensor for each in matrices]
+        halves = tensors[:_GATES], tensors[_GATES:]
+        w, r = (stacked(g, x.tensor, each, on_axis_1) for each in halves)
         made, last = g.many(
-            "GRU", 2, x, *parameters, None, h.reshaped((1, *h.sizes)),
+            "GRU", 2, x, w, r, b.reshaped((1, *b.shape)), None, h.reshaped((1, *h.sizes)),
             hidden_size=h.shape[-1], linear_before_reset=int(self.options.reset_after),
         )  # fmt: skip
         return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)

@@ -93,7 +93,7 @@ class FullyConnected(Operator):
     def keeps_open(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # The hybrid kernel's scales are those of one row, or of each.
-        return batch[:1] in {("N",), (f"N{axis}",)} and not (self._hybrid and self._rounds)
+        return batch[:1] in {("N",), (f"N{axis}",)} and not self.rounds
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
@@ -104,7 +104,7 @@ class FullyConnected(Operator):
             return g.Conv(x, w.reshaped((*w.shape, 1, 1)), b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
             return Unshaped(self._gemm(g, y, x, w, b))
-        if self._hybrid and not g.plain and self._rounds:
+        if self.rounds and not g.plain:
             made = self._integers(g, x, w)
             made = unbounded(g, self.activation, made if b is None else g.Add(made, b))
             return made if y.rank == _MATRIX else Unshaped(made)
@@ -114,11 +114,13 @@ class FullyConnected(Operator):
         return unbounded(g, self.activation, made) if self._hybrid else made
 
     @property
-    def _rounds(self) -> bool:
+    def rounds(self) -> bool:
         """Whether the data of a hybrid product is quantized: where that is faster."""
         x, w = self.input(0), self.input(1)
         scales = w.quantization
-        if scales is None or scales.block_size or w.dtype not in (DType.INT8, DType.UINT8):
+        if not self._hybrid or scales is None or scales.block_size:
+            return False
+        if w.dtype not in (DType.INT8, DType.UINT8):
             return False
         of_rows = scales.axis == 0 or not scales.per_axis
         return of_rows and x.elements * w.shape[0] >= WORTHWHILE

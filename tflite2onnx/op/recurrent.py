@@ -78,33 +78,39 @@ def stacked(
 ) -> Value:  # fmt: skip
     """Return matrices one above the other as one, in real numbers; x is multiplied by them.
 
-    `arrange` gives it its form, and leaves the rows of several on axis 1. Integers stay what they
-    are in the file: of those for float data a runtime makes real numbers when it loads the model.
-    (Of others ONNX Runtime would then make integers again, by WeightBiasQuantization.) A vector is
-    the diagonal of a matrix, and a sign of -1 stands for the opposite.
+    `arrange` gives it its form, and leaves the rows on axis 1 if they may differ in scale.
+    Integers stay what they are in the file: of those for float data a runtime makes real numbers
+    when it loads the model. (Of others ONNX Runtime would then make integers again, by
+    WeightBiasQuantization.) A vector is the diagonal of a matrix, and a sign of -1 stands for the
+    opposite.
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
     kept = [weight_storage(x, w, folds=True) for w in matrices]
-    scales = [k.quantization for k in kept if k.quantization and not k.quantization.per_axis]
+    scales = [k.quantization for k in kept if k.quantization and _of_rows(k.quantization)]
     if g.plain or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
         half = all(elements(w).dtype == np.float16 for w in matrices)
         parts = [elements(w) if half else real(x, w) for w in matrices]
         data = np.concatenate([f * _square(p) for f, p in zip(factors, parts, strict=True)])
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if half else value
-    sizes = [len(elements(w)) for w in matrices]
-    rows = np.concatenate(
-        [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
+    rows = [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
+    data = np.ascontiguousarray(arrange(np.concatenate(rows)))
+    sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(each) for each in rows]
+    numbers = [(f * s.scale, s.zero_point) for f, s in zip(factors, scales, strict=True)]
+    scale, zero = (
+        np.concatenate([np.broadcast_to(each, n) for each, n in zip(column, sizes, strict=True)])
+        for column in zip(*numbers, strict=True)
     )
-    scale = np.array([f * s.scale[0] for f, s in zip(factors, scales, strict=True)])
-    zero = np.array([s.zero_point[0] for s in scales])
-    if len(matrices) > 1:
-        scale, zero = np.repeat(scale, sizes), np.repeat(zero, sizes)
-    data = np.ascontiguousarray(arrange(rows))
     quantization = Quantization(scale.astype(np.float32), zero, 1)
     storage = Storage(kept[0].dtype, quantization, folds=not is_quantized(x))
     return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
+
+
+def _of_rows(quantization: Quantization) -> bool:
+    """Return whether there is one scale, or one for each row of a matrix."""
+    whole = not quantization.per_axis or quantization.axis == 0
+    return whole and not quantization.block_size
 
 
 def _square(data: Array) -> Array:
