@@ -42,6 +42,7 @@ class Stub:
     moves: bool = False
     of_shapes: bool = False
     rounds: bool = False
+    stops: bool = False
 
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shapes given."""

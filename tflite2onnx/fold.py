@@ -34,6 +34,10 @@ class Rules(Protocol):
     def rounds(self) -> bool:
         """Whether it makes integers of real data before it computes."""
 
+    @property
+    def stops(self) -> bool:
+        """Whether it may end the run."""
+
     def aligned(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given, None for its own."""
 

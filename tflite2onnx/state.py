@@ -77,11 +77,11 @@ def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> G
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
-    graph, memory = remembered(graph, rules_of)
+    graph, kept, goes_on = remembered(graph, rules_of)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
-    lasting = frozenset((*model.graphs[index].tensors, *memory))
-    return _Explicit(model, graph, index, lasting, rules_of).graph()
+    lasting = kept.union(model.graphs[index].tensors)
+    return _Explicit(model, graph, index, lasting, rules_of).graph(goes_on)
 
 
 def _variables(op: Op) -> list[Tensor]:
@@ -125,13 +125,15 @@ class _Threads:
     """Goes through the operators in order of execution.
 
     `start` gives the tensor that holds a variable at the start, and is asked for it when that is
-    read. `now` are the tensors that hold the variables in the end, `written` the operators that
-    wrote to them last, `known` the tensors that have others in their place.
+    read. `goes_on` are the tensors that say whether the run goes on behind their operators. `now`
+    are the tensors that hold the variables in the end, `written` the operators that wrote to them
+    last, `known` the tensors that have others in their place.
     """
 
     def __init__(
         self, graph: Graph, start: Callable[[Variable], Tensor], names: Names,
         around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
+        goes_on: frozenset[Tensor] = frozenset(),
     ) -> None:  # fmt: skip
         self._start, self._names = start, names
         handles = around.handles if around else _handles(graph.every_op())
@@ -146,10 +148,15 @@ class _Threads:
             "ASSIGN_VARIABLE": self._assign,
         }
         problems = []
+        running: Tensor | None = None
         for op in graph.ops:
+            before = None if running is None else dict(self.now)
             try:
                 with guarded():
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
+                    if running is not None and before is not None:
+                        self._hold(op, running, before)
+                    running = self._running(op, running, goes_on)
             except OperatorError as error:
                 problems.append(error.at(_place(op)))
         if problems:
@@ -200,6 +207,28 @@ class _Threads:
             outputs += [self._made(t, op) for t in variables]
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
         self.ops.append(self._run(op) if op.graphs else op)
+
+    def _running(
+        self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
+    ) -> Tensor | None:
+        """Return what says whether the run goes on behind an operator, None if it does."""
+        here = next((t for t in op.outputs if t in goes_on), None)
+        if here is None or before is None:
+            return here or before
+        both = replace(here, name=self._names.free(here.name))
+        self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
+        return both
+
+    def _hold(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
+        """Let what an operator has written to hold what it held if the run has ended before."""
+        for variable, value in list(self.now.items()):
+            if variable in self.written and value is not before.get(variable):
+                old = before[variable] if variable in before else self._start(variable)
+                new, made = (self._like(variable, old, what) for what in ("new", "held"))
+                _check_same(value, old)
+                self.ops.append(copying(op, value, new, resizes=False))
+                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (made,)))
+                self.now[variable] = made
 
     def _run(self, op: Op) -> Op:
         """Return control flow with what its sub-graphs write to as further variables."""
@@ -278,10 +307,10 @@ class _Explicit:
         self._start: dict[Variable, Tensor] = {}
         self._initial: dict[Variable, Array] = {}
 
-    def graph(self) -> Graph:
-        """Return the graph without variables."""
+    def graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
+        """Return the graph without variables, where some tensors say whether the run goes on."""
         graph = self._graph
-        threads = _Threads(graph, self._first, self._names)
+        threads = _Threads(graph, self._first, self._names, goes_on=goes_on)
         outputs = tuple(threads.holder(t) for t in graph.outputs)
         lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
         states = [(v, threads.written[v]) for v in lasting if v in threads.written]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.references import drawn, hold_runs, streams
-from tests.streams import states
+from tests.streams import assign, handle, initialise, read_from, states
 from tests.toolkit import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -155,8 +155,43 @@ def test_circular_buffer(slots: int, options: Any) -> None:
     xs = integers("int8", 1, 1, 2, 3)
     kernel = streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8))
     result = hold_runs(circular(slots, options), [([x], [None, *kernel(x)]) for x in xs])
-    assert len(result.states) == (slots > 1)
-    assert all(np.all(state.initial == -3) for state in result.states)
+    assert len(result.states) == 1
+    assert np.all(result.states[0].initial == -3)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [((2, 7),), ((3, 2), (2, 3)), ((3, 4), (1, 3), (2, 5)), ((1, 3), (2, 1), (2, 2)), ((0, 4),)],
+)
+def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
+    """What is behind stays as it is: other buffers, and a sum of all that has come so far."""
+    m, kernels = Build(), []
+    x = m.input([1, 1, 2, 3], **SCALE)
+    initialise(m, memory=np.zeros((1, 1, 2, 3), np.float32))
+    y = x
+    for cycles, slots in stages:
+        kept = m.tensor([1, slots, 2, 3], variable=True, **SCALE)
+        (y,) = m.custom("CIRCULAR_BUFFER", [y], [kept], {"cycles_max": cycles})
+        axes, made = m.constant([1]), m.tensor([1, 1, 2, 3], **SCALE)
+        (y,) = m.op("REDUCE_MAX", [y, axes], [made], keep_dims=True)
+        kernels.append(streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8), cycles or 2))
+    (real,) = m.op("DEQUANTIZE", [y], [m.tensor([1, 1, 2, 3])])
+    variable = handle(m)
+    before = read_from(m, variable, (1, 1, 2, 3))
+    (total,) = m.op("ADD", [before, real], [m.tensor([1, 1, 2, 3])])
+    assign(m, variable, total)
+    m.output(total)
+    runs: list[tuple[list[Array], list[Array | None]]] = []
+    want: Array = np.zeros((1, 1, 2, 3), np.float32)
+    for each in integers("int8", 1, 1, 2, 3) * 2:
+        line: Array | None = each
+        for kernel in kernels:
+            (kept_now,) = kernel(line) if line is not None else (None,)
+            line = None if kept_now is None else kept_now.max(1, keepdims=True)
+        want = want if line is None else want + (line.astype(np.float32) + 3) / 2
+        runs.append(([each], [None if line is None else want]))
+    assert 0 < sum(made is None for _, (made,) in runs) < len(runs)
+    hold_runs(m, runs)
 
 
 def refusal(m: Build) -> str:
@@ -166,9 +201,7 @@ def refusal(m: Build) -> str:
 
 
 def test_circular_buffer_refuses() -> None:
-    often = "what is behind it is run every 2 runs only"
-    assert often in refusal(circular(7, {"cycles_max": 2}))
-    assert often in refusal(circular(7, b""))
+    assert "it does not say after how many runs" in refusal(circular(7, b"", (2, 96)))
     assert "different scales" in refusal(circular(7, {"cycles_max": 1}, scale=0.25))
     assert "int8[1, 7, 2, 3] is expected" in refusal(circular(7, {}, dtype="uint8", zero_point=3))
 

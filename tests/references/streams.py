@@ -128,9 +128,14 @@ class SpectralSubtraction:
 class CircularBuffer:
     """circular_buffer.cc, of a variable tensor that begins as the integer that stands for 0."""
 
-    def __init__(self, start: Array) -> None:
-        self._buffer = start
+    def __init__(self, start: Array, cycles: int = 1) -> None:
+        self._buffer, self._cycles, self._left = start, cycles, cycles
 
     def __call__(self, x: Array) -> list[Array | None]:
+        """Return the inputs, None where the run ends (kTfLiteAbort)."""
         self._buffer = np.concatenate([self._buffer[:, 1:], x], 1)
+        self._left -= 1
+        if self._left:
+            return [None]
+        self._left = self._cycles
         return [self._buffer]

@@ -120,6 +120,15 @@ class Operator:
         raise NotImplementedError
 
     @property
+    def stops(self) -> bool:
+        """Whether the kernel of a custom operator may end the whole run, without an error.
+
+        Then `emit` returns, behind its outputs and before next states, whether the run goes on: a
+        bool [1]. If it does not, no state that is written to behind the operator changes.
+        """
+        return False
+
+    @property
     def reads(self) -> tuple[Tensor | None, ...]:
         """What the plan takes for its inputs: those, then the outputs of its sub-graphs."""
         return (*self.op.inputs, *(t for graph in self.op.graphs for t in graph.outputs))

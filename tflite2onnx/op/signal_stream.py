@@ -24,8 +24,9 @@ _MOST = 1 << 20  # samples
 _ADDITIONS = 256
 # Coefficients are less than this, so that sums of two products have no more than 63 bits.
 _MOST_COEFFICIENT = 1 << 30
-# How many inputs CIRCULAR_BUFFER keeps where the rest of the model is run every time.
-_EVERY_TIME = (5, 13, 25)
+# How many inputs CIRCULAR_BUFFER keeps where the rest of the model is run every time, and their
+# size where it may be.
+_EVERY_TIME, _NOW_AND_THEN = (5, 13, 25), (2, 96)
 
 
 class _Stream(Signal):
@@ -306,8 +307,7 @@ class SignalFilterBankSpectralSubtraction(_Stream):
 class CircularBuffer(Operator):
     """CIRCULAR_BUFFER: the last inputs, one behind the other.
 
-    At the end of its turn the kernel stops the whole run, but for every so many runs. That no ONNX
-    model can.
+    But for every so many runs the kernel ends the run when it has taken its input.
     """
 
     codes = ("CIRCULAR_BUFFER",)
@@ -321,10 +321,24 @@ class CircularBuffer(Operator):
     def _cycles(self) -> int:
         """How often the model is run until what comes behind the operator is run once.
 
-        Old files do not say: the kernel knows them by the number of inputs that are kept.
+        Old files do not say: the kernel knows the two models that there were by shapes.
+
+        Raises:
+            OperatorError: the kernel would have to count the operators before this one.
         """
         number = int(self.options.get("cycles_max", 0))
-        return number if number > 0 else 1 if self.output.shape[1] in _EVERY_TIME else 2
+        if number > 0:
+            return number
+        if self.output.shape[1] in _EVERY_TIME:
+            return 1
+        if self.output.shape[2:] == _NOW_AND_THEN:
+            message = "it does not say after how many runs the model goes on behind it (cycles_max)"
+            raise OperatorError(message)
+        return 2
+
+    @property
+    def stops(self) -> bool:
+        return self._cycles > 1
 
     def check(self) -> None:
         x, y = self.input(0), self.output
@@ -337,24 +351,30 @@ class CircularBuffer(Operator):
         if not same_scale(x, y):
             message = "its input and its output have different scales"
             raise OperatorError(message)
-        if self._cycles > 1:
-            message = (
-                f"what is behind it is run every {self._cycles} runs only, and an ONNX model is "
-                "always run as a whole"
-            )
-            raise OperatorError(message)
+        _ = self._cycles
 
     def memory(self) -> Sequence[Tensor]:
-        past = replace(self.output, name=f"{self.output.name}/past")
-        return [past] if past.shape[1] > 1 else []
+        """Return the inputs, the first of which is read no more, and the runs that are left."""
+        kept = [replace(self.output, name=f"{self.output.name}/past")]
+        if self.stops:
+            runs = np.array([self._cycles], np.int32)
+            kept.append(Tensor(f"{self.output.name}/runs", (1,), DType.INT32, runs))
+        return kept
 
-    def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
-        if not memory:
-            return (x.value,)
+    def emit(
+        self, g: Builder, ys: tuple[View, ...], x: View, past: View, *runs: View
+    ) -> tuple[Value, ...]:
         axis = x.axis(1)
-        kept = g.Slice(*memory, g.ints([1]), g.ints([BEHIND]), g.ints([axis]))
-        line = g.Concat(kept, x, axis=axis)
-        return line, line
+        line = x.value
+        if past.tensor.shape[1] > 1:
+            kept = g.Slice(past, g.ints([1]), g.ints([BEHIND]), g.ints([axis]))
+            line = g.Concat(kept, x, axis=axis)
+        if not runs:
+            return line, line
+        none, one, again = (g.constant(np.array([n], np.int32)) for n in (0, 1, self._cycles))
+        left = g.Sub(*runs, one)
+        goes_on = g.Equal(left, none)
+        return line, goes_on, line, g.Where(goes_on, again, left)
 
 
 def _split(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
