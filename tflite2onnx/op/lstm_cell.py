@@ -207,7 +207,8 @@ class Cell:
         if "i" in self.gates:
             new = self._gate(g, "i", each["i"], c)
         else:
-            new = g.Sub(g.scalar(self._one, DType.FLOAT32), forget)
+            one = 1 if g.plain else self._one
+            new = g.Sub(g.scalar(one, DType.FLOAT32), forget)
         kept = rounded(g, g.Mul(forget, c), self.grids.cell)
         added = g.Mul(new, self._gate(g, "c", each["c"], c))
         c = rounded(g, g.Add(kept, added), self.grids.cell)

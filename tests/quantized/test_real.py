@@ -1,0 +1,140 @@
+"""Quantized loops, branches, states and recurrent layers as real numbers (`quantization="float"`).
+
+What is converted makes what LiteRT makes of the same network with all of its numbers real, and is
+as near to what it makes of integers as those are fine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.control import counted, counter, either, like, loop
+from tests.op import cells
+from tests.op.cells import Form
+from tests.references.real import real
+from tests.streams import SHAPE, assign, handle, initialise, read_from
+from tests.toolkit import Build, Subgraph, Tensor, check, random_inputs
+from tests.toolkit.compare import restored
+from tests.toolkit.runtimes import reference, session
+from tflite2onnx import Stateful, convert
+from tflite2onnx.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+Array = np.ndarray[Any, Any]
+
+X: dict[str, Any] = {"dtype": "int8", "scale": 1 / 32, "zero_point": -7}
+RUNS = 8
+
+
+def constant(m: Subgraph, most: float) -> Tensor:
+    """Return numbers from -most to most."""
+    numbers = np.linspace(-most, most, 30).reshape(SHAPE)
+    return m.constant(np.round(numbers * 128).astype(np.int8), scale=1 / 128)
+
+
+def damped(m: Subgraph, x: Tensor) -> Tensor:
+    """Return x times small numbers, plus others."""
+    (product,) = m.op("MUL", [x, constant(m, 0.3)], [like(m, x)])
+    return m.op("ADD", [product, constant(m, 0.9)], [like(m, x)])[0]
+
+
+def looped() -> bytes:
+    """A loop whose rounds an input counts."""
+    m = Build()
+    x = m.input(SHAPE, name="x", **X)
+    m.output(loop(m, [counter(m), x], counted(lambda m, xs: [damped(m, xs[0])]))[1])
+    return m.bytes()
+
+
+def branched() -> bytes:
+    """Branches, one of them with a loop in it."""
+    m = Build()
+    count, x = counter(m), m.input(SHAPE, name="x", **X)
+    (small,) = m.op("LESS", [count, m.constant(np.array(0, np.int32))], [[]], dtype="bool")
+
+    def again(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        change = counted(lambda m, xs: [damped(m, xs[0])])
+        return [loop(m, [inner.constant(np.array(0, np.int32)), *xs], change, at=inner)[1]]
+
+    m.output(*either(m, small, [x], lambda m, xs: [damped(m, xs[0])], again))
+    return m.bytes()
+
+
+def remembered() -> bytes:
+    """A variable that is set to a part of itself and of the input."""
+    m = Build()
+    x = m.input(SHAPE, name="x", **X)
+    initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
+    memory = read_from(m, handle(m), **X)
+    (both,) = m.op("ADD", [damped(m, memory), damped(m, x)], [like(m, x)])
+    assign(m, handle(m), both)
+    m.output(both)
+    return m.bytes()
+
+
+def within_a_loop() -> bytes:
+    """A variable that each round of a loop sets."""
+    m = Build()
+    x = m.input(SHAPE, name="x", **X)
+    initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        memory = damped(inner, read_from(inner, handle(inner), **X))
+        (both,) = inner.op("ADD", [damped(inner, xs[0]), memory], [like(inner, x)])
+        assign(inner, handle(inner), both)
+        return [damped(inner, both)]
+
+    m.output(loop(m, [counter(m), x], counted(change))[1])
+    return m.bytes()
+
+
+# How many steps of the output the integers may be off: some rounding in each operator, which goes
+# on from run to run.
+CASES: list[tuple[Callable[[], bytes], int]] = [
+    (looped, 3), (branched, 3), (remembered, 3), (within_a_loop, 5),
+    *((lambda form=form: cells.integer_lstm(form), 3) for form in (
+        Form(), Form(single=True), Form(coupled=True), Form(peephole=True, cell_clip=0.5),
+        Form(normalized=True), Form(projection=True, projection_bias=True),
+    )),
+    (lambda: cells.integer_svdf(Form()), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "steps"), CASES)
+def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
+    """None is so large that integers would not hold it: those bounds count here as well."""
+    data = make()
+    result = check(
+        real(data), convert=lambda _: convert(data, quantization="float"), runs=RUNS,
+        ranges={"float32": (-1.5, 1.5), "count": (-1, 3)},
+    )  # fmt: skip
+    runs = [random_inputs(data, seed, count=(-1, 3)) for seed in range(RUNS)]
+    wanted, _ = reference(data, runs)
+    live = Stateful(session(result.model, optimize=True))
+    taken, made = _scales(data)
+    for given, want in zip(runs, wanted, strict=True):
+        inputs = [_real(x, *kept) for x, kept in zip(given, taken, strict=True)]
+        have = restored(result, live, inputs)
+        for a, b, (scale, zero) in zip(want, have, made, strict=True):
+            assert np.abs(_real(a, scale, zero) - b).max() <= steps * scale
+
+
+def _scales(data: bytes) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
+    """Return scales and zero points of inputs and outputs; a scale of 0 says that there is none."""
+    graph = read(data).graphs[0]
+    inputs, outputs = (
+        [(float(t.quantization.scale[0]), int(t.quantization.zero_point[0])) if t.quantization
+         else (0.0, 0) for t in tensors]
+        for tensors in (graph.inputs, graph.outputs)
+    )  # fmt: skip
+    return inputs, outputs
+
+
+def _real(x: Array, scale: float, zero: int) -> Array:
+    return ((x.astype(np.int64) - zero) * scale).astype(np.float32) if scale else x
