@@ -156,6 +156,19 @@ def test_constants(dtype: str) -> None:
     prove(m, *(m.op(code, [x], [x.shape], dtype=width)[0] for code in codes), inputs=[])
 
 
+@pytest.mark.parametrize("opset", [13, None])
+def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
+    """They are those of hypot."""
+    m = Build()
+    x = m.input([2, 3], dtype="complex64")
+    values = np.array([[3e30 + 4e30j, 3e-30 - 4e-30j, 0], [1e38j, -1e-40, np.inf]], np.complex64)
+    (y,) = m.op("COMPLEX_ABS", [x], [x.shape], dtype="float32")
+    result = prove(m, y, inputs=[values], opset=opset)
+    feeds = {result.inputs[0].name: values.view(np.float32).reshape(2, 3, 2)}
+    (made,) = run_onnx(result.model, feeds)
+    np.testing.assert_allclose(made, np.abs(values), rtol=1e-6)
+
+
 def test_refuses() -> None:
     m = Build()
     x = spectrum(m, [4, 8])
