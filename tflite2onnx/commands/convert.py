@@ -59,6 +59,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
         f" {DEFAULT_OPSET})",
     )  # fmt: skip
+    _computing(parser)
+    _entering(parser)
+    _verifying(parser)
+
+
+def _computing(parser: argparse.ArgumentParser) -> None:
+    """Add what operators may become."""
+    add = parser.add_argument
     add(
         "--quantization", choices=QUANTIZATIONS, default="qdq",
         help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
@@ -74,6 +82,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
         " tflite.custom, for a runtime that has their kernels",
     )  # fmt: skip
+
+
+def _entering(parser: argparse.ArgumentParser) -> None:
+    """Add what there is to say of the way into a model: sizes, entry points, names."""
+    add = parser.add_argument
     add(
         "--static", action="store_true",
         help="fix all sizes as they are in the file; else those of inputs that it does not fix"
@@ -87,7 +100,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--names", choices=NAMES, default="tensor",
         help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
     )  # fmt: skip
-    _verifying(parser)
 
 
 def _verifying(parser: argparse.ArgumentParser) -> None:
