@@ -1,4 +1,4 @@
-"""odml.update_external_kv_cache, beside LiteRT's own kernel."""
+"""odml.update_external_kv_cache and odml.update_kv_cache, beside LiteRT's own kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from ai_edge_litert import pywrap_genai_ops
 from ai_edge_litert.interpreter import InterpreterWithCustomOps
 
-from tests.references import drawn, hold
+from tests.references import drawn, hold, hold_runs
+from tests.streams import states
 from tests.toolkit import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -23,16 +24,21 @@ CODE = "odml.update_external_kv_cache"
 Shape = tuple[int, ...]
 
 
-def run(data: bytes, inputs: Sequence[Array]) -> list[Array]:
+def run(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
+    """Return what LiteRT makes in one run after another."""
     interpreter = InterpreterWithCustomOps(
         custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
         num_threads=1,
     )  # fmt: skip
     interpreter.allocate_tensors()
-    for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(port["index"], value)
-    interpreter.invoke()
-    return [interpreter.get_tensor(port["index"]) for port in interpreter.get_output_details()]
+    made = []
+    for inputs in runs:
+        for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(port["index"], value)
+        interpreter.invoke()
+        ports = interpreter.get_output_details()
+        made.append([interpreter.get_tensor(port["index"]) for port in ports])
+    return made
 
 
 def caching(cache: Shape, new: Shape, count: int) -> Build:
@@ -57,7 +63,7 @@ def test_new_rows(positions: list[int]) -> None:
         drawn(*cache), drawn(*cache, seed=1), np.array(positions, np.int32),
         drawn(*new, seed=2), drawn(*new, seed=3),
     ]  # fmt: skip
-    hold(m, inputs, run(m.bytes(), inputs), tolerance=0)
+    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +89,74 @@ def test_refuses_other_than_two_outputs() -> None:
     ]  # fmt: skip
     m.output(*m.custom(CODE, operands, [m.tensor([1, 7, 3, 5])]))
     with pytest.raises(ConversionError, match="1 outputs; keys and values"):
+        convert(m.bytes())
+
+
+KEPT = "odml.update_kv_cache"
+
+
+def keeping(count: int, options: dict[str, int], times: int, layers: int = 1) -> Build:
+    """Return a model of some layers, whose new rows are [1, count, 3, 5]."""
+    m = Build()
+    positions = m.input([count], dtype="int64")
+    for layer in range(layers):
+        new = [m.input([1, count, 3, 5]) for _ in range(2)]
+        made = [m.tensor([1, times, 3, 5]) for _ in range(2)]
+        more = {"layer_index": layer, "num_layers": layers} if layers > 1 else {}
+        m.output(*m.custom(KEPT, [positions, *new], made, {**options, **more}))
+    return m
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [range(17), [0, 1, 2, 1, 5, 8, 6, 6, 7, 10], [2, 9, 20, 21], [0, 6, 12, 13, 11, 30]],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_kept_rows(count: int, positions: Sequence[int]) -> None:
+    """Rows go at the front once there is no more room."""
+    m = keeping(count, {"kv_cache_max": 7}, 7)
+    runs, first = [], 0
+    for number, position in enumerate(positions):
+        gone = max(position + count - first - 7, 0)
+        if position < first or gone > 7:
+            continue
+        first += gone
+        new = [drawn(1, count, 3, 5, seed=2 * number + i) for i in range(2)]
+        runs.append([np.arange(position, position + count), *new])
+    want = run(m.bytes(), *runs)
+    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    names = ["kv_cache/0/keys", "kv_cache/0/values", "kv_cache/0/first"]
+    assert [name for name, _ in states(result)] == names
+
+
+def test_layers_have_caches_of_their_own() -> None:
+    m = keeping(2, {"kv_cache_max": 5}, 5, layers=3)
+    runs = [
+        [np.arange(step, step + 2), *(drawn(1, 2, 3, 5, seed=6 * step + i) for i in range(6))]
+        for step in range(7)
+    ]
+    want = run(m.bytes(), *runs)
+    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    assert len(result.states) == 9
+
+
+@pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
+def test_default_size(shape: Shape) -> None:
+    """It is the kernel's, whatever the file says."""
+    m = Build()
+    operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
+    m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))
+    inputs = [np.arange(2), drawn(1, 2, 3, 5), drawn(1, 2, 3, 5, seed=1)]
+    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
+
+
+def test_refuses_what_cannot_be_kept() -> None:
+    with pytest.raises(ConversionError, match="3 new rows of 2"):
+        convert(keeping(3, {"kv_cache_max": 2}, 2).bytes())
+    m = Build()
+    operands = [m.input([2], dtype="int64"), m.input([2, 3, 5]), m.input([2, 3, 5])]
+    made = [m.tensor([1, 7, 3, 5]) for _ in range(2)]
+    m.output(*m.custom(KEPT, operands, made, {"kv_cache_max": 7}))
+    with pytest.raises(ConversionError, match=r"is not \[1, time, heads, depth"):
         convert(m.bytes())

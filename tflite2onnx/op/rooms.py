@@ -15,7 +15,7 @@ ROOMS = {
     "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
     "broadcast": "BROADCAST_ARGS BROADCAST_TO FILL",
     "bucketize": "BUCKETIZE",
-    "cache": "odml.update_external_kv_cache",
+    "cache": "odml.update_external_kv_cache odml.update_kv_cache",
     "cast": "CAST DENSIFY DEQUANTIZE",
     "comparison": "EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL",
     "composite": "CALL STABLEHLO_COMPOSITE",
