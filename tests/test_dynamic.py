@@ -161,6 +161,19 @@ def mirrored(m: Build, x: Tensor) -> Made:
     return m.op("MIRROR_PAD", [x, amounts], [[2, 10, 7, 4]], mode="SYMMETRIC")
 
 
+@pytest.mark.parametrize("size", [4, 5, 9])
+def test_padded_images_of_any_size(size: int) -> None:
+    """Of which a convolution pads as much as PAD does, whatever its stride."""
+    m = Build()
+    x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
+    (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])
+    w, b = m.constant(KEPT((11, 3, 3, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    window = WINDOW | {"padding": "VALID"}
+    m.output(*m.op("CONV_2D", [y, w, b], [[1, 2, 7, 11]], **window))
+    proved(m, [2, size, size + 1, 3])
+    assert "Pad" not in {node.op_type for node in convert(m.bytes()).model.graph.node}
+
+
 @pytest.mark.parametrize("height", [5, 7, 11])
 def test_diagonals_of_any_height(height: int) -> None:
     m = Build()

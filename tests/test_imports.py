@@ -23,7 +23,7 @@ ROWS = (
     },
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
-    {"complex", "dilation", "flex_rules", "fold", "formulas", "items", "lists", "loops", "pairs",
+    {"complex", "convolution", "flex_rules", "fold", "formulas", "items", "lists", "loops", "pairs",
      "regions", "tables"},
     {
         "builder", "flex", "inline", "interface", "memory", "metadata", "normalise", "reader",

@@ -12,7 +12,8 @@ The passes, in order; each takes a graph and returns one:
 6. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
    weights are shaped like the input and can be permuted in its stead.
 7. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
-8. `drop_dead`: operators that nothing reads go.
+8. `join_paddings`: convolutions pad what PAD did before them.
+9. `drop_dead`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
 """
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tflite2onnx.dilation import join_dilations
+from tflite2onnx.convolution import join_dilations, join_paddings
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
@@ -41,7 +42,8 @@ def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
     graph = fold(densify(graph), rules_of)
     graph = recurrent(graph, rules_of)
     graph = align(graph, rules_of)
-    return drop_dead(join_dilations(absorb_flatten(keep_axes(graph))))
+    graph = join_dilations(absorb_flatten(keep_axes(graph)))
+    return drop_dead(join_paddings(graph))
 
 
 def densify(graph: Graph) -> Graph:

@@ -48,7 +48,7 @@ class Window(NamedTuple):
     A convolution slides it over its input; a transposed one, which is a convolution backwards,
     over its output. The formulas are GetWindowedOutputSize's and ComputePadding's, of LiteRT's
     kernels/padding.h. Files know no `pads` but those of SAME: what is given here, (top, left,
-    bottom, right), is what other operators have added (see `dilation`).
+    bottom, right), is what other operators have added (see `convolution`).
     """
 
     kernel: Shape

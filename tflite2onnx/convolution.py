@@ -1,8 +1,13 @@
-"""Dilated convolutions, as TensorFlow once wrote them: TFLite to TFLite.
+"""Convolutions with a part of their work done by others, joined into one: TFLite to TFLite.
 
-SPACE_TO_BATCH_ND makes images of the pixels that are so many steps apart, a convolution runs over
-each, and BATCH_TO_SPACE_ND puts the results back in place. That is one convolution with a
-dilation: what was added around the image is its padding, less what is cut off in the end.
+Dilated ones, as TensorFlow once wrote them: SPACE_TO_BATCH_ND makes images of the pixels that are
+so many steps apart, a convolution runs over each, and BATCH_TO_SPACE_ND puts the results back in
+place. That is one convolution with a dilation: what was added around the image is its padding,
+less what is cut off in the end.
+
+Padded ones: what SAME does not mean, as one row more above the image than below, is a PAD before
+a convolution that pads nothing. ONNX Runtime joins the two where they compute real numbers, but
+not where they compute integers.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from tflite2onnx.tensor import Tensor
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _IMAGE = 4  # axes
-_INPUTS = 3  # of either operator: data, blocks, edges
+_INPUTS = 3  # of either operator around a dilated one: data, blocks, edges
 
 
 def join_dilations(graph: Graph) -> Graph:
@@ -65,6 +70,30 @@ def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
     })  # fmt: skip
     inputs = (first.inputs[0], *middle.inputs[1:])
     return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
+
+
+def join_paddings(graph: Graph) -> Graph:
+    """Return the graph with convolutions that pad for themselves; PAD stays for other readers."""
+    pads = [op for op in graph.every_op() if op.is_builtin("PAD")]
+    makers: dict[Tensor | None, Op] = {t: op for op in pads for t in op.outputs[:1]}
+    return graph.mapped(lambda op: (_padding(op, makers),))
+
+
+def _padding(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
+    """Return a convolution that reads an image as it was before PAD, if there is one."""
+    pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
+    first = makers.get(op.inputs[0]) if pads and op.inputs else None
+    x = first.inputs[0] if first and first.inputs[1:] else None
+    if first is None or x is None or x.rank != _IMAGE or not same_scale(x, first.outputs[0]):
+        return op
+    edges = _numbers(first.inputs[1])
+    if len(edges) != 2 * _IMAGE or min(edges) < 0 or any(edges[:2] + edges[-2:]):
+        return op
+    top, bottom, left, right = edges[2:-2]
+    own = op.options.get("pads", (0, 0, 0, 0))
+    added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
+    options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
+    return replace(op, inputs=(x, *op.inputs[1:]), options=options)
 
 
 def _numbers(tensor: Tensor | None) -> list[int]:
