@@ -48,6 +48,19 @@ ROOMS = {
         "FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexInvert FlexLeftShift FlexPopulationCount "
         "FlexRightShift"
     ),
+    "flex_color": (
+        "FlexAdjustContrastv2 FlexAdjustHue FlexAdjustSaturation FlexHSVToRGB FlexRGBToHSV"
+    ),
+    "flex_diagonal": (
+        "FlexDiag FlexDiagPart FlexMatrixBandPart FlexMatrixDiag FlexMatrixDiagPart "
+        "FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 "
+        "FlexMatrixSetDiag FlexMatrixSetDiagV2 FlexMatrixSetDiagV3"
+    ),
+    "flex_image": "FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic",
+    "flex_matrix": (
+        "FlexCholesky FlexLogMatrixDeterminant FlexMatrixDeterminant FlexMatrixInverse "
+        "FlexMatrixSolve FlexMatrixTriangularSolve"
+    ),
     "flex_product": (
         "FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexEinsum FlexL2Loss FlexMatMul"
     ),

@@ -1,0 +1,92 @@
+"""Linear algebra: LiteRT needs TensorFlow for it, so numpy, whose LAPACK solves the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+SHAPES = [(1, 1), (3, 3), (2, 3, 5, 5), (2, 7, 7)]
+BOUNDS = {"float32": 1e-5, "float64": 1e-12}
+
+
+def conditioned(dtype: str, *shape: int) -> Any:
+    """Matrices that are far from having no inverse, whose pivots are on no diagonal."""
+    side = shape[-1]
+    x = numbers(dtype, *shape) + np.eye(side, dtype=dtype) * np.asarray(12, dtype)
+    return np.ascontiguousarray(x[..., np.random.default_rng(0).permutation(side), :])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_inverse(shape: tuple[int, ...], dtype: str, *, adjoint: bool) -> None:
+    x = conditioned(dtype, *shape)
+    turned = np.swapaxes(x, -1, -2) if adjoint else x
+    want = np.linalg.inv(turned.astype(np.float64)).astype(dtype)
+    model = flexed("MatrixInverse", [x], [want], adjoint=adjoint)
+    hold(model, [x], [want], tolerance=BOUNDS[dtype])
+    right = numbers(dtype, *shape[:-1], 3, seed=1)
+    want = np.linalg.solve(turned.astype(np.float64), right).astype(dtype)
+    model = flexed("MatrixSolve", [x, right], [want], adjoint=adjoint)
+    hold(model, [x, right], [want], tolerance=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_triangles(shape: tuple[int, ...], dtype: str, *, lower: bool, adjoint: bool) -> None:
+    x = numbers(dtype, *shape) + np.eye(shape[-1], dtype=dtype) * np.asarray(12, dtype)
+    right = numbers(dtype, *shape[:-1], 3, seed=1)
+    half = np.tril(x) if lower else np.triu(x)
+    half = np.swapaxes(half, -1, -2) if adjoint else half
+    want = np.linalg.solve(half.astype(np.float64), right).astype(dtype)
+    model = flexed("MatrixTriangularSolve", [x, right], [want], lower=lower, adjoint=adjoint)
+    hold(model, [x, right], [want], tolerance=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
+    x = conditioned(dtype, *shape)
+    want = np.asarray(np.linalg.det(x.astype(np.float64))).astype(dtype)
+    hold(flexed("MatrixDeterminant", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
+    sign, size = (np.asarray(y, dtype) for y in np.linalg.slogdet(x.astype(np.float64)))
+    model = flexed("LogMatrixDeterminant", [x], [sign, size])
+    hold(model, [x], [sign, size], tolerance=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
+    x = numbers(dtype, *shape)
+    x = (x @ np.swapaxes(x, -1, -2) + 3 * np.eye(shape[-1])).astype(dtype)
+    want = np.linalg.cholesky(x.astype(np.float64)).astype(dtype)
+    hold(flexed("Cholesky", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "made", "reason"),
+    [
+        ("MatrixInverse", [(3, 5)], [(3, 5)], "no square matrices"),
+        ("MatrixInverse", [(3,)], [(3,)], "no square matrices"),
+        ("MatrixInverse", [(65, 65)], [(65, 65)], "no square matrices"),
+        ("MatrixSolve", [(3, 3), (5, 2)], [(5, 2)], "is expected"),
+        ("MatrixTriangularSolve", [(3, 3), (5, 2)], [(5, 2)], "cannot be"),
+        ("MatrixTriangularSolve", [(2, 3, 3), (5, 3, 2)], [(5, 3, 2)], "cannot be"),
+        ("MatrixTriangularSolve", [(2, 3, 3), (3, 2)], [(2, 3, 2)], "that differ"),
+        ("LogMatrixDeterminant", [(3, 3)], [()], "1 outputs"),
+        ("Cholesky", [(0, 0)], [(0, 0)], "no square matrices"),
+    ],
+)
+def test_what_does_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:
+    inputs, outputs = ([np.zeros(s, np.float32) for s in each] for each in (shapes, made))
+    with pytest.raises(ConversionError, match=reason):
+        convert(flexed(name, inputs, outputs).bytes())
