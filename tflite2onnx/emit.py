@@ -25,6 +25,7 @@ from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
 from tflite2onnx.quantize import (
+    AS_NUMBERS,
     Storage,
     bias_storage,
     clamp,
@@ -253,6 +254,8 @@ def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -
     tensor, kept = operator.input(i), _kept(g, operator, i)
     if kept is None and not real:
         kept = g.integers(tensor, as_filed=operator.as_filed)
+    elif operator.averages and not g.plain and is_quantized(tensor):
+        kept = g.integers(replace(tensor, quantization=AS_NUMBERS))
     return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
 
 
@@ -302,7 +305,7 @@ def _limited(
 
     Files leave out activations that the range implies: without it a RELU may be missing.
     """
-    written = _written(operator, tensor)
+    written = _written(g, operator, tensor)
     kept, given = (g.integers(t, as_filed=True) for t in (written, tensor))
     if len(kept.scale) > 1 or (operator.moves and activation == "NONE"):
         return fused(g, activation, value, DType.FLOAT32)
@@ -324,7 +327,7 @@ def _stored(
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
     kept, home = view.kept, g.storage(view.tensor)
-    written = _written(operator, view.tensor)
+    written = _written(g, operator, view.tensor)
     if kept is REAL and (home is not REAL or written is not view.tensor):
         value = g.quantize(value, g.integers(written), view.order)
         kept = g.integers(view.tensor)
@@ -335,9 +338,9 @@ def _stored(
     return g.convert(value, kept, home, view.order)
 
 
-def _written(operator: Operator, tensor: Tensor) -> Tensor:
+def _written(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
     """Return an output with the scale in which the kernel writes it."""
-    scale = operator.written
+    scale = operator.written if g.plain else operator.averages or operator.written
     if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
         return tensor
     return replace(tensor, quantization=scale)

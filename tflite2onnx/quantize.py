@@ -27,6 +27,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU_N1_TO_1": (-1, 1),
     "RELU_0_TO_1": (0, 1),
 }
+# Integers as the numbers that they are, whatever they stand for.
+AS_NUMBERS = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64))
 
 
 class Storage(NamedTuple):
@@ -162,6 +164,15 @@ def _spread(numbers: Array, quantization: Quantization, rank: int) -> Array:
 def widened(dtype: DType) -> DType:
     """Return the type of eight bits that holds an element of fewer; other types are wide enough."""
     return _WIDENED.get(dtype, dtype)
+
+
+def halves_away(slack: float) -> Quantization:
+    """Return a scale in which halves of integers are rounded away from 0.
+
+    QuantizeLinear rounds them to even. In a scale of `1 - slack` they are more than halves, and so
+    is what is less than a half by no more than the slack.
+    """
+    return replace(AS_NUMBERS, scale=np.array([1 - slack], np.float32))
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:

@@ -226,6 +226,18 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
     prove(move.model([x], [given], wanted), [x], steps=1)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("way", "size"), [
+    ("plain", (10, 14)), ("centers", (10, 14)), ("centers", (20, 28)), ("corners", (9, 13)),
+    ("corners", (33, 97)),
+])  # fmt: skip
+def test_halves_between_pixels(dtype: str, way: str, size: tuple[int, int]) -> None:
+    """Weights that are eighths or sixteenths: halves are rounded away from the integer 0."""
+    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(*size)], [[2, *size, 3]], WAYS[way])
+    x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
+    check(move.model([x], [given], wanted), inputs=[x])
+
+
 def test_bilinear_in_exact_steps() -> None:
     """Twice as large is a whole number of steps, and one node."""
     move = Move("RESIZE_BILINEAR", IMAGE, [numbers(10, 14)], [[2, 10, 14, 3]], WAYS["centers"])

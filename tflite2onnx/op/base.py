@@ -230,6 +230,15 @@ class Operator:
     @property
     def written(self) -> Quantization | None:
         """The scale in which the kernel writes, where it does not look at that of the output."""
+        return self.input(0).quantization if self.averages else None
+
+    @property
+    def averages(self) -> Quantization | None:
+        """The scale in which averages of integers are rounded right; None where it makes none.
+
+        The kernels average stored integers, whatever they stand for, and round halves away from
+        the integer 0. See `quantize.halves_away`.
+        """
         return None
 
     @property

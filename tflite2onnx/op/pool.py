@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.image import ImageOperator, Window, open_image_of, window_of
 from tflite2onnx.op.parameters import expect, expect_real
-from tflite2onnx.tensor import DType, Quantization
+from tflite2onnx.quantize import halves_away
+from tflite2onnx.tensor import DType, Quantization, Shape
 
 
 class Pool2D(ImageOperator):
@@ -37,12 +39,22 @@ def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
     return g.cast(away, DType.INT16)
 
 
+def averaged(dtype: DType, kernel: Shape) -> Quantization:
+    """Return the scale in which averages over a window are written.
+
+    Averages of n bytes are 1 / n apart, and the largest is raised by a quarter of that. It has to
+    be as much: QLinearAveragePool adds the zero point before it rounds, and behind 128, where int8
+    kept as uint8 has it, a float32 tells no less than 2^-16 apart. From 128 bytes on that is too
+    much for a half, later for one and a half: these are a step off.
+    """
+    largest = 128 if dtype is DType.INT8 else 256
+    return halves_away(1 / (4 * largest * prod(kernel)))
+
+
 class AveragePool2D(Pool2D):
     """AVERAGE_POOL_2D: the mean of what a window shows.
 
-    The kernels average integers, and round halves away from zero; ONNX rounds them to even. Of 16
-    bits, for which no runtime has a kernel, that is done as it is there. Of eight bits it would
-    cost the integer kernel, so that such a half is a step off.
+    Of 16 bits no runtime has a kernel, so that the integers are rounded by nodes.
     """
 
     codes = ("AVERAGE_POOL_2D",)
@@ -51,9 +63,8 @@ class AveragePool2D(Pool2D):
         return self.input(0).dtype is DType.INT16
 
     @property
-    def written(self) -> Quantization | None:
-        # The kernels look at no scale: the average of integers is one of their integers.
-        return self.input(0).quantization
+    def averages(self) -> Quantization:
+        return averaged(self.input(0).dtype, self.window().kernel)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self.window().open_attributes(open_image_of(x)))

@@ -8,7 +8,7 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.image import ImageOperator
 from tflite2onnx.op.parameters import expect, expect_real, ints
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import halves_away, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
@@ -102,8 +102,8 @@ class ResizeBilinear(Resize):
             raise OperatorError(message)
 
     @property
-    def written(self) -> Quantization | None:
-        return self.input(0).quantization  # the kernels weigh the integers, whatever they stand for
+    def averages(self) -> Quantization:
+        return halves_away(2.0**-23)  # the least that a float32 tells from 1 on both sides
 
     @property
     def counts_in_steps(self) -> bool:

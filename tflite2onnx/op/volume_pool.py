@@ -9,7 +9,7 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.image import ImageOperator, Window, listed_window_of
 from tflite2onnx.op.parameters import expect, expect_real
-from tflite2onnx.op.pool import average
+from tflite2onnx.op.pool import average, averaged
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 _AXES = 5
@@ -52,8 +52,8 @@ class AvgPool3D(_VolumePool):
         return self.input(0).dtype is DType.INT16
 
     @property
-    def written(self) -> Quantization | None:
-        return self.input(0).quantization
+    def averages(self) -> Quantization:
+        return averaged(self.input(0).dtype, self._window.kernel)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self._window.attributes(self._volume()))
