@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op import cells
-from tests.op.cells import Form
 from tests.reading import float32, int32
 from tests.small import convolve
 from tests.streams import SHAPE, assign, handle, initialise, read_from, states, summing
@@ -298,15 +296,6 @@ def test_quantized_state_is_kept_as_activations_are(
     ends = {state.input.name, state.output.name}
     readers = [n.op_type for n in result.model.graph.node if ends & {*n.input, *n.output}]
     assert "QuantizeLinear" not in readers
-
-
-def test_quantized_states_of_any_kind() -> None:
-    """Of variable tensors as well."""
-    for data in (cells.integer_svdf(Form(), dtype="int8"), cells.integer_lstm(Form(single=True))):
-        result = convert(data)
-        dtypes = {state.input.dtype for state in result.states}
-        assert dtypes <= {"uint8", "int16"}
-        assert {str(state.initial.dtype) for state in result.states} == dtypes
 
 
 def test_state_without_quantization() -> None:

@@ -151,3 +151,15 @@ def test_basic_integers() -> None:
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)
     check(only, runs=50, seeds=[0], steps=STEPS)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [cells.integer_svdf(Form(), dtype="int8"), cells.integer_lstm(Form(single=True))],
+    ids=["filters", "cell"],
+)
+def test_states_are_kept_as_activations_are(data: bytes) -> None:
+    """What is int8 in the file and uint8 inside, is uint8 from run to run."""
+    states = convert(data).states
+    assert {state.input.dtype for state in states} <= {"uint8", "int16"}
+    assert all(state.initial.dtype == state.output.dtype for state in states)
