@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, RulesOf
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.names import Names
@@ -64,7 +64,12 @@ def _found(op: Op, rules: Rules | None, names: Names) -> tuple[list[Tensor], lis
     """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
     if rules is None:
         return [], []
-    kept = [replace(t, name=names.free(t.name), is_variable=True) for t in rules.memory()]
-    if not rules.stops:
+    try:
+        with guarded():
+            memory, stops = rules.memory(), rules.stops
+    except OperatorError as error:
+        raise UnsupportedOperators([error.at(op.place)]) from error
+    kept = [replace(t, name=names.free(t.name), is_variable=True) for t in memory]
+    if not stops:
         return kept, []
     return kept, [Tensor(names.free(f"{op.outputs[0].name}/goes on"), (1,), DType.BOOL)]

@@ -95,7 +95,7 @@ def test_refuses_other_than_two_outputs() -> None:
 KEPT = "odml.update_kv_cache"
 
 
-def keeping(count: int, options: dict[str, int], times: int, layers: int = 1) -> Build:
+def keeping(count: int, options: dict[str, float], times: int, layers: int = 1) -> Build:
     """Return a model of some layers, whose new rows are [1, count, 3, 5]."""
     m = Build()
     positions = m.input([count], dtype="int64")
@@ -154,6 +154,8 @@ def test_default_size(shape: Shape) -> None:
 def test_refuses_what_cannot_be_kept() -> None:
     with pytest.raises(ConversionError, match="3 new rows of 2"):
         convert(keeping(3, {"kv_cache_max": 2}, 2).bytes())
+    with pytest.raises(ConversionError, match="cannot convert float infinity"):
+        convert(keeping(1, {"kv_cache_max": 2, "layer_index": float("inf")}, 2).bytes())
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([2, 3, 5]), m.input([2, 3, 5])]
     made = [m.tensor([1, 7, 3, 5]) for _ in range(2)]

@@ -201,6 +201,7 @@ def refusal(m: Build) -> str:
 
 
 def test_circular_buffer_refuses() -> None:
+    assert "its cycles_max is 2147483648" in refusal(circular(7, {"cycles_max": 1 << 31}))
     assert "it does not say after how many runs" in refusal(circular(7, b"", (2, 96)))
     assert "different scales" in refusal(circular(7, {"cycles_max": 1}, scale=0.25))
     assert "int8[1, 7, 2, 3] is expected" in refusal(circular(7, {}, dtype="uint8", zero_point=3))

@@ -91,6 +91,10 @@ class InternalCache(Operator):
         times = int(self.options.get("kv_cache_max", 0))
         return (1, times if times > 0 else _DEFAULT_TIMES, *new.shape[2:])
 
+    @property
+    def _layer(self) -> int:
+        return max(int(self.options.get("layer_index", 0)), 0)
+
     def shapes(self) -> Sequence[Shape]:
         return [self._shape] * 2
 
@@ -100,6 +104,7 @@ class InternalCache(Operator):
             message = f"{keys.shape[1]} new rows of {self._shape[1]}"
             raise OperatorError(message)
         affordable(self._shape[1])
+        _ = self._layer  # checks that it is a number
         expect(positions, keys.shape[1:2], DType.INT64)
         for new in (keys, values):
             expect(new, keys.shape, DType.FLOAT32)
@@ -112,7 +117,7 @@ class InternalCache(Operator):
 
     def memory(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by their layer, and their first position."""
-        name = f"kv_cache/{max(int(self.options.get('layer_index', 0)), 0)}"
+        name = f"kv_cache/{self._layer}"
         caches = [
             Tensor(f"{name}/{part}", self._shape, DType.FLOAT32) for part in ("keys", "values")
         ]

@@ -324,9 +324,13 @@ class CircularBuffer(Operator):
         Old files do not say: the kernel knows the two models that there were by shapes.
 
         Raises:
-            OperatorError: the kernel would have to count the operators before this one.
+            OperatorError: the kernel would have to count the operators before this one, or runs
+                beyond 32 bits.
         """
         number = int(self.options.get("cycles_max", 0))
+        if number >= 1 << 31:
+            message = f"its cycles_max is {number}"
+            raise OperatorError(message)
         if number > 0:
             return number
         if self.output.shape[1] in _EVERY_TIME:
