@@ -12,6 +12,7 @@ import pytest
 
 from tests.streams import SHAPE, assign, handle, initialise, read_from
 from tests.toolkit import Build, Subgraph, run_onnx, run_signature
+from tests.toolkit.runtimes import runners, session
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
@@ -184,6 +185,27 @@ def test_variables_are_shared(*, initialised: bool) -> None:
     _, memory = run_onnx(one.model, {"x": X})
     _, memory = run_onnx(two.model, {"memory": X, "memory_1": memory})
     np.testing.assert_array_equal(memory, 3 * X)
+    for result in (one, two):
+        properties = {p.key: p.value for p in result.model.metadata_props}
+        said = json.loads(properties["tflite2onnx.states"])
+        assert [each["variable"] for each in said] == ["memory"]
+        assert [state.variable for state in result.states] == ["memory"]
+
+
+def test_signatures_that_take_turns() -> None:
+    """Each goes on with what the other has left, as in one interpreter of LiteRT."""
+    data, keys = sharing(initialised=True), ("set", "get")
+    converted = [convert(data, signature=k, names="signature", io_layout="tflite") for k in keys]
+    live = [session(each.model, optimize=True) for each in converted]
+    wanted, kept = runners(data, keys), dict[str, Any]()
+    for step, turn in enumerate([0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0]):
+        feeds = {converted[turn].inputs[0].name: X + step}
+        states = converted[turn].states
+        known = {s.input.name: kept[s.variable] for s in states if s.variable in kept}
+        made, *after = live[turn].run(None, {**feeds, **known})
+        kept |= {s.variable: value for s, value in zip(states, after, strict=True)}
+        (want,) = wanted[turn](**feeds).values()
+        np.testing.assert_allclose(made, want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

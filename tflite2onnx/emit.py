@@ -94,7 +94,7 @@ class Emitted(NamedTuple):
 
     `types` has the values whose type and shape follow from the tensors, which may be all.
     `initial` has the initial values of state as they are stored, in the sequence of the inputs and
-    outputs that it is: the last of all.
+    outputs that it is: the last of all; `variables` what the file calls it.
     `open_sizes` has the file's value of each size that is a name.
     """
 
@@ -105,6 +105,7 @@ class Emitted(NamedTuple):
     tensors: tuple[Port, ...]
     types: Mapping[Value, tuple[DType, Sizes]]
     initial: tuple[Array, ...] = ()
+    variables: tuple[str, ...] = ()
     open_sizes: Mapping[str, int] = MappingProxyType({})
 
 
@@ -127,7 +128,10 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     states = zip(inputs[own:], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.homes() for axis, s in t.symbols.items()}
-    return Emitted(nodes, g.opset, inputs, outputs, _ports(g), g.types, initial, sizes)
+    ports = _ports(g)
+    return Emitted(
+        nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes
+    )
 
 
 def _ports(g: Builder) -> tuple[Port, ...]:

@@ -95,6 +95,7 @@ class Graph:
 
     `initial` are the initial values of what lasts from one run to the next: its values are the
     last inputs, and its next values the last outputs, in the same sequence (see `state`).
+    `variables` are their names in the file.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Graph:
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...] = ()
     initial: tuple[Array, ...] = ()
+    variables: tuple[str, ...] = ()
 
     @property
     def own_inputs(self) -> tuple[Tensor, ...]:

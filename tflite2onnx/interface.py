@@ -95,12 +95,13 @@ class State:
     """What lasts from one run to the next: the input that takes it, the output that gives it.
 
     `initial` is what the input takes at the start, and by itself where it is not fed; like both
-    it is in ONNX's order.
+    it is in ONNX's order. `variable` is its name in the file, whatever input and output are called.
     """
 
     input: Endpoint
     output: Endpoint
     initial: Array
+    variable: str
 
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:

@@ -62,7 +62,7 @@ def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result
     """Assemble the ONNX model of a graph of that name; its metadata say `more` as well."""
     inputs, taken = _ends(emitted.inputs, len(emitted.initial))
     outputs, given = _ends(emitted.outputs, len(emitted.initial))
-    states = tuple(map(State, taken, given, emitted.initial))
+    states = tuple(map(State, taken, given, emitted.initial, emitted.variables))
     properties = _properties(inputs, outputs, states)
     properties |= {f"tflite2onnx.{key}": json.dumps(value) for key, value in more.items() if value}
     skeleton = assemble(name, emitted, properties, VERSION)
@@ -88,6 +88,9 @@ def _properties(
         OUTPUTS: json.dumps([end.to_dict() for end in outputs]),
     }
     if states:
-        said = [state.input.to_dict() | {"output": state.output.name} for state in states]
+        said = [
+            state.input.to_dict() | {"output": state.output.name, "variable": state.variable}
+            for state in states
+        ]
         props[STATES] = json.dumps(said)
     return props

@@ -325,6 +325,7 @@ class _Explicit:
             ops=tuple(threads.ops),
             tensors=(*known, *made),
             initial=tuple(self._initial[variable] for variable, _ in states),
+            variables=tuple(_name(variable) for variable, _ in states),
         )
         return _without_handles(changed)
 
@@ -384,6 +385,12 @@ class _Explicit:
             _check_same(threads.now[variable], after)
         threads.ops.append(copying(op, threads.now[variable], after, resizes=False))
         return before, after
+
+
+def _name(variable: Variable) -> str:
+    """Return the name of a variable, which is that for all signatures."""
+    container = variable.container if isinstance(variable, Resource) else ""
+    return f"{container}/{variable.name}" if container else variable.name
 
 
 def _without_handles(graph: Graph) -> Graph:

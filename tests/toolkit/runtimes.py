@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tests.toolkit.needs import needs_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import onnx
 
@@ -88,10 +88,16 @@ def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     return reference(data, [inputs])[0][0]
 
 
+def runners(data: bytes, keys: Iterable[str]) -> list[Callable[..., dict[str, Array]]]:
+    """What runs each of some signatures in one interpreter: inputs and outputs are by name."""
+    interpreter = _interpreter(data)
+    return [interpreter.get_signature_runner(key) for key in keys]
+
+
 def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a signature, by their names there."""
-    outputs: dict[str, Array] = _interpreter(data).get_signature_runner(key)(**inputs)
-    return outputs
+    (run,) = runners(data, [key])
+    return run(**inputs)
 
 
 def session(model: onnx.ModelProto, *, optimize: bool) -> onnxruntime.InferenceSession:
