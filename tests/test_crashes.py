@@ -51,9 +51,12 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
 
 
 # What takes long is waited for, and says when it begins and if it is interrupted.
+# Signals are heeded, even if the tests run where they are not, as under nohup.
 WAITING = """
-import sys, time
+import signal, sys, time
 from tflite2onnx import apart
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, {interrupts})
 def main():
     try:
         print("begun", flush=True)
@@ -68,7 +71,8 @@ sys.exit(apart.apart(main))
 
 def waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
     """Start what waits in a child, in a group of processes of its own."""
-    code = f"import signal\nsignal.signal(2, signal.SIG_IGN)\n{WAITING}" if ignoring else WAITING
+    interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
+    code = WAITING.format(interrupts=interrupts)
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
