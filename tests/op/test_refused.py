@@ -1,0 +1,193 @@
+"""What no kernel takes: right models, of which one thing is changed, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.op import cells
+from tests.op.cells import Form
+from tests.toolkit import Build, pack
+from tests.toolkit.facts import TENSOR_TYPES
+from tflite2onnx import ConversionError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Make = Callable[[Form], bytes]
+
+
+class Changed:
+    """A model whose only operator, and its tensors, can be changed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._model = schema.ModelT.InitFromPackedBuf(data)
+        (self._graph,) = self._model.subgraphs
+        (self.op,) = self._graph.operators
+        self.options = self.op.builtinOptions
+        for places in ("inputs", "outputs", "intermediates"):
+            there = getattr(self.op, places)
+            setattr(self.op, places, [] if there is None else [*there])
+
+    def input(self, index: int) -> Any:
+        """Return an input of the operator."""
+        return self._graph.tensors[self.op.inputs[index]]
+
+    def output(self, index: int) -> Any:
+        """Return an output of the operator."""
+        return self._graph.tensors[self.op.outputs[index]]
+
+    def refusal(self) -> str:
+        """Return why it cannot be converted."""
+        with pytest.raises(ConversionError) as caught:
+            convert(pack(self._model, []))
+        return str(caught.value)
+
+
+def reshaped(index: int, *shape: int) -> Callable[[Changed], None]:
+    """Return a change of an input's shape."""
+
+    def change(model: Changed) -> None:
+        model.input(index).shape = list(shape)
+
+    return change
+
+
+def without(index: int) -> Callable[[Changed], None]:
+    """Return a change that takes an input away."""
+
+    def change(model: Changed) -> None:
+        model.op.inputs[index] = -1
+
+    return change
+
+
+def unscaled(index: int) -> Callable[[Changed], None]:
+    """Return a change that takes an input's scale away."""
+
+    def change(model: Changed) -> None:
+        model.input(index).quantization = None
+
+    return change
+
+
+def scaled(index: int, scale: float, *, made: bool = False) -> Callable[[Changed], None]:
+    """Return a change of the scale of an input or output."""
+
+    def change(model: Changed) -> None:
+        tensor = model.output(index) if made else model.input(index)
+        tensor.quantization.scale = [scale]
+
+    return change
+
+
+def typed(index: int, dtype: str) -> Callable[[Changed], None]:
+    """Return a change of an input's element type."""
+
+    def change(model: Changed) -> None:
+        model.input(index).type = TENSOR_TYPES[dtype]
+
+    return change
+
+
+def option(name: str, value: Any) -> Callable[[Changed], None]:
+    """Return a change of an option."""
+    return lambda model: setattr(model.options, name, value)
+
+
+def shortened(places: str, count: int) -> Callable[[Changed], None]:
+    """Return a change that keeps so many inputs, outputs or intermediate tensors."""
+    return lambda model: setattr(model.op, places, getattr(model.op, places)[:count])
+
+
+ADDED = Form(auxiliary="added")
+
+
+RECURRENT: list[tuple[bytes, Callable[[Changed], None], str]] = [
+    (cells.svdf(Form()), option("rank", 0), "rank 0, [3, 7] by [22, 7]"),
+    (cells.svdf(Form()), reshaped(1, 11, 14), "[11, 14] and [22, 5] do not fit [3, 7]"),
+    (cells.svdf(Form()), reshaped(3, 1, 11), "is [1, 11] where [11] is expected"),
+    (cells.integer_svdf(Form()), unscaled(0), "some of its integers have no scale"),
+    (cells.rnn(Form()), reshaped(0, 3, 5, 7, 1), "[3, 5, 7, 1], which is no sequence"),
+    (cells.rnn(Form()), reshaped(4, 3, 12), "no state of 3 by 11"),
+    (cells.bidirectional_rnn(ADDED), reshaped(9, 3, 2, 5), "are not as long"),
+    (cells.bidirectional_rnn(ADDED), without(11), "one direction has auxiliary weights"),
+    (cells.lstm(Form(projection=True)), without(16), "11 cells make no 13 outputs"),
+    (cells.basic_lstm(), shortened("inputs", 4), "4 inputs and 5 outputs"),
+    (cells.basic_lstm(), reshaped(0, 3, 7, 1), "[3, 7, 1] and [3, 11] are no matrices"),
+    (cells.integer_basic_lstm(), scaled(3, 0.5), "not that of the products"),
+    (cells.integer_basic_lstm(), scaled(0, 0.5), "has not the scale 0.0078125"),
+    (
+        cells.integer_lstm(Form()), shortened("intermediates", 4),
+        "4 intermediate tensors where 5 are expected",
+    ),
+    (cells.integer_lstm(Form()), typed(19, "int8"), "the states are not int8 and int16"),
+    (cells.integer_lstm(Form()), scaled(0, 0.5, made=True), "have different scales"),
+    (cells.integer_lstm(Form()), unscaled(19), "has not one scale"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "change", "reason"), RECURRENT, ids=[r for *_, r in RECURRENT])
+def test_recurrent(data: bytes, change: Callable[[Changed], None], reason: str) -> None:
+    model = Changed(data)
+    change(model)
+    assert reason in model.refusal()
+
+
+def refused(m: Build, *outputs: Any) -> str:
+    """Return why what makes these outputs cannot be converted."""
+    m.output(*outputs)
+    with pytest.raises(ConversionError) as caught:
+        convert(m.bytes())
+    return str(caught.value)
+
+
+def test_axes_that_are_not_there() -> None:
+    m = Build()
+    pair = m.input([2], dtype="int32")
+    crops = m.constant(np.zeros((2, 2), np.int32))
+    said = refused(m, *m.op("BATCH_TO_SPACE_ND", [m.input([8, 5]), pair, crops], [[2, 10]]))
+    assert "blocks in 2 axes" in said
+    m = Build()
+    lengths = m.constant(np.array([8], np.int32))
+    said = refused(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
+    assert "has 1 axes" in said
+    m = Build()
+    w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
+    said = refused(m, *m.op("CONV_2D", [m.input([5, 5, 7]), w, b], [[1, 5, 5, 3]], padding="SAME"))
+    assert "is [5, 5, 7] where NHWC is expected" in said
+
+
+def test_numbers_of_other_types() -> None:
+    m = Build()
+    x = m.input([3], dtype="int32")
+    said = refused(m, *m.op("FAKE_QUANT", [x], [[3]], dtype="int32", min=0.0, max=1.0, num_bits=8))
+    assert "it makes float32 of float32, not int32 of int32" in said
+
+
+def test_products_of_complex_numbers_with_an_activation() -> None:
+    m = Build()
+    x, y = (m.input([3], dtype="complex64") for _ in "xy")
+    (product,) = m.op("MUL", [x, y], [[3]], fused_activation_function="RELU")
+    assert "an activation function to complex numbers" in refused(m, product)
+
+
+def test_sums_of_rows_in_no_known_way() -> None:
+    m = Build()
+    table = m.constant(np.zeros((5, 3), np.float32))
+    operands = [
+        m.input([4], dtype="int32"), m.constant(np.zeros((4, 1), np.int32)),
+        m.constant(np.array([2], np.int32)), m.input([4]), table,
+    ]  # fmt: skip
+    model = Changed(give(m, *m.op("EMBEDDING_LOOKUP_SPARSE", operands, [[2, 3]])))
+    model.options.combiner = 7
+    assert "there is no combiner 7" in model.refusal()
+
+
+def give(m: Build, *outputs: Any) -> bytes:
+    """Return the model that makes these outputs."""
+    m.output(*outputs)
+    return m.bytes()
