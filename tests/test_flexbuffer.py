@@ -90,3 +90,13 @@ def test_flexbuffers_in_which_all_is_shared() -> None:
     for data in (nested(60), nested(500), nested(3, cyclic=True)):
         with pytest.raises(flexbuffer.FlexbufferError, match="no flexbuffer"):
             flexbuffer.decode(data)
+
+
+def test_a_text_that_is_none() -> None:
+    """A string may hold the bytes of a protobuf."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        builder.Key("raw")
+        builder.String("caf")
+    data = bytes(builder.Finish()).replace(b"caf", b"\xff\xfe\x01")
+    assert flexbuffer.decode(data) == {"raw": b"\xff\xfe\x01"}

@@ -145,3 +145,18 @@ def test_bundles(tmp_path: Path, capsys: Captured) -> None:
     assert main(["inspect", str(path), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert [said[name]["opset"] for name in ("good.tflite", "bad.tflite")] == [17, None]
+
+
+def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> None:
+    """What a signature calls the ends; scales along an axis are counted."""
+    m = Build()
+    scales = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}
+    x = m.input([2, 3], name="x", **scales)
+    shape = m.constant(np.array([2, 3], np.int32))
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 3], **scales)])
+    m.output(y)
+    m.signature("main", {"given": x}, {"made": y})
+    run(tmp_path, m.bytes())
+    said = capsys.readouterr().out
+    assert "signature main(given) -> made" in said
+    assert "3 scales along axis 1" in said

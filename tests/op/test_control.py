@@ -459,3 +459,20 @@ def test_integer_weights_in_a_loop() -> None:
         return inner.op("FULLY_CONNECTED", [xs[0], w], [[3, 7]])
 
     held(m, *loop(m, [counter(m), m.input([3, 7])], counted(change)), tolerance=0.03)
+
+
+def test_refuses_sizes_that_are_known_when_a_branch_runs() -> None:
+    """They are no sizes of the model, and those of a file are not to be believed."""
+    m = Build()
+
+    def where(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        made = inner.tensor([None, 1], dtype="int64")
+        (places,) = inner.op("WHERE", [xs[0]], [made])
+        (real,) = inner.op("CAST", [places], [inner.tensor([None, 1])])
+        (total,) = inner.op("SUM", [real, inner.constant(np.array([0], np.int32))], [[1]])
+        return list(inner.op("ADD", [xs[0], total], [[3]]))
+
+    condition = m.input([], dtype="bool", name="condition")
+    outputs = either(m, condition, [m.input([3])], where, where)
+    m.output(*outputs)
+    assert "has a size that is known when it runs" in refusal(m)

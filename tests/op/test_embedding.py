@@ -240,3 +240,13 @@ def test_mean_of_tokens_refuses() -> None:
         m.output(*m.custom("KmeansEmbeddingLookup", operands, [m.tensor(made)]))
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())
+
+
+def test_as_many_ids_as_there_are() -> None:
+    """How many is known when the model runs."""
+    m = Build()
+    ids = m.input([None], dtype="int32")
+    rows = m.constant(np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))
+    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [m.tensor([None, 3])])
+    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    assert [end.sizes for end in result.outputs] == [("batch", 3)]

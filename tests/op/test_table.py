@@ -157,3 +157,31 @@ def test_what_is_not_known() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     assert str(error.value).count("what its table is filled with is not constant") == 2
+
+
+def test_an_empty_table() -> None:
+    """All that is looked up is the default."""
+    m = Build()
+    handle = filled(m, 7, np.zeros(0, np.int64), np.array([], object))
+    prove(m, found(m, handle, [3], "string", m.constant(["?"])), inputs=[np.array([2, 5, 3])])
+
+
+def refused(m: Build, *outputs: Tensor) -> str:
+    m.output(*outputs)
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_tables_that_no_kernel_reads() -> None:
+    """Of numbers to numbers, and with no default."""
+    m = Build()
+    handle = filled(m, 7, NUMBERS, NUMBERS)
+    default = m.constant(np.array([-9]))
+    said = refused(m, *m.op("HASHTABLE_FIND", [handle, m.input([3], dtype="int64"), default],
+                            [m.tensor([3], dtype="int64")]))  # fmt: skip
+    assert "keys of int64, values of int64" in said
+    m = Build()
+    default = m.input([0], dtype="string")
+    said = refused(m, found(m, filled(m, 7, NUMBERS, WORDS), [3], "string", default))
+    assert "is empty" in said
