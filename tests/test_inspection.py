@@ -150,7 +150,7 @@ def test_bundles(tmp_path: Path, capsys: Captured) -> None:
 def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> None:
     """What a signature calls the ends; scales along an axis are counted."""
     m = Build()
-    scales = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}
+    scales: dict[str, Any] = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}
     x = m.input([2, 3], name="x", **scales)
     shape = m.constant(np.array([2, 3], np.int32))
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 3], **scales)])
