@@ -9,6 +9,7 @@ import pytest
 
 from tests.op.ports import prove
 from tests.toolkit import Build, Tensor, difference, run_onnx, run_tflite
+from tflite2onnx import complex as complex_numbers
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -184,3 +185,26 @@ def test_refuses() -> None:
         convert(m.bytes())
     assert "lengths [4, 6] are not two powers of 2" in str(error.value)
     assert "holds no complex numbers" in str(error.value)
+
+
+def test_complex_numbers_of_another_width() -> None:
+    """Each part is cast for itself."""
+    m = Build()
+    x = m.input([2, 3], dtype="complex64")
+    options: dict[str, Any] = {"in_data_type": "complex64", "out_data_type": "complex128"}
+    (y,) = m.op("CAST", [x], [[2, 3]], dtype="complex128", **options)
+    (real,) = m.op("REAL", [y], [[2, 3]], dtype="float64")
+    m.output(real)
+    result = convert(m.bytes())
+    assert [node.op_type for node in result.model.graph.node] == ["Cast", "Gather"]
+
+
+def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny file can ask for any."""
+    m = Build()
+    x = m.constant(np.ones(4, np.complex64))
+    m.output(*m.op("REAL", [x], [[4]]))
+    monkeypatch.setattr(complex_numbers, "_TIMES", 0)
+    monkeypatch.setattr(complex_numbers, "_BYTES", 8)
+    with pytest.raises(ConversionError, match="far more room than the file has for them"):
+        convert(m.bytes())

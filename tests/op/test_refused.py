@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,6 +160,74 @@ def test_axes_that_are_not_there() -> None:
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
     said = refused(m, *m.op("CONV_2D", [m.input([5, 5, 7]), w, b], [[1, 5, 5, 3]], padding="SAME"))
     assert "is [5, 5, 7] where NHWC is expected" in said
+
+
+def test_windows_with_too_few_numbers_or_with_scales() -> None:
+    for change, reason in (
+        (shortened("inputs", 4), "it has 4 inputs"), (rescaled, "is quantized"),
+    ):  # fmt: skip
+        m = Build()
+        numbers = [m.constant(np.array([1, 1], np.int64)) for _ in range(3)]
+        operands = [m.input([5, 7], dtype="int32"), m.constant(np.array(0, np.int32)), *numbers]
+        made = m.op("REDUCE_WINDOW", operands, [[5, 7]], dtype="int32", reduce_function="ADD")
+        model = Changed(give(m, *made))
+        change(model)
+        assert reason in model.refusal()
+
+
+def rescaled(model: Changed) -> None:
+    """Give the input a scale."""
+    model.input(0).quantization = schema.QuantizationParametersT(scale=[0.5], zeroPoint=[0])
+
+
+def test_sums_of_scattered_integers_with_a_scale() -> None:
+    m = Build()
+    x = m.input([7, 5], dtype="int8", scale=0.5)
+    where, new = m.input([3, 1], dtype="int32"), m.input([3, 5], dtype="int8", scale=0.5)
+    body = m.subgraph("body")
+    a, b = (body.input([], dtype="int8") for _ in "ab")
+    body.output(*body.op("STABLEHLO_ADD", [a, b], [[]], dtype="int8"))
+    made = m.op(
+        "STABLEHLO_SCATTER", [x, where, new], [m.tensor([7, 5], dtype="int8", scale=0.5)],
+        update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0],
+        index_vector_dim=1, update_computation_subgraph_index=body.index,
+    )  # fmt: skip
+    assert "is quantized" in refused(m, *made)
+
+
+def test_computed_sizes_and_ends() -> None:
+    """Which some forms cannot do with."""
+    m = Build()
+    x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
+    made = m.tensor([1, 1, 1, 3], dtype="int16", scale=0.5)
+    said = refused(m, *m.op("RESIZE_NEAREST_NEIGHBOR", [x, size], [made]))
+    assert "int16 can be resized to a constant size only" in said
+    m = Build()
+    begin, end = (m.input([1], dtype="int32") for _ in "be")
+    operands = [m.input([7]), begin, end, m.constant(np.array([1], np.int32))]
+    said = refused(m, *m.op("STRIDED_SLICE", operands, [m.tensor([None])], offset=True))
+    assert "ends that count from the begins have to be constant" in said
+    m = Build()
+    x, order = m.input([3, 5], dtype="complex64"), m.input([2], dtype="int32")
+    said = refused(m, *m.op("TRANSPOSE", [x, order], [[5, 3]], dtype="complex64"))
+    assert "is not constant" in said
+
+
+def test_nothing_to_cut_into_words() -> None:
+    m = Build()
+    made = m.tensor([None], dtype="string")
+    said = refused(m, *m.op("SKIP_GRAM", [m.input([0], dtype="string")], [made], ngram_size=2))
+    assert "holds no sentence" in said
+
+
+def test_an_image_of_other_channels_than_filters() -> None:
+    """Which would be groups, in a convolution."""
+    m = Build()
+    w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((4, 2, 2, 2), (4,)))
+    options = struct.pack("<3i", 1, 1, 1)
+    said = refused(m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b],
+                                [[]], options))  # fmt: skip
+    assert "4 channels for filters of 2 channels each" in said
 
 
 def test_numbers_of_other_types() -> None:
