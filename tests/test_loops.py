@@ -149,3 +149,35 @@ def test_names_of_a_pattern_stand_for_one_thing() -> None:
     assert not list(matches(("MUL", "p", "p"), both, {}))
     assert not list(matches(("ADD", "p", "q"), both, {}))
     assert not list(matches(("MUL", "p", "q", "r"), both, {}))
+
+
+def test_what_is_no_sum_of_products() -> None:
+    """A bias that is computed, a product of a product, weights that are no matrix, or turned."""
+    m = Build()
+    x, b = m.input([2, 3]), m.input([3])
+    w = m.constant(np.ones((3, 3), np.float32))
+    (once,) = m.op("FULLY_CONNECTED", [x, w, None], [[2, 3]])
+    deep = m.constant(np.ones((1, 3, 3), np.float32))
+    high, turned = m.input([1, 2, 3]), m.input([3, 2])
+    m.output(
+        *m.op("FULLY_CONNECTED", [x, w, b], [[2, 3]]),
+        *m.op("FULLY_CONNECTED", [once, w, None], [[2, 3]]),
+        *m.op("BATCH_MATMUL", [high, deep], [[1, 2, 3]]),
+        *m.op("BATCH_MATMUL", [turned, w], [[2, 3]], adj_x=True),
+    )
+    _, found = formulas(m)
+    assert all(isinstance(each, Atom) for each in found)
+
+
+def test_a_cast_to_its_own_type_makes_nothing() -> None:
+    m = Build()
+    (same,) = m.op("CAST", [m.input([2, 3])], [[2, 3]])
+    (tanh,) = m.op("TANH", [same], [[2, 3]])
+    (again,) = m.op("CAST", [tanh], [[2, 3]])
+    (whole,) = m.op("CAST", [again], [[2, 3]], dtype="int32")
+    m.output(again, whole)
+    graph = read(m.bytes()).graphs[0]
+    known = Formulas(graph.ops, rules_for)
+    made = [known.maker(t) for t in graph.outputs]
+    assert [op and op.code for op in made] == ["TANH", "CAST"]
+    assert isinstance(known.of(graph.outputs[0]), Applied)
