@@ -22,6 +22,7 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
+_SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
 _TIMES, _BYTES = 4, 1 << 26
 
 
@@ -204,6 +205,25 @@ def _strided_slice(r: _Rewriter) -> list[Op]:
     return r.with_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
 
 
+def _joined(r: _Rewriter) -> list[Op]:
+    """Make complex numbers of their real parts and their imaginary parts."""
+    return [r.made("PACK", r.inputs, r.output, axis=r.output.rank - 1, values_count=_PAIR)]
+
+
+def _mirrored(r: _Rewriter) -> list[Op]:
+    """Make imaginary parts negative: times (1, -1)."""
+    signs = Tensor(f"{r.output.name}/signs", (_PAIR,), r.output.dtype, _SIGNS[r.output.dtype])
+    return [replace(r.op, code="FlexMul", inputs=(r.inputs[0], signs), outputs=(r.output,))]
+
+
+def _angle(r: _Rewriter) -> list[Op]:
+    parts = {code: _part(r.inputs[0], code) for code in ("REAL", "IMAG")}
+    return [
+        *(r.made(code, r.inputs, part) for code, part in parts.items()),
+        r.made("ATAN2", [parts["IMAG"], parts["REAL"]], r.op.outputs[0]),
+    ]
+
+
 def _select(r: _Rewriter) -> list[Op]:
     condition, x, y = r.inputs
     both = Tensor(f"{r.output.name}/condition", (*condition.shape, 1), condition.dtype)
@@ -228,7 +248,19 @@ _RULES: dict[str, Callable[[_Rewriter], list[Op]]] = {
 }
 
 
-_OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {"IRFFT2D": _Rewriter.same}
+_OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
+    **dict.fromkeys(
+        (
+            "IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub",
+            *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
+        ),
+        _Rewriter.same,
+    ),
+    "FlexAngle": _angle,
+    "FlexComplex": _joined,
+    "FlexConj": _mirrored,
+    "FlexMul": _product,
+}  # fmt: skip
 
 
 def _rewritten(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:

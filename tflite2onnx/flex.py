@@ -13,7 +13,8 @@ from typing import Any
 
 from tflite2onnx import flexbuffer, nodedef
 from tflite2onnx.errors import OperatorError, guarded
-from tflite2onnx.flex_rules import RULES, Rule
+from tflite2onnx.flex_rewrites import Rule
+from tflite2onnx.flex_rules import RULES
 from tflite2onnx.graph import Graph, Model, Op, Options
 
 _PREFIX = "Flex"

@@ -1,298 +1,35 @@
-"""Which operators of TFLite's mean the same as TensorFlow's: a table, and what it is made of."""
+"""Which operators of TFLite's mean the same as TensorFlow's: a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
 
-import numpy as np
-
-from tflite2onnx.graph import Op, Options
-from tflite2onnx.tensor import DType, Tensor
-
-_OPERANDS = 3
-
-# A rule returns the operators that stand for one, None if there are no such.
-Rule = Callable[[Op], Sequence[Op] | None]
-
-
-@dataclass(frozen=True)
-class _Same:
-    """The same operator under a name of TFLite's.
-
-    Attributes:
-        code: TFLite's name, of a builtin operator unless it is `custom`.
-        options: TFLite's option for each attribute of TensorFlow's that counts.
-        needs: attributes that have to be these, where they are given at all.
-        fixed: options of TFLite's that have these values, where no attribute says otherwise.
-        inputs: how many inputs both have; any number if None.
-        custom: the name is that of a custom operator.
-        through: types that TFLite lacks, and what holds their elements: there and back by CAST.
-        stays: types in which it stays what it is, with TFLite's options.
-    """
-
-    code: str
-    options: Mapping[str, str] | None = None
-    needs: Mapping[str, Any] | None = None
-    fixed: Mapping[str, Any] | None = None
-    inputs: int | None = None
-    custom: bool = False
-    through: Mapping[DType, DType] | None = None
-    stays: tuple[DType, ...] = ()
-
-    def __call__(self, op: Op) -> Sequence[Op] | None:
-        given = op.options
-        if any(given.get(name, value) != value for name, value in (self.needs or {}).items()):
-            return None
-        if self.inputs is not None and len(op.inputs) != self.inputs:
-            return None
-        found = {
-            ours: given[name] for name, ours in (self.options or {}).items() if name in given
-        }
-        fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
-        options = Options({**fixed, **found})
-        if any(t is not None and t.dtype in self.stays for t in op.inputs):
-            return [replace(op, options=options)]
-        same = replace(op, code=self.code, custom=self.custom, options=options)
-        return _through(same, self.through or {})
-
-
-def _through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
-    """Return an operator in the types that carry those of its operands, between CASTs."""
-    others = {
-        t: replace(
-            t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None
-        )
-        for t in (*op.inputs, *op.outputs)
-        if t is not None and t.dtype in carriers
-    }  # fmt: skip
-    casts = partial(Op, "CAST", op.index)
-    return [
-        *(casts((t,), (others[t],)) for t in dict.fromkeys(op.inputs) if t in others),
-        replace(
-            op.reading(others), outputs=tuple(others.get(t, t) for t in op.outputs)
-        ),
-        *(casts((others[t],), (t,)) for t in op.outputs if t in others),
-    ]  # fmt: skip
-
-
-def _of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
-    """Return a rule for an operator whose axis is an input, and in TFLite an option."""
-
-    def rule(op: Op) -> Sequence[Op] | None:
-        axis = op.inputs[place] if -len(op.inputs) <= place < len(op.inputs) else None
-        if axis is None or axis.data is None or axis.data.size != 1:
-            return None
-        inputs = [t for i, t in enumerate(op.inputs) if i != place % len(op.inputs)]
-        options = {
-            "fused_activation_function": "NONE", option: int(axis.data.reshape(-1)[0]),
-            "batch_dims": op.options.get("batch_dims", 0),
-        }  # fmt: skip
-        new = replace(op, code=code, custom=False, inputs=tuple(inputs), options=Options(options))
-        return [new]
-
-    return rule
-
-
-def _conv_2d(op: Op) -> Sequence[Op] | None:
-    """Conv2D and DepthwiseConv2dNative: the weights' axes stand in another order."""
-    window = _window(op)
-    weights = op.inputs[1] if len(op.inputs) == 2 else None
-    if window is None or weights is None or weights.rank != 4:
-        return None
-    height, width, channels, filters = weights.shape
-    if op.code.endswith("Native"):
-        shape = (1, height, width, channels * filters)
-        how = _constant(f"{weights.name}/shape", shape)
-        turned, turn = _op(op, "RESHAPE", weights, how, shape, {"new_shape": shape})
-        code = "DEPTHWISE_CONV_2D"
-    else:
-        shape = (filters, height, width, channels)
-        how = _constant(f"{weights.name}/order", (3, 0, 1, 2))
-        turned, turn = _op(op, "TRANSPOSE", weights, how, shape, {})
-        code = "CONV_2D"
-    inputs = op.inputs[0], turned
-    return [turn, replace(op, code=code, custom=False, inputs=inputs, options=Options(window))]
-
-
-def _window(op: Op) -> Mapping[str, Any] | None:
-    """Return the options of a convolution or pool over images, None if TFLite has none such."""
-    given = op.options
-    strides, dilations = (given.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
-    plain = given.get("data_format", "NHWC") == "NHWC" and given.get("padding") != "EXPLICIT"
-    if not plain or any(
-        len(each) != 4 or each[0] != 1 or each[3] != 1
-        for each in (strides, dilations)
-    ):
-        return None
-    return {
-        "fused_activation_function": "NONE", "padding": given.get("padding"),
-        "stride_h": strides[1], "stride_w": strides[2],
-        "dilation_h_factor": dilations[1], "dilation_w_factor": dilations[2],
-    }  # fmt: skip
-
-
-def _conv_3d(op: Op) -> Sequence[Op] | None:
-    given, axes = op.options, "dhw"
-    strides, dilations = (given.get(name, [1] * 5) for name in ("strides", "dilations"))
-    if given.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != 2:
-        return None
-    if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):
-        return None
-    options = {
-        "fused_activation_function": "NONE", "padding": given.get("padding"),
-        **{f"stride_{a}": n for a, n in zip(axes, strides[1:4], strict=True)},
-        **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:4], strict=True)},
-    }  # fmt: skip
-    return [replace(op, code="CONV_3D", custom=False, options=Options(options))]
-
-
-def _pool_2d(op: Op) -> Sequence[Op] | None:
-    window, kernel = _window(op), op.options.get("ksize", [])
-    if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
-        return None
-    code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
-    size = {"filter_height": kernel[1], "filter_width": kernel[2]}
-    return [replace(op, code=code, custom=False, options=Options({**window, **size}))]
-
-
-def _bounded(op: Op) -> Sequence[Op] | None:
-    """ClipByValue: the smaller of one bound and the larger of the other."""
-    if len(op.inputs) != 3 or len(op.outputs) != 1:
-        return None
-    x, low, high = op.inputs
-    if x is None:
-        return None
-    capped = replace(op.outputs[0], name=f"{op.outputs[0].name}/minimum")
-    custom = x.dtype in (DType.FLOAT64, DType.UINT16, DType.UINT32, DType.UINT64)
-    least, most = ("FlexMinimum", "FlexMaximum") if custom else ("MINIMUM", "MAXIMUM")
-    first = replace(
-        op, code=least, custom=custom, inputs=(x, high), outputs=(capped,), options=Options()
-    )
-    return [first, replace(first, code=most, inputs=(capped, low), outputs=op.outputs)]
-
-
-def _constant(name: str, numbers: Sequence[int]) -> Tensor:
-    data = np.array(numbers, np.int32)
-    return Tensor(name, data.shape, DType.INT32, data)
-
-
-def _op(
-    op: Op, code: str, x: Tensor, how: Tensor, shape: Sequence[int], options: Mapping[str, Any]
-) -> tuple[Tensor, Op]:
-    """Return a tensor made of another, and the operator that makes it."""
-    made = replace(x, name=f"{x.name}/{code.lower()}", shape=tuple(shape), data=None,
-                   shape_signature=())  # fmt: skip
-    inputs = (x, how)
-    return made, Op(code, op.index, inputs, (made,), Options(options))
-
-
-def _transposed_conv(op: Op) -> Sequence[Op] | None:
-    """Conv2DBackpropInput: a convolution backwards, the weights' axes in another order."""
-    window = _window(op)
-    sizes, weights, x = op.inputs if len(op.inputs) == _OPERANDS else (None, None, None)
-    if window is None or weights is None or weights.rank != 4:
-        return None
-    height, width, out, channels = weights.shape
-    how = _constant(f"{weights.name}/order", (2, 0, 1, 3))
-    turned, turn = _op(op, "TRANSPOSE", weights, how, (out, height, width, channels), {})
-    inputs = sizes, turned, x
-    code = "TRANSPOSE_CONV"
-    return [turn, replace(op, code=code, custom=False, inputs=inputs, options=Options(window))]
-
-
-def _biased(op: Op) -> Sequence[Op] | None:
-    """BiasAdd: of an image channels first the bias belongs to the second axis."""
-    x, bias = op.inputs if len(op.inputs) == 2 else (None, None)
-    add = replace(op, code="FlexAddV2", options=Options())
-    if x is not None and x.dtype in _ADDED:
-        add = replace(
-            add, code="ADD", custom=False, options=Options({"fused_activation_function": "NONE"})
-        )
-    if op.options.get("data_format", "NHWC") != "NCHW":
-        return [add]
-    if x is None or bias is None:
-        return None
-    shape = (bias.elements, *[1] * (x.rank - 2))
-    how = _constant(f"{bias.name}/shape", shape)
-    turned, turn = _op(op, "RESHAPE", bias, how, shape, {"new_shape": shape})
-    return [turn, replace(add, inputs=(x, turned))]
-
-
-def _each(op: Op) -> Sequence[Op] | None:
-    """IdentityN: each input is an output."""
-    if len(op.inputs) != len(op.outputs):
-        return None
-    return [
-        replace(op, code="FlexIdentity", inputs=(x,), outputs=(y,))
-        for x, y in zip(op.inputs, op.outputs, strict=True)
-    ]
-
-
-def _reversed(op: Op) -> Sequence[Op] | None:
-    """Reverse: a truth value for each axis says whether it is reversed."""
-    x, which = op.inputs if len(op.inputs) == 2 else (None, None)
-    if which is None or which.data is None:
-        return None
-    axes = _constant(f"{which.name}/axes", [int(i) for i in np.flatnonzero(which.data)])
-    return [replace(op, code="REVERSE_V2", custom=False, inputs=(x, axes), options=Options())]
-
-
-def _in_blocks(code: str) -> Rule:
-    """Return a rule for what has one block size for both axes of an image."""
-
-    def rule(op: Op) -> Sequence[Op] | None:
-        size = int(op.options.get("block_size", 0))
-        if len(op.inputs) != 2 or size < 1:
-            return None
-        block = _constant(f"{op.outputs[0].name}/block", (size, size))
-        inputs = op.inputs[0], block, op.inputs[1]
-        return [replace(op, code=code, custom=False, inputs=inputs, options=Options())]
-
-    return rule
-
-
-def _normalized(op: Op) -> Sequence[Op] | None:
-    """FusedBatchNorm of what is learned: times scale / sqrt(variance + epsilon), plus the rest."""
-    given, dtype = op.options, DType.FLOAT32
-    operands = [t for t in op.inputs if t is not None]
-    plain = given.get("data_format", "NHWC") in ("NHWC", "NDHWC")
-    if given.get("is_training", True) or not plain or len(operands) != 5 or any(
-        t.dtype is not dtype for t in operands
-    ):
-        return None
-    x, scale, offset, mean, variance = operands
-    name, made = op.outputs[0].name, []
-
-    def step(code: str, label: str, *inputs: Tensor, y: Tensor | None = None) -> Tensor:
-        y = y or replace(variance, name=f"{name}/{label}", data=None)
-        made.append(Op(code, op.index, inputs, (y,), options))
-        return y
-
-    options = Options({"fused_activation_function": "NONE"})
-    epsilon = np.array(given.get("epsilon", 1e-4), np.float32)
-    least = Tensor(f"{name}/epsilon", (), dtype, epsilon)
-    deviation = step("SQRT", "deviation", step("ADD", "variance", variance, least))
-    factor = step("DIV", "factor", scale, deviation)
-    rest = step("SUB", "rest", offset, step("MUL", "mean", mean, factor))
-    product = replace(op.outputs[0], name=f"{name}/product")
-    step("ADD", "", step("MUL", "", x, factor, y=product), rest, y=op.outputs[0])
-    # What training goes on with is what was learned; the rest of the outputs is for gradients.
-    learned = zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False)
-    return [*made, *(Op("RESHAPE", op.index, (t,), (y,), Options({"new_shape": y.shape}))
-                     for y, t in learned if y.shape == t.shape)]  # fmt: skip
-
+from tflite2onnx.flex_rewrites import (
+    Rule,
+    Same,
+    clipped,
+    conv_2d,
+    conv_3d,
+    each_alone,
+    in_blocks,
+    normalized,
+    of_axis_input,
+    pool_2d,
+    reversed_by_truth,
+    transposed_conv,
+    with_bias,
+)
+from tflite2onnx.tensor import DType
 
 _KEPT = {"keep_dims": "keep_dims"}
 _ADJOINED = {name: name for name in ("adj_x", "adj_y")}
 _PLAIN = {"adj_x": False, "adj_y": False, "asymmetric_quantize_inputs": False}
+_SCANNED = {name: name for name in ("exclusive", "reverse")}
+_SCANNED_FORTH = {"exclusive": False, "reverse": False}
 _SEEDS, _UNSEEDED = {"seed": "seed", "seed2": "seed2"}, {"seed": 0, "seed2": 0}
 _NAMED = {"container": "container", "shared_name": "shared_name"}
 _CORNERS = {name: name for name in ("align_corners", "half_pixel_centers")}
 _UNALIGNED = {"align_corners": False, "half_pixel_centers": False}
-_ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 # Integers that wrap around as those do that have room for them, and floats that are rounded.
 _WRAPS = {
     **dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32),
@@ -302,6 +39,14 @@ _WRAPS = {
 _ROUNDS = {DType.FLOAT16: DType.FLOAT32}
 # What keeps the sequence of all elements.
 _ORDERS = {DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.FLOAT16: DType.FLOAT32}
+_UNSIGNED = {DType.UINT8: DType.INT32, DType.UINT16: DType.INT32, DType.UINT32: DType.INT64}
+_NARROWER: Mapping[DType, DType] = {
+    **_UNSIGNED, **_ROUNDS, DType.INT8: DType.INT32, DType.INT16: DType.INT32
+}  # fmt: skip
+# What is resized is float32 from then on.
+_RESIZED = dict.fromkeys(
+    (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
+)
 _DOUBLE = (DType.FLOAT64,)
 _PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
@@ -314,20 +59,20 @@ def _others(*types: DType) -> tuple[DType, ...]:
 
 RULES: Mapping[str, Rule] = {
     # Shapes
-    "Reshape": _Same("RESHAPE", inputs=2),
-    "Transpose": _Same("TRANSPOSE"),
-    "ExpandDims": _Same("EXPAND_DIMS"),
-    "Squeeze": _Same("SQUEEZE", {"squeeze_dims": "squeeze_dims"}),
-    "BroadcastTo": _Same("BROADCAST_TO"),
-    "Tile": _Same("TILE"),
-    "Fill": _Same("FILL"),
-    "Range": _Same("RANGE"),
-    "Shape": _Same("SHAPE"),
-    "Rank": _Same("RANK"),
-    "ZerosLike": _Same("ZEROS_LIKE", stays=_others(DType.FLOAT32, DType.INT32, DType.INT64)),
+    "Reshape": Same("RESHAPE", inputs=2),
+    "Transpose": Same("TRANSPOSE"),
+    "ExpandDims": Same("EXPAND_DIMS"),
+    "Squeeze": Same("SQUEEZE", {"squeeze_dims": "squeeze_dims"}),
+    "BroadcastTo": Same("BROADCAST_TO"),
+    "Tile": Same("TILE"),
+    "Fill": Same("FILL"),
+    "Range": Same("RANGE"),
+    "Shape": Same("SHAPE"),
+    "Rank": Same("RANK"),
+    "ZerosLike": Same("ZEROS_LIKE", stays=_others(DType.FLOAT32, DType.INT32, DType.INT64)),
     # Parts
-    "Slice": _Same("SLICE"),
-    "StridedSlice": _Same(
+    "Slice": Same("SLICE"),
+    "StridedSlice": Same(
         "STRIDED_SLICE",
         {
             f"{name}_mask": f"{name}_mask"
@@ -341,131 +86,146 @@ RULES: Mapping[str, Rule] = {
             },
         },
     ),
-    "Pad": _Same("PAD"),
-    "PadV2": _Same("PADV2"),
-    "MirrorPad": _Same("MIRROR_PAD", {"mode": "mode"}),
-    "ConcatV2": _of_axis_input("CONCATENATION", -1),
-    "Pack": _Same("PACK", {"axis": "axis", "N": "values_count"}, fixed={"axis": 0}),
-    "Unpack": _Same("UNPACK", {"axis": "axis", "num": "num"}, fixed={"axis": 0}),
-    "Split": _Same("SPLIT", {"num_split": "num_splits"}),
-    "SplitV": _Same("SPLIT_V", {"num_split": "num_splits"}),
-    "GatherV2": _of_axis_input("GATHER", 2),
-    "GatherNd": _Same("GATHER_ND"),
-    "ScatterNd": _Same("SCATTER_ND"),
-    "ReverseV2": _Same("REVERSE_V2"),
-    "Roll": _Same("Roll", custom=True),
-    "Reverse": _reversed,
-    "ReverseSequence": _Same(
+    "Pad": Same("PAD"),
+    "PadV2": Same("PADV2"),
+    "MirrorPad": Same("MIRROR_PAD", {"mode": "mode"}),
+    "ConcatV2": of_axis_input("CONCATENATION", -1),
+    "Pack": Same("PACK", {"axis": "axis", "N": "values_count"}, fixed={"axis": 0}),
+    "Unpack": Same("UNPACK", {"axis": "axis", "num": "num"}, fixed={"axis": 0}),
+    "Split": Same("SPLIT", {"num_split": "num_splits"}),
+    "SplitV": Same("SPLIT_V", {"num_split": "num_splits"}),
+    "GatherV2": of_axis_input("GATHER", 2),
+    "GatherNd": Same("GATHER_ND"),
+    "ScatterNd": Same("SCATTER_ND"),
+    "ReverseV2": Same("REVERSE_V2"),
+    "Roll": Same("Roll", custom=True),
+    "Reverse": reversed_by_truth,
+    "ReverseSequence": Same(
         "REVERSE_SEQUENCE", {name: name for name in ("seq_dim", "batch_dim")},
         fixed={"batch_dim": 0},
         through={**_ORDERS, DType.INT8: DType.INT32},
     ),
-    "ConjugateTranspose": _Same("TRANSPOSE"),
-    "Gather": _Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
-    "ParallelConcat": _Same("CONCATENATION", fixed={"axis": 0}),
-    "SpaceToBatch": _in_blocks("SPACE_TO_BATCH_ND"),
-    "SpaceToBatchND": _Same("SPACE_TO_BATCH_ND"),
-    "BatchToSpace": _in_blocks("BATCH_TO_SPACE_ND"),
-    "BatchToSpaceND": _Same("BATCH_TO_SPACE_ND"),
-    "Bitcast": _Same("BITCAST"),
-    "BroadcastArgs": _Same("BROADCAST_ARGS"),
-    "Select": _Same("SELECT"),
-    "IdentityN": _each,
-    "Where": _Same("WHERE", through=_ROUNDS),
-    "Unique": _Same("UNIQUE", through=_ORDERS),
-    "SegmentSum": _Same("SEGMENT_SUM"),
+    "ConjugateTranspose": Same("TRANSPOSE"),
+    "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
+    "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
+    "SpaceToBatch": in_blocks("SPACE_TO_BATCH_ND"),
+    "SpaceToBatchND": Same("SPACE_TO_BATCH_ND"),
+    "BatchToSpace": in_blocks("BATCH_TO_SPACE_ND"),
+    "BatchToSpaceND": Same("BATCH_TO_SPACE_ND"),
+    "Bitcast": Same("BITCAST"),
+    "BroadcastArgs": Same("BROADCAST_ARGS"),
+    "Select": Same("SELECT"),
+    "IdentityN": each_alone,
+    "Where": Same("WHERE", through=_ROUNDS),
+    "Unique": Same("UNIQUE", through=_ORDERS),
+    # Their own, but for the types.
     **{
-        f"UnsortedSegment{name}": _Same(f"UNSORTED_SEGMENT_{name.upper()}")
-        for name in ("Sum", "Prod", "Max", "Min")
+        name: Same(f"Flex{name}", custom=True, through=_WRAPS)
+        for name in ("SegmentMean", "SegmentProd", "SegmentSum", "UnsortedSegmentProd",
+                     "UnsortedSegmentSum", "TensorScatterAdd", "TensorScatterSub")
     },
-    "SparseToDense": _Same("SPARSE_TO_DENSE"),
-    "SpaceToDepth": _Same("SPACE_TO_DEPTH", {"block_size": "block_size"},
+    **{
+        name: Same(f"Flex{name}", custom=True, through=_NARROWER)
+        for name in ("SegmentMax", "SegmentMin", "TensorScatterMax", "TensorScatterMin")
+    },
+    # The limits of these are those of what carries them once they are cut to fit.
+    **{
+        name: Same(f"Flex{name}", custom=True, through=_UNSIGNED)
+        for name in ("UnsortedSegmentMax", "UnsortedSegmentMin")
+    },
+    "Cumprod": Same("FlexCumprod", _SCANNED, fixed=_SCANNED_FORTH, custom=True, through=_WRAPS),
+    "CumulativeLogsumexp": Same(
+        "FlexCumulativeLogsumexp", _SCANNED, fixed=_SCANNED_FORTH, custom=True, through=_ROUNDS
+    ),
+    "SparseToDense": Same("SPARSE_TO_DENSE"),
+    "SpaceToDepth": Same("SPACE_TO_DEPTH", {"block_size": "block_size"},
                           {"data_format": "NHWC"}),
-    "DepthToSpace": _Same("DEPTH_TO_SPACE", {"block_size": "block_size"},
+    "DepthToSpace": Same("DEPTH_TO_SPACE", {"block_size": "block_size"},
                           {"data_format": "NHWC"}),
-    "SelectV2": _Same("SELECT_V2"),
+    "SelectV2": Same("SELECT_V2"),
     # In which sequence elements come that need not be sorted is left open.
-    "TopKV2": _Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
-    "OneHot": _Same("ONE_HOT", {"axis": "axis"}, fixed={"axis": -1},
+    "TopKV2": Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
+    "OneHot": Same("ONE_HOT", {"axis": "axis"}, fixed={"axis": -1},
                     through={**_ORDERS, DType.INT16: DType.INT32}),
-    "Cast": _Same("CAST", needs={"Truncate": False}),
+    "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
-    "Sum": _Same("SUM", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
-    "Mean": _Same("MEAN", _KEPT, fixed={"keep_dims": False}, through=_ROUNDS, stays=_DOUBLE),
-    "Max": _Same("REDUCE_MAX", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
+    "Sum": Same("SUM", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
+    "Mean": Same("MEAN", _KEPT, fixed={"keep_dims": False}, through=_ROUNDS, stays=_DOUBLE),
+    "Max": Same("REDUCE_MAX", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
                  stays=_DOUBLE),
-    "Min": _Same("REDUCE_MIN", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
+    "Min": Same("REDUCE_MIN", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
                  stays=_DOUBLE),
-    "Prod": _Same("REDUCE_PROD", _KEPT, fixed={"keep_dims": False}, through=_WRAPS,
+    "Prod": Same("REDUCE_PROD", _KEPT, fixed={"keep_dims": False}, through=_WRAPS,
                   stays=_DOUBLE),
-    "All": _Same("REDUCE_ALL", _KEPT, fixed={"keep_dims": False}),
-    "Any": _Same("REDUCE_ANY", _KEPT, fixed={"keep_dims": False}),
-    "ArgMax": _Same("ARG_MAX", through=_NARROW, stays=_FAR),
-    "ArgMin": _Same("ARG_MIN", through=_NARROW, stays=_FAR),
-    "Cumsum": _Same("CUMSUM", {"exclusive": "exclusive", "reverse": "reverse"},
+    "All": Same("REDUCE_ALL", _KEPT, fixed={"keep_dims": False}),
+    "Any": Same("REDUCE_ANY", _KEPT, fixed={"keep_dims": False}),
+    "ArgMax": Same("ARG_MAX", through=_NARROW, stays=_FAR),
+    "ArgMin": Same("ARG_MIN", through=_NARROW, stays=_FAR),
+    "Cumsum": Same("CUMSUM", {"exclusive": "exclusive", "reverse": "reverse"},
                     fixed={"exclusive": False, "reverse": False}, through=_WRAPS, stays=_DOUBLE),
-    "AddN": _Same("ADD_N", stays=_others(DType.FLOAT32, DType.INT32)),
-    "Atan2": _Same("ATAN2"),
-    "Bucketize": _Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
-    "ClipByValue": _bounded,
-    "Softmax": _Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
-    "LogSoftmax": _Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
-    "LeakyRelu": _Same("LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS,
+    "AddN": Same("ADD_N", stays=_others(DType.FLOAT32, DType.INT32)),
+    "Atan2": Same("ATAN2"),
+    "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
+    "ClipByValue": clipped,
+    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
+    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
+    "LeakyRelu": Same("LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS,
                        stays=_DOUBLE),
     **{
-        name: _Same("BATCH_MATMUL", _ADJOINED, fixed=_PLAIN, stays=_PRODUCTS)
+        name: Same("BATCH_MATMUL", _ADJOINED, fixed=_PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
-    "MatMul": _Same(
+    "MatMul": Same(
         "BATCH_MATMUL", {"transpose_a": "adj_x", "transpose_b": "adj_y"}, fixed=_PLAIN,
         stays=_PRODUCTS,
     ),
-    "RFFT2D": _Same("RFFT2D"),
-    "IRFFT2D": _Same("IRFFT2D", custom=True),
-    "ComplexAbs": _Same("COMPLEX_ABS"),
-    "Imag": _Same("IMAG"),
-    "Real": _Same("REAL"),
+    "ComplexAbs": Same("COMPLEX_ABS"),
+    "Imag": Same("IMAG"),
+    "Real": Same("REAL"),
     # By chance
-    "Multinomial": _Same("MULTINOMIAL", _SEEDS, fixed=_UNSEEDED),
-    "RandomStandardNormal": _Same("RANDOM_STANDARD_NORMAL", _SEEDS, fixed=_UNSEEDED),
-    "RandomUniform": _Same("RANDOM_UNIFORM", _SEEDS, fixed=_UNSEEDED),
+    "Multinomial": Same("MULTINOMIAL", _SEEDS, fixed=_UNSEEDED),
+    "RandomStandardNormal": Same("RANDOM_STANDARD_NORMAL", _SEEDS, fixed=_UNSEEDED),
+    "RandomUniform": Same("RANDOM_UNIFORM", _SEEDS, fixed=_UNSEEDED),
     # What a model remembers
-    "VarHandleOp": _Same("VAR_HANDLE", _NAMED),
-    "ReadVariableOp": _Same("READ_VARIABLE"),
-    "AssignVariableOp": _Same("ASSIGN_VARIABLE"),
+    "VarHandleOp": Same("VAR_HANDLE", _NAMED),
+    "ReadVariableOp": Same("READ_VARIABLE"),
+    "AssignVariableOp": Same("ASSIGN_VARIABLE"),
     # Images and windows
-    "FusedBatchNorm": _normalized,
-    "FusedBatchNormV2": _normalized,
-    "FusedBatchNormV3": _normalized,
-    "LRN": _Same(
+    "FusedBatchNorm": normalized,
+    "FusedBatchNormV2": normalized,
+    "FusedBatchNormV3": normalized,
+    "LRN": Same(
         "LOCAL_RESPONSE_NORMALIZATION",
         {"depth_radius": "radius", "bias": "bias", "alpha": "alpha", "beta": "beta"},
         fixed={"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
     ),
-    "NonMaxSuppressionV4": _Same(
+    "NonMaxSuppressionV4": Same(
         "NON_MAX_SUPPRESSION_V4", needs={"pad_to_max_output_size": True}
     ),
-    "NonMaxSuppressionV5": _Same(
+    "NonMaxSuppressionV5": Same(
         "NON_MAX_SUPPRESSION_V5", needs={"pad_to_max_output_size": True}
     ),
-    "ResizeBilinear": _Same("RESIZE_BILINEAR", _CORNERS, fixed=_UNALIGNED),
-    "ResizeNearestNeighbor": _Same("RESIZE_NEAREST_NEIGHBOR", _CORNERS, fixed=_UNALIGNED),
-    "MaxPoolWithArgmax": _Same(
+    "ResizeBilinear": Same(
+        "RESIZE_BILINEAR", _CORNERS, fixed=_UNALIGNED, through=_RESIZED
+    ),
+    "ResizeNearestNeighbor": Same("RESIZE_NEAREST_NEIGHBOR", _CORNERS, fixed=_UNALIGNED),
+    "MaxPoolWithArgmax": Same(
         "MaxPoolWithArgmax",
         {name: name for name in ("ksize", "strides", "padding", "include_batch_in_index")},
-        custom=True,
+        custom=True, through={DType.INT64: DType.INT32},
     ),
-    "Conv2DBackpropInput": _transposed_conv,
-    "Conv2D": _conv_2d,
-    "DepthwiseConv2dNative": _conv_2d,
-    "Conv3D": _conv_3d,
-    "MaxPool": _pool_2d,
-    "AvgPool": _pool_2d,
-    "MaxPool3D": _Same("MaxPool3D", {name: name for name in ("ksize", "strides", "padding")},
+    "Conv2DBackpropInput": transposed_conv,
+    "Conv2D": conv_2d,
+    "DepthwiseConv2dNative": conv_2d,
+    "Conv3D": conv_3d,
+    "Conv3DBackpropInputV2": conv_3d,
+    "MaxPool": pool_2d,
+    "AvgPool": pool_2d,
+    "MaxPool3D": Same("MaxPool3D", {name: name for name in ("ksize", "strides", "padding")},
                        {"data_format": "NDHWC"}, custom=True),
-    "AvgPool3D": _Same("AvgPool3D", {name: name for name in ("ksize", "strides", "padding")},
+    "AvgPool3D": Same("AvgPool3D", {name: name for name in ("ksize", "strides", "padding")},
                        {"data_format": "NDHWC"}, custom=True),
-    "BiasAdd": _biased,
-    "BiasAddV1": _biased,
+    "BiasAdd": with_bias,
+    "BiasAddV1": with_bias,
 }  # fmt: skip
 NAMES = frozenset(RULES)  # of what is translated in some form

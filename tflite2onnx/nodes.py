@@ -87,7 +87,7 @@ _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 _SINCE = {
     "BitCast": 26, "BitwiseAnd": 18, "BitwiseNot": 18, "BitwiseOr": 18, "BitwiseXor": 18,
     "DFT": 17, "Gelu": 20, "GridSample": 16, "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
-    "StringConcat": 20, "StringSplit": 20,
+    "RegexFullMatch": 20, "StringConcat": 20, "StringSplit": 20,
 }  # fmt: skip
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {

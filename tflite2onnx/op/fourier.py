@@ -149,19 +149,19 @@ class InverseRealFourier(Operator):
             value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *missing, 0]))
         columns = g.dft(value, 1, inverse=True)
         rows = g.reshape(columns, (-1, half * _PAIR))
-        return g.reshape(g.MatMul(rows, _synthesis(width)), y.shape)
+        return g.reshape(g.MatMul(rows, synthesis(width).astype(np.float32)), y.shape)
 
 
-def _synthesis(width: int) -> Array:
-    """Return what makes real numbers of half of their frequencies, float32 [pairs, width]."""
+def synthesis(width: int) -> Array:
+    """Return what makes real numbers of half of their frequencies, float64 [pairs, width]."""
     half = width // 2 + 1
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
     twice = np.full((half, 1), 2.0)
     twice[0] = 1
-    if width > 1:  # the last frequency is its own counterpart, as the first is
+    if width % 2 == 0:  # the last frequency is its own counterpart, as the first is
         twice[-1] = 1
     parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
-    return parts.reshape(half * _PAIR, width).astype(np.float32)
+    return parts.reshape(half * _PAIR, width)
 
 
 def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:

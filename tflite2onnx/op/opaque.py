@@ -17,10 +17,64 @@ _TEXT = (
     "it works on text, for which ONNX has no operators: do what it does before the model runs, and"
     " convert the model from there on (onnxruntime-extensions has tokenisers)"
 )
-_FLEX = (
-    "TensorFlow operator {}, run by the Flex delegate, is not supported: convert the original model"
-    " to TFLite without SELECT_TF_OPS, or replace {} by operators that TFLite has"
+_FLEX = "TensorFlow operator {}, run by the Flex delegate, {}"
+_FLEX_OTHERWISE = (
+    "is not supported: convert the original model to TFLite without SELECT_TF_OPS, or replace it"
+    " by operators that TFLite has"
 )
+# What those of TensorFlow's are that ONNX has nothing for, and what to do; whole names, too.
+_FLEX_REASONS: Mapping[str, str] = {
+    "Decode(AndCrop)?(Bmp|Gif|Image|Jpeg|Png|Wav)|Encode(Jpeg|Png|Wav).*": (
+        "reads or writes a file's format: do so outside of the model, and convert it from the"
+        " decoded pixels or samples on"
+    ),
+    "Decode(Base64|CSV|JSONExample|PaddedRaw|Raw|ProtoV2)|EncodeBase64|Parse.*|SerializeTensor": (
+        "takes bytes apart: do so before the model runs, and convert it from the numbers on"
+    ),
+    "String.*|.*Regex.*|Unicode.*|Substr|AsString|ReduceJoin|Fingerprint|.*(Tokenize|Piece|Text).*"
+    "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams|CTCBeamSearchDecoder": (
+        "works on text, for which ONNX has few operators: do what it does before the model runs,"
+        " and convert the model from there on (onnxruntime-extensions has tokenisers)"
+    ),
+    "Random.*|Stateless.*|StatefulUniform.*|Multinomial|TruncatedNormal|.*Dropout.*"
+    "|.*SampleDistorted.*": (
+        "draws numbers by chance in a way that ONNX has not: draw them outside, and make them an"
+        " input of the model"
+    ),
+    ".*Grad(V2)?|.*BackpropFilter(V2)?|(Resource)?(Sparse)?Apply.*|SoftmaxCrossEntropy.*"
+    "|SparseSoftmaxCrossEntropy.*|.*BackpropInput": (
+        "is part of training: convert the signature that infers (--signature), or a model that was"
+        " exported without training"
+    ),
+    "(Mutable)?(Dense)?HashTable.*|LookupTable.*|InitializeTable.*|MutableHashTableOfTensors.*": (
+        "looks up a table that TensorFlow keeps: look up outside of the model, or let TFLite's own"
+        " hash tables do so (of int64 and text)"
+    ),
+    ".*Variable.*|VarIsInitializedOp|ResourceScatter.*|ResourceGather.*|ResourceStrided.*"
+    "|Resource.*": (
+        "works on a variable in place: let the model assign whole variables, which become inputs"
+        " and outputs"
+    ),
+    ".*Dataset.*|.*Queue.*|(Read|Write|Matching)Files?|Save.*|Restore.*|.*Summary|Print.*|Assert"
+    "|_.*|.*Session.*|Abort|Timestamp|Shard.*|Iterator.*|Optional.*": (
+        "talks to what is around the model, which a graph of ONNX cannot: leave it out"
+    ),
+    "Ragged.*|Sparse.*|.*SetOperation|DeserializeSparse": (
+        "works on ragged or sparse tensors: make dense tensors of them before it"
+    ),
+    "Qr|Svd|Eig|SelfAdjointEig(V2)?|MatrixSquareRoot|MatrixExponential|MatrixLogarithm|Lu": (
+        "decomposes matrices, for which ONNX has no operator: do so outside of the model"
+    ),
+    "TensorList.*|EmptyTensorList|TensorArray.*|Stack.*|TensorMap.*|EmptyTensorMap": (
+        "keeps a list of tensors in a way that is not understood: convert the original model with"
+        " _experimental_lower_tensor_list_ops = True, or unroll its loop"
+    ),
+    "PartitionedCall|StatefulPartitionedCall|While|StatelessWhile|If|StatelessIf|Case|Enter|Exit"
+    "|Merge|Switch|LoopCond|NextIteration|RemoteCall|PyFunc|EagerPyFunc": (
+        "runs other functions, which are not in the file: convert the original model to TFLite anew"
+        " by a concrete function of it"
+    ),
+}
 _FLEX_FORM = (
     "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
     " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"
@@ -87,7 +141,10 @@ def reason(op: Op) -> str:
         # What begins with a capital is a type, or how many inputs there are.
         told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
         return _FLEX_FORM.format(name, f" ({', '.join(told)})" if told else "", name)
-    return _FLEX.format(name, name) if name and name != code else _UNKNOWN
+    if not name or name == code:
+        return _UNKNOWN
+    found = (why for pattern, why in _FLEX_REASONS.items() if re.fullmatch(pattern, name))
+    return _FLEX.format(name, next(found, _FLEX_OTHERWISE))
 
 
 class Kept(Operator):

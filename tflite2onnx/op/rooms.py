@@ -56,6 +56,10 @@ ROOMS = {
         "FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 "
         "FlexMatrixSetDiag FlexMatrixSetDiagV2 FlexMatrixSetDiagV3"
     ),
+    "flex_fourier": (
+        "FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D "
+        "FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D"
+    ),
     "flex_image": "FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic",
     "flex_matrix": (
         "FlexCholesky FlexLogMatrixDeterminant FlexMatrixDeterminant FlexMatrixInverse "
@@ -63,6 +67,18 @@ ROOMS = {
     ),
     "flex_product": (
         "FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexEinsum FlexL2Loss FlexMatMul"
+    ),
+    "flex_scan": "FlexCumprod FlexCumulativeLogsumexp FlexLinSpace",
+    "flex_scatter": (
+        "FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation "
+        "FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd "
+        "FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin "
+        "FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax "
+        "FlexUnsortedSegmentMin FlexUnsortedSegmentProd FlexUnsortedSegmentSum"
+    ),
+    "flex_text": (
+        "FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin FlexStringLower "
+        "FlexStringToNumber FlexStringUpper"
     ),
     "flex_types": (
         "FlexArgMax FlexArgMin FlexCumsum FlexLeakyRelu FlexLogSoftmax FlexMax FlexMean FlexMin "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -129,6 +129,10 @@ class Segments(Operator):
     Numbers below 0 belong to no segment. A segment without elements has what the reduction
     starts with: the kernels' largest and smallest numbers are finite. SEGMENT_SUM is the same
     with numbers that rise one by one, the last of which says how many segments there are.
+
+    Attributes:
+        types: the element types that the kernel takes, and `numbering` those of the numbers.
+        gaps: sorted numbers may leave some out.
     """
 
     # The reduction of ScatterND, and what it starts with: a number, or a limit of the type.
@@ -141,10 +145,18 @@ class Segments(Operator):
     }
     codes = tuple(starts)
     category = Category.TERMINATE
+    types: ClassVar[tuple[DType, ...]] = (DType.FLOAT32, DType.INT32)
+    numbering: ClassVar[tuple[DType, ...]] = (DType.INT32,)
+    gaps: ClassVar[bool] = False
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether numbers rise, and the last says how many segments there are."""
+        return self.op.code == "SEGMENT_SUM"
 
     @property
     def sized_later(self) -> bool:
-        return self.op.code != "SEGMENT_SUM" and not self.input(2).is_known
+        return not self.is_sorted and not self.input(2).is_known
 
     @property
     def later_axes(self) -> list[int]:
@@ -153,7 +165,7 @@ class Segments(Operator):
     @property
     def _is_counted(self) -> bool:
         """Whether it is the last of numbers that are not constant which says how many there are."""
-        return self.op.code == "SEGMENT_SUM" and self.input(1).data is None
+        return self.is_sorted and self.input(1).data is None
 
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         return [[(0, 0)]] if self._is_counted else super().unforeseen()
@@ -171,23 +183,23 @@ class Segments(Operator):
     @cached_property
     def _count(self) -> int:
         """The number of segments, as far as it is known."""
-        if self.op.code != "SEGMENT_SUM" and not self.sized_later:
+        if not self.is_sorted and not self.sized_later:
             return integer(self, 2)
         if self._is_counted or self.sized_later:
             return self.output.shape[0] if self.output.rank else 0
         numbers = ints(self, 1)
         steps = {b - a for a, b in pairwise(numbers)}
-        if numbers[:1] != [0] or not steps <= {0, 1}:
+        rises = min(steps, default=0) >= 0 and numbers[:1] >= [0]
+        if not rises or (not self.gaps and (numbers[0] != 0 or not steps <= {0, 1})):
             message = f"the segments {numbers} do not rise from 0 one by one"
             raise OperatorError(message)
         return numbers[-1] + 1
 
     def check(self) -> None:
         data, numbers = self.input(0), self.input(1)
-        expect_type(data, (DType.FLOAT32, DType.INT32))
-        expect_type(numbers, (DType.INT32,))
-        sorted_ones = self.op.code == "SEGMENT_SUM"
-        if not numbers.rank or (sorted_ones and numbers.rank > 1):
+        expect_type(data, self.types)
+        expect_type(numbers, self.numbering)
+        if not numbers.rank or (self.is_sorted and numbers.rank > 1):
             message = f"{numbers.name} has {numbers.rank} axes"
             raise OperatorError(message)
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
@@ -202,7 +214,7 @@ class Segments(Operator):
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
         reduction, start = self.starts[self.op.code]
-        limits = np.finfo(np.float32) if y.dtype is DType.FLOAT32 else np.iinfo(np.int32)
+        limits: Any = (np.finfo if y.dtype.is_float else np.iinfo)(y.dtype.numpy)
         first = start if isinstance(start, int) else getattr(limits, start)
         # One row more, which is cut off again, for what belongs to no segment: row -1.
         rest, end = y.shape[1:], g.ints([y.shape[0]])
