@@ -112,7 +112,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         ("WhitespaceTokenizeWithOffsetsV2", "it works on text"),
         ("NGramHash", "it works on text"),
         ("CTCBeamSearchDecoder", "make the logits before it the model's output"),
-        ("FlexUniqueWithCounts", "operator UniqueWithCounts, run by the Flex delegate, is not supp"),
+        ("FlexUniqueWithCounts", "operator UniqueWithCounts, run by the Flex delegate, is not"),
         ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file's format"),
         ("FlexParseExample", "takes bytes apart"),
         ("FlexStringSplit", "works on text"),
