@@ -24,7 +24,7 @@ ROWS = (
     {"labelling", "tensor"},
     {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
     {"complex", "convolution", "flex_rewrites", "fold", "formulas", "items", "lists", "loops",
-     "pairs", "regions", "tables"},
+     "pairs", "regions", "scores", "tables"},
     {
         "builder", "flex_rules", "inline", "interface", "memory", "metadata", "normalise", "reader",
         "shapes",

@@ -6,14 +6,15 @@ The passes, in order; each takes a graph and returns one:
 2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
    and whatever else can be computed from constants or shapes alone is.
 3. `recurrent`: loops that are layers of an LSTM, a GRU or an RNN become such.
-4. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-5. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
+4. `spell_out_scores`: LOGISTIC that the model's outputs give is computed to its last digits.
+5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
+6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
    have given back to the result.
-6. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
+7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
    weights are shaped like the input and can be permuted in its stead.
-7. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
-8. `join_paddings`: convolutions pad what PAD did before them.
-9. `drop_dead`: operators that nothing reads go.
+8. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
+9. `join_paddings`: convolutions pad what PAD did before them.
+10. `drop_dead`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
 """
@@ -30,6 +31,7 @@ from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
 from tflite2onnx.loops import recurrent
 from tflite2onnx.quantize import same_scale
+from tflite2onnx.scores import spell_out_scores
 from tflite2onnx.sparse import densify_all
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -40,7 +42,7 @@ _IMAGE = 4
 def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
     """Apply all passes."""
     graph = fold(densify(graph), rules_of)
-    graph = recurrent(graph, rules_of)
+    graph = spell_out_scores(recurrent(graph, rules_of), rules_of)
     graph = align(graph, rules_of)
     graph = join_dilations(absorb_flatten(keep_axes(graph)))
     return drop_dead(join_paddings(graph))
