@@ -97,8 +97,9 @@ class _Walk:
     """Goes through operators, in sub-graphs too, and learns what tensors are.
 
     `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
-    those that are constant. Sizes that nobody foresees are `sizes`. Where it is not `strict` what
-    cannot be inferred is as declared.
+    those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
+    Sizes that nobody foresees are `sizes`. Where it is not `strict` what cannot be inferred is as
+    declared.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class _Walk:
         self._room = room_for(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
+        self.ran: list[tuple[Op, Op]] = []
 
     def whole(self) -> Known:
         """Return each tensor of the graph as it is, with its elements where they are constant."""
@@ -132,6 +134,7 @@ class _Walk:
         for op in ops:
             here = op.reading(self.known)
             here = replace(here, graphs=self._inside(here)) if op.graphs else here
+            self.ran.append((op, here))
             outputs = [_resized(*pair, self._sizes) for pair in self._outputs(op, here)]
             here = replace(here, outputs=tuple(outputs))
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
@@ -168,7 +171,7 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
         FixedSizeError: an operator makes no output for other sizes than the file's.
     """
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
-    unforeseen = dict(_unforeseen(graph, operator_of))
+    unforeseen = _unforeseen(graph, operator_of)
     if not places and not unforeseen:
         return graph
     graph = densify(graph)
@@ -176,36 +179,42 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     return trials.result()
 
 
-def _unforeseen(graph: Graph, operator_of: SizedOf) -> Iterator[tuple[_Place, str]]:
-    """Yield the sizes that nobody foresees with their names.
+def _unforeseen(graph: Graph, operator_of: SizedOf) -> dict[_Place, str]:
+    """Return the sizes that nobody foresees with their names.
 
-    What follows from constants, or from shapes, is foreseen.
+    What follows from constants, or from shapes, is foreseen. What follows from such a size in a
+    sub-graph may be another one: whether it is, is seen where that grows.
     """
+    found: dict[_Place, str] = {}
+    outermost = {*graph.ops}
     if not any(_groups(op, operator_of) for op in graph.every_op()):
-        return
-    outermost, known, room = {*graph.ops}, dict[Tensor, Tensor](), room_for(graph)
-    for op in graph.every_op():
-        here = op.reading(known)
-        groups = _groups(here, operator_of)
-        made = constants_made(here, operator_of, room)
-        room -= sum(t.nbytes for t in made)
-        known |= dict(zip(op.outputs, made, strict=False))
-        if op not in outermost and _sized_later(operator_of(here)):
-            continue  # the file is believed there, see `check_open`
-        if groups and op not in outermost:
-            message = "what it makes in a sub-graph has a size that is known when it runs"
-            raise FixedSizeError(message).at(op.place)
-        for places in groups:
-            first, axis = places[0]
-            yield from ((place, f"{first.name}_{axis}") for place in places)
+        return found
+    while True:
+        walk = _Walk(graph, operator_of, _sizes(found, _STRIDE))
+        walk.whole()
+        more = {
+            place: f"{places[0][0].name}_{places[0][1]}"
+            for op, here in walk.ran
+            # The file is believed there, see `check_open`.
+            if op in outermost or not _sized_later(operator_of(here))
+            for places in _groups(here, operator_of, op)
+            for place in places
+        }
+        if more.keys() <= found.keys():
+            return found
+        found = more | found
 
 
-def _groups(op: Op, operator_of: SizedOf) -> Sequence[Sequence[_Place]]:
-    """Return the sizes that nobody foresees, each as the places of what is equal."""
+def _groups(
+    op: Op, operator_of: SizedOf, origin: Op | None = None
+) -> Sequence[Sequence[_Place]]:
+    """Return the sizes that nobody foresees, each as the places of what is equal.
+
+    These are of the operator's own tensors, or of those that it has in the graph.
+    """
     try:
         with guarded():
-            operator = operator_of(op)
-            groups, writes = operator.unforeseen(), operator.writes
+            groups, writes = operator_of(op).unforeseen(), operator_of(origin or op).writes
             found = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # said later, with all else that is wrong
         return ()

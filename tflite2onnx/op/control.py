@@ -40,7 +40,15 @@ class If(Control):
         operands = [(~i, 1 + i, 1 + count + i) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
+    @property
+    def _chosen(self) -> Graph | None:
+        """The branch that runs, if that is known."""
+        condition = self.input(0).data
+        return None if condition is None else self.op.graphs[0 if condition.all() else 1]
+
     def inferred(self) -> tuple[Shape, ...]:
+        if self._chosen:
+            return tuple(t.shape for t in self._chosen.outputs)
         then, other = self.op.graphs
         pairs = zip(self.op.outputs, then.outputs, other.outputs, strict=True)
         return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
@@ -48,16 +56,15 @@ class If(Control):
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that differ from branch to branch."""
         self.check()
+        if self._chosen:
+            return []
         then, other = self.op.graphs
         pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
         return [[(i, axis)] for i, (a, b) in pairs for axis in _changing(a.shape, b.shape)]
 
     def decided(self) -> Sequence[Op] | None:
-        condition = self.input(0)
-        if condition.data is None:
-            return None
-        branch = self.op.graphs[0 if condition.data.all() else 1]
-        return [*branch.ops, *_handed_on(self.op, branch.outputs)]
+        branch = self._chosen
+        return [*branch.ops, *_handed_on(self.op, branch.outputs)] if branch else None
 
     def emit(
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View
@@ -76,6 +83,11 @@ class While(Control):
         for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
             _expect_same(self.op.outputs, tensors)
 
+    @property
+    def _never_begins(self) -> bool:
+        condition = self.input(0).data
+        return condition is not None and not condition.any()
+
     def entries(self) -> Sequence[Sequence[Shape]]:
         return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
 
@@ -88,6 +100,8 @@ class While(Control):
     def inferred(self) -> tuple[Shape, ...]:
         (body,) = self.op.graphs
         (first,) = self.entries()
+        if self._never_begins:
+            return tuple(first)
         for start, now, following in zip(first, body.inputs, body.outputs[1:], strict=True):
             if not {*_changing(now.shape, following.shape)} <= {*_changing(start, now.shape)}:
                 message = f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
@@ -97,6 +111,8 @@ class While(Control):
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that change from round to round: within, and in the end."""
         self.check()
+        if self._never_begins:
+            return []
         (body,) = self.op.graphs
         (first,) = self.entries()
         pairs = enumerate(zip(first, body.outputs[1:], strict=True))
@@ -104,8 +120,7 @@ class While(Control):
         return [[(i + n, axis)] for i, axis in changing for n in (0, len(self.op.outputs))]
 
     def decided(self) -> Sequence[Op] | None:
-        condition = self.input(0)
-        if condition.data is None or condition.data.any():
+        if not self._never_begins:
             return None
         return _handed_on(self.op, [self.input(i) for i in range(1, len(self.op.inputs))])
 
