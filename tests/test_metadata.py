@@ -264,3 +264,15 @@ def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "author       Linné" in said
     assert "input        image, image, RGB, mean 1 2 3, std 4, minimum -1.5, maximum 2.5" in said
     assert "output       scores, threshold 0.25, labels.txt with 2 labels" in said
+
+
+def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file has room; all of them together do not."""
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 1500)
+    twice = {"output_tensor_metadata": [{"associated_files": [LABELS]}] * 2}
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
+    m.metadata("TFLITE_METADATA", packed({"subgraph_metadata": [twice]}))
+    data = m.bytes() + archive(**{"labels.txt": b"rose\n" * 200})
+    with pytest.raises(ModelFileError, match="more labels than there is room for"):
+        described(read(data), data)

@@ -19,7 +19,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.verification import Difference, converted, run
 from tflite2onnx.verification.difference import compare
 from tflite2onnx.verification.runtimes import interpreter_of, run_litert
-from tflite2onnx.verification.samples import random_inputs
+from tflite2onnx.verification.samples import random_inputs, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -414,3 +414,18 @@ def test_an_output_of_another_rank() -> None:
     (difference,) = verify(chain("ABS"), model).outputs
     assert not difference.ok
     assert difference.reason == "float32[2, 3, 5] in LiteRT, float32[2, 15] in ONNX Runtime"
+
+
+def test_tame_numbers() -> None:
+    """Those that may be indices are 0 or 1; integers that stand for real numbers stay random."""
+    m = Build()
+    fields: dict[str, dict[str, Any]] = {
+        "float32": {}, "int32": {}, "bool": {}, "int8": {"scale": 0.5},
+    }  # fmt: skip
+    for dtype, more in fields.items():
+        m.output(m.input([50], dtype=dtype, name=dtype, **more))
+    real, index, truth, stored = sample(interpreter_of(m.bytes()), 0, {}, tame=True)
+    assert 0 <= real.min() < real.max() < 1
+    assert set(index.tolist()) == {0, 1}
+    assert set(truth.tolist()) == {False, True}
+    assert stored.min() < -50
