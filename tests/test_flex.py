@@ -264,3 +264,98 @@ def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, co
         m.output(*(m.custom(name, operands, outputs) if custom else m.op(code, operands, outputs)))
         graphs.append([node.op_type for node in convert(m.bytes()).model.graph.node])
     assert graphs[0] == graphs[1]
+
+
+def test_variables() -> None:
+    """A variable of TensorFlow's is one of TFLite's: an input and an output."""
+    m = Build()
+    (handle,) = m.custom(
+        "FlexVarHandleOp", [], [m.tensor([], dtype="resource")],
+        flex_options("VarHandleOp", shared_name="v", container=""),
+    )  # fmt: skip
+    (old,) = m.custom(
+        "FlexReadVariableOp", [handle], [m.tensor([3])], flex_options("ReadVariableOp")
+    )
+    (new,) = m.op("ADD", [old, m.input([3])], [[3]])
+    m.custom("FlexAssignVariableOp", [handle, new], [], flex_options("AssignVariableOp"))
+    m.output(new)
+    made = convert(m.bytes())
+    x, state = floats(3), floats(3) + 1
+    y, after = run_onnx(made.model, dict(zip([e.name for e in made.model.graph.input], (x, state),
+                                             strict=True)))  # fmt: skip
+    assert not difference(x + state, y)
+    assert not difference(y, after)
+
+
+def test_tables() -> None:
+    """A hash table of TensorFlow's has a name, which is a number in TFLite."""
+    m = Build()
+    inner = m.subgraph("init")
+    handles = []
+    for graph in (inner, m):
+        (handle,) = graph.custom(
+            "FlexHashTableV2", [], [graph.tensor([], dtype="resource")],
+            flex_options("HashTableV2", shared_name="words", container=""),
+        )  # fmt: skip
+        handles.append(handle)
+    keys, values = inner.constant(np.array([5, -3])), inner.constant(["five", "minus"])
+    options = flex_options("LookupTableImportV2")
+    inner.custom("FlexLookupTableImportV2", [handles[0], keys, values], [], options)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    made = [m.tensor([3], dtype="string")]
+    wanted = m.input([3], dtype="int64")
+    m.output(
+        *m.custom(
+            "FlexLookupTableFindV2", [handles[1], wanted, m.constant(["?"])], made,
+            flex_options("LookupTableFindV2"),
+        )
+    )  # fmt: skip
+    result = convert(m.bytes())
+    (y,) = run_onnx(result.model, {result.inputs[0].name: np.array([-3, 4, 5])})
+    assert y.tolist() == ["minus", "?", "five"]
+
+
+def test_a_table_without_a_name() -> None:
+    m = Build()
+    options = flex_options("HashTableV2", shared_name="")
+    m.output(*m.custom("FlexHashTableV2", [], [m.tensor([], dtype="resource")], options))
+    with pytest.raises(ConversionError, match="HashTableV2, run by the Flex delegate, is conv"):
+        convert(m.bytes())
+
+
+def test_transposed_convolution() -> None:
+    """The sizes come first, then weights that are turned, then the image."""
+    weights, sizes = floats(3, 2, 4, 3), ints(2, 10, 14, 4)
+    results = []
+    for flex in (True, False):
+        m = Build()
+        filters = weights if flex else weights.transpose(2, 0, 1, 3)
+        operands = [m.constant(sizes), m.constant(filters), m.input(IMAGE)]
+        outputs = [m.tensor([2, 10, 14, 4])]
+        window = {**WINDOW, "strides": [1, 2, 2, 1]}
+        options = flex_options("Conv2DBackpropInput", **window)
+        m.output(
+            *m.custom("FlexConv2DBackpropInput", operands, outputs, options) if flex
+            else m.op("TRANSPOSE_CONV", operands, outputs, stride_h=2, stride_w=2, padding="SAME")
+        )  # fmt: skip
+        made = convert(m.bytes())
+        shape = made.inputs[0].onnx_shape
+        x = np.arange(np.prod(np.array(shape, int))).reshape(shape).astype(np.float32) % 11
+        results.append(run_onnx(made.model, {made.inputs[0].name: x})[0])
+    assert not difference(results[0], results[1], tolerance=0)
+
+
+def test_explicit_paddings() -> None:
+    """They are a PAD in front."""
+    attributes = {**WINDOW, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
+    theirs = flexed("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)
+    m = Build()
+    pads = m.constant(np.reshape(ints(0, 0, 1, 2, 0, 1, 0, 0), (4, 2)))
+    (padded,) = m.op("PAD", [m.input(IMAGE), pads], [[2, 8, 8, 3]])
+    weights = m.constant(floats(3, 2, 3, 4).transpose(3, 0, 1, 2))
+    m.output(*m.op("CONV_2D", [padded, weights, None], [[2, 3, 7, 4]], stride_h=2, stride_w=1,
+                   padding="VALID"))  # fmt: skip
+    made = [convert(data) for data in (theirs, m.bytes())]
+    x = np.random.default_rng(0).standard_normal(made[0].inputs[0].onnx_shape).astype(np.float32)
+    one, other = (run_onnx(each.model, {each.inputs[0].name: x})[0] for each in made)
+    assert not difference(one, other, tolerance=0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -262,6 +263,15 @@ def reversed_by_truth(op: Op) -> Sequence[Op] | None:
         return None
     axes = _constant(f"{which.name}/axes", [int(i) for i in np.flatnonzero(which.data)])
     return [replace(op, code="REVERSE_V2", custom=False, inputs=(x, axes), options=Options())]
+
+
+def table(op: Op) -> Sequence[Op] | None:
+    """HashTableV2: TFLite numbers its tables, where TensorFlow gives them names."""
+    name = str(op.options.get("shared_name", ""))
+    if not name:
+        return None
+    number = crc32(f"{op.options.get('container', '')}/{name}".encode())
+    return [replace(op, code="HASHTABLE", custom=False, options=Options({"table_id": number}))]
 
 
 def in_blocks(code: str) -> Rule:

@@ -16,6 +16,7 @@ from tflite2onnx.flex_rewrites import (
     of_axis_input,
     pool_2d,
     reversed_by_truth,
+    table,
     transposed_conv,
     with_bias,
 )
@@ -190,6 +191,10 @@ RULES: Mapping[str, Rule] = {
     "VarHandleOp": Same("VAR_HANDLE", _NAMED),
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),
+    "HashTableV2": table,
+    "LookupTableFindV2": Same("HASHTABLE_FIND"),
+    "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
+    "LookupTableSizeV2": Same("HASHTABLE_SIZE"),
     # Images and windows
     "FusedBatchNorm": normalized,
     "FusedBatchNormV2": normalized,

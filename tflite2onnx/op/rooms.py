@@ -76,6 +76,7 @@ ROOMS = {
         "FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax "
         "FlexUnsortedSegmentMin FlexUnsortedSegmentProd FlexUnsortedSegmentSum"
     ),
+    "flex_suppression": "FlexCombinedNonMaxSuppression",
     "flex_text": (
         "FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin FlexStringLower "
         "FlexStringToNumber FlexStringUpper"
