@@ -325,11 +325,11 @@ def test_quantization_along_several_axes() -> None:
     ("fields", "reason"),
     [
         ({"scale": [1.0, 2.0], "zeroPoint": [1, 2, 3]}, "2 scales and 3 zero points"),
-        ({"scale": [1.0, 2.0, 3.0]}, r"3 scales along axis 0 of \[2\]"),
-        ({"scale": [1.0, 2.0], "quantizedDimension": 1}, "2 scales along axis 1"),
+        ({"scale": [1.0, 2.0]}, r"2 scales along axis 0 of \[1, 2\]"),
+        ({"scale": [1.0, 2.0], "quantizedDimension": 2}, "2 scales along axis 2"),
         ({"scale": [1.0, 2.0], "quantizedDimension": -1}, "2 scales along axis -1"),
         ({"scale": [np.nan]}, "a scale is no positive number"),
-        ({"scale": [1.0, -1.0]}, "a scale is no positive number"),
+        ({"scale": [1.0, -1.0], "quantizedDimension": 1}, "a scale is no positive number"),
         ({"scale": [1.0], "zeroPoint": [128]}, "outside int8"),
         ({"scale": [1.0], "zeroPoint": [-129]}, "outside int8"),
     ],
@@ -339,4 +339,15 @@ def test_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> N
     numbers = {"scale": np.float32, "zeroPoint": np.int64}
     arrays = {k: numbers[k](v) if k in numbers else v for k, v in fields.items()}
     with pytest.raises(ModelFileError, match=f"tensor tensor_0: .*{reason}"):
-        constant(int8([1, 2]), quantization=schema.QuantizationParametersT(**arrays))
+        constant(int8([[1, 2]]), quantization=schema.QuantizationParametersT(**arrays))
+
+
+@pytest.mark.parametrize("axis", [0, 3, -1])
+def test_a_bias_has_one_axis(axis: int) -> None:
+    """Whatever axis it is said to be: LiteRT refuses those files, microcontrollers run them."""
+    scales = np.array([0.5, 0.25], np.float32)
+    said = schema.QuantizationParametersT(scale=scales, quantizedDimension=axis)
+    quantization = constant(int8([1, 2]), quantization=said).quantization
+    assert quantization is not None
+    assert quantization.axis == 0
+    np.testing.assert_array_equal(quantization.scale, scales)

@@ -295,6 +295,8 @@ class _Reader:
         if details is not None and details.kind == "BlockwiseQuantization":
             return self._blockwise(details, shape, tensors)
         scale, axis = table["scale"], table["quantized_dimension"]
+        if len(shape) == 1:
+            axis = 0  # of biases old converters say the weights' axis
         if not scale.size:
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
