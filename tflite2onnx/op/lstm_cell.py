@@ -112,7 +112,12 @@ class Cell:
         return self.activation in _ACTIVATIONS and not self._clips(c, times)
 
     def _clips(self, c: Tensor, times: int | str) -> bool:
-        """Return whether the cell may come to its limits: with tanh it grows by 1 in a step."""
+        """Return whether the cell may come to its limits: with tanh it grows by 1 in a step.
+
+        No `clip` of ONNX's LSTM stands for them. It bounds the sums that go into all gates, where
+        these bound f * c + i * g behind the gates: however tight the one is, f can be so near to 1
+        that the other is reached. And a state that is fed can begin at its limits.
+        """
         if self.cell_limits is None:
             return False
         if c.data is None or self.activation != "TANH" or isinstance(times, str):
