@@ -6,7 +6,7 @@ python -m scripts.make_operator_table; `python -m tests.conformance` measures, a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.conformance import record
@@ -31,7 +31,7 @@ All this is measured: `python -m tests.conformance` builds a model for each case
 ({cases} in all: types, ranks, attributes, shapes that broadcast, constant and computed operands,
 special values), runs LiteRT, and holds ONNX Runtime to what that makes: as the layout is planned
 and with random legal layouts, with all optimizations and with none, with the smallest opset that
-will do. CI runs a sample of them.
+will do. What remembers is run several times. CI runs a sample of them.
 
 **Types** are the element types that are converted, each with the largest difference seen; without
 one the numbers are equal. Floats differ by parts of the range of the output, integers by steps
@@ -63,10 +63,13 @@ _OTHERS = """
 ## Others
 
 Operators of files, not of runtimes, and custom operators. More can be added:
-[Adding an operator](adding-an-operator.md).
+[Adding an operator](adding-an-operator.md). They are measured like the rest, those of which LiteRT
+has a kernel against LiteRT, the others against a reference of what they mean:
+[in numpy](../tests/references), or, of a Flex operator that TFLite has under another name, that
+operator in LiteRT.
 
-| TFLite | what it is | category |
-| --- | --- | --- |
+| TFLite | what it is | types | becomes | opset | category | held to |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 def document() -> str:
@@ -75,12 +78,12 @@ def document() -> str:
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
     known = record.read()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
-    others = sorted(classes.keys() - set(runtime))
+    others = sorted((classes.keys() | ROWS.keys()) - set(runtime))
     return "".join((
         START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
         _rows(_row(code, classes[code], known.get(code)) for code in runtime),
-        _LIMITS, _rows(line for code in runtime for line in _limits(code)),
-        _OTHERS, _rows(_other(cls, codes) for cls, codes in _by_class(classes, others).items()),
+        _LIMITS, _rows(line for code in (*runtime, *others) for line in _limits(code)),
+        _OTHERS, _rows(_other(code, classes.get(code), known.get(code)) for code in others),
     ))  # fmt: skip
 
 
@@ -93,6 +96,12 @@ def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Itera
     """Yield the cells of an operator that is converted."""
     yield _linked(code, cls)
     yield _summary(cls).rstrip(".")
+    yield from _measured(code, entry)
+    yield cls.category.value
+
+
+def _measured(code: str, entry: record.Operator | None) -> Iterator[str]:
+    """Yield the cells of what was measured: types, what it becomes, the smallest opset."""
     if entry is None:
         yield f"see {ELSEWHERE[code]}" if code in ELSEWHERE else ""
         yield ""
@@ -101,24 +110,18 @@ def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Itera
         yield ROWS[code].types or _types(entry.kinds)
         yield ", ".join(entry.becomes[:6]) + (", ..." if len(entry.becomes) > 6 else "")
         yield _opsets(entry.kinds)
-    yield cls.category.value
 
 
-def _by_class(
-    classes: Mapping[str, type[Operator]], codes: Iterable[str]
-) -> dict[type[Operator], list[str]]:
-    groups: dict[type[Operator], list[str]] = {}
-    for code in codes:
-        groups.setdefault(classes[code], []).append(code)
-    return groups
-
-
-def _other(cls: type[Operator], codes: Sequence[str]) -> Iterator[str]:
-    """Yield the cells of operators that are one class."""
-    named = ", ".join([_linked(codes[0], cls), *(f"`{code}`" for code in codes[1:])])
-    yield named + (" (custom)" if cls.custom else "")
-    yield _summary(cls).rstrip(".")
-    yield cls.category.value
+def _other(
+    code: str, cls: type[Operator] | None, entry: record.Operator | None
+) -> Iterator[str]:
+    """Yield the cells of an operator of files, or a custom one."""
+    yield _linked(code, cls) if cls else f"[`{code}`](../tflite2onnx/flex.py)"
+    yield _summary(cls).rstrip(".") if cls else "TFLite has it under a name of its own (see `flex`)"
+    yield from _measured(code, entry)
+    yield cls.category.value if cls else ""
+    row = ROWS.get(code)
+    yield "" if row is None else "a reference" if row.referred else "LiteRT"
 
 
 def _linked(code: str, cls: type[Operator]) -> str:

@@ -6,6 +6,7 @@ apart has to be as the table says.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import Case, Row
 from tests.toolkit import Build, run_tflite
 from tests.toolkit.facts import OPERATORS as TFLITE
-from tflite2onnx.op import OPERATORS
+from tflite2onnx.flex_rules import NAMES
+from tflite2onnx.op import OPERATORS, OURS
 
 SEED, COUNT = 0, 3
 ROOT = Path(__file__).parents[1]
@@ -37,14 +39,29 @@ def test_operators(code: str) -> None:
         pytest.skip(lacking[0])
 
 
-def test_every_operator_of_the_runtime_is_there() -> None:
-    """It has a row, or is proven elsewhere; and it is converted."""
+def test_every_operator_is_there() -> None:
+    """It has a row, or is proven elsewhere: of the runtime, of files, custom and TensorFlow's."""
     runtime = TFLITE.keys() - NO_KERNEL
     assert len(runtime) == 172
-    assert runtime == ROWS.keys() | ELSEWHERE.keys()
-    assert not ROWS.keys() & ELSEWHERE.keys()
     assert runtime <= OPERATORS.keys()
+    converted = OPERATORS.keys() - OURS | {f"Flex{name}" for name in NAMES}
+    assert converted == ROWS.keys() | ELSEWHERE.keys()
+    assert not ROWS.keys() & ELSEWHERE.keys()
     assert all((ROOT / place.partition(":")[0]).exists() for place in ELSEWHERE.values())
+
+
+def test_references_stand_for_what_litert_has_not() -> None:
+    """A kernel that LiteRT has is what its operator is held to."""
+    for code in TFLITE.keys() - NO_KERNEL:
+        assert code in ELSEWHERE or not ROWS[code].referred
+    for code in ROWS.keys() - TFLITE.keys():
+        m = Build()
+        m.input([1])
+        m.output(*m.custom(code, [], [[1]]))  # without inputs none is so much as begun
+        with pytest.raises((ValueError, RuntimeError)) as error:
+            run_tflite(m.bytes(), [np.zeros(1, np.float32)])
+        unknown = re.search("unresolved custom op|Select TensorFlow op", str(error.value))
+        assert bool(unknown) == ROWS[code].referred, code
 
 
 @pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
@@ -63,9 +80,9 @@ def test_cases_are_always_the_same() -> None:
     one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
     assert [case.name for case in one] == [case.name for case in other]
     assert len({case.name for case in one}) == len(one)
-    (data, inputs), (same, equal) = one[0].built(), other[0].built()
+    (data, inputs, _), (same, equal, _) = one[0].built(), other[0].built()
     assert data == same
-    for a, b in zip(inputs, equal, strict=True):
+    for a, b in zip(*inputs, *equal, strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -127,12 +127,21 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
-def model(case: Case, *, flex: bool) -> bytes:
+# Types of outputs where these are not that of the input.
+MAKES = {"BUCKETIZE": "int32"}
+
+
+def typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an operand of the case in another type, unless it is one of indices."""
+    return array.astype(dtype) if array.dtype == np.float32 else array
+
+
+def model(case: Case, *, flex: bool, dtype: str = "float32") -> bytes:
     name, attributes, theirs, code, options, ours, shape, made = case
     m = Build()
-    operands = [m.input(shape), *(m.constant(c) for c in (theirs if flex else ours))]
-    kinds = {"BUCKETIZE": "int32"}
-    outputs = [m.tensor(s, dtype=kinds.get(code, "float32")) for s in made]
+    constants = (m.constant(typed(c, dtype)) for c in (theirs if flex else ours))
+    operands = [m.input(shape, dtype=dtype), *constants]
+    outputs = [m.tensor(s, dtype=MAKES.get(code, dtype)) for s in made]
     if flex:
         m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHAPE = (2, 3, 5)
+# LiteRT wants attributes, though there be none.
+COMPOSITE: dict[str, Any] = {
+    "name": "some.thing", "composite_attributes": bytes(flexbuffers.Dumps({}))
+}  # fmt: skip
 
 
 def composite(
     m: Subgraph, index: int, inputs: Sequence[Tensor | None], *made: Sequence[int]
 ) -> list[Tensor]:
-    """Return the outputs of a composite; LiteRT wants attributes, though there be none."""
+    """Return the outputs of a composite."""
     return m.op(
-        "STABLEHLO_COMPOSITE", inputs, made, name="some.thing",
-        decomposition_subgraph_index=index, composite_attributes=bytes(flexbuffers.Dumps({})),
+        "STABLEHLO_COMPOSITE", inputs, made, decomposition_subgraph_index=index, **COMPOSITE
     )  # fmt: skip
 
 

@@ -63,17 +63,18 @@ def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
     assert made.dtype == dense.dtype
 
 
+# How levels of matrices are stored, and the sizes of blocks.
+MATRICES: list[tuple[list[str], dict[int, int]]] = [
+    (["csr", "csr"], {}),
+    (["dense", "csr"], {}),
+    (["csr", "dense"], {}),
+    (["dense", "csr", "dense"], {1: 4}),
+    (["dense", "csr", "dense", "dense"], {0: 2, 1: 4}),
+]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize(
-    ("formats", "blocks"),
-    [
-        (["csr", "csr"], {}),
-        (["dense", "csr"], {}),
-        (["csr", "dense"], {}),
-        (["dense", "csr", "dense"], {1: 4}),
-        (["dense", "csr", "dense", "dense"], {0: 2, 1: 4}),
-    ],
-)
+@pytest.mark.parametrize(("formats", "blocks"), MATRICES)
 def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
     """LiteRT makes the same of them."""
     dense = mostly_zeros([6, 8], dtype, 0)

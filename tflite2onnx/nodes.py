@@ -40,7 +40,7 @@ _ALWAYS = 1 << 16
 _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     **{
         (node, dtype): (DType.INT32, 14)
-        for node in ("Add", "Sub", "Mul")
+        for node in ("Add", "Sub", "Mul", "Div")
         for dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
     },
     **{
@@ -54,6 +54,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     ("Where", DType.UINT32): (DType.INT64, _ALWAYS),
     ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
     ("Equal", DType.STRING): (None, 19),
+    ("LeakyRelu", DType.FLOAT64): (None, 16),
     **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},
     **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
     ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
@@ -68,6 +69,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         for dtype in (DType.INT16, DType.INT32, DType.UINT8)
     },
     **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
+    **{(n, DType.BFLOAT16): (None, 16) for n in ("If", "Loop")},
 }
 # Types that hardly any node takes but Cast, and those that hold their elements.
 _RARE = {

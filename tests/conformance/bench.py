@@ -36,6 +36,9 @@ class Bench(Build):
 
     `kind` is the case's element type, or "quantized int8" and its like; `values` says which
     elements the inputs take: "random" ones, "edges" (zeros, ties, extremes) or "not finite".
+    `arrays` are the elements of the inputs, `operands` those of inputs and constants in the
+    sequence in which they were made, `given` the outputs. `over` are the elements in each run of
+    those inputs, by their numbers, whose elements do not just change their places.
     """
 
     def __init__(self, name: str, kind: str, values: str = "random") -> None:
@@ -44,6 +47,9 @@ class Bench(Build):
         self.values = values
         self.generator = np.random.default_rng(zlib.crc32(name.encode()))
         self.arrays: list[Array] = []
+        self.operands: list[Array] = []
+        self.given: list[Tensor] = []
+        self.over: dict[int, Sequence[Array]] = {}
 
     def type(self, kind: str | None = None, step: float = 1.0) -> TensorFields:
         """Return the type of a new tensor; of a quantized kind with a scale of its own.
@@ -70,6 +76,7 @@ class Bench(Build):
         fields = self._fields(fields)
         dtype = str(fields["dtype"])
         array = self.draw(shape, dtype, within)
+        self.operands.append(array)
         if dtype == "string" and not shape:  # of which the interpreter makes something else
             self.arrays.append(array.reshape(1))
             return self.op("RESHAPE", [self.input([1], **fields)], [shape], new_shape=[])[0]
@@ -85,7 +92,9 @@ class Bench(Build):
     ) -> Tensor:  # fmt: skip
         """Return a constant, as `feed` does an input."""
         fields = self._fields(fields)
-        return self.constant(self.draw(shape, str(fields["dtype"]), within), **fields)
+        array = self.draw(shape, str(fields["dtype"]), within)
+        self.operands.append(array)
+        return self.constant(array, **fields)
 
     def made(self, shape: Sequence[int], fields: TensorFields | str | None = None) -> Tensor:
         """Return a tensor for what an operator makes, of a scale of its own."""
@@ -93,6 +102,7 @@ class Bench(Build):
 
     def give(self, *tensors: Tensor) -> None:
         """Make tensors the next outputs."""
+        self.given += tensors
         for tensor in tensors:
             by_cast = tensor.dtype in _BY_CAST
             self.output(self.op("CAST", [tensor], [tensor.shape], dtype="float32")[0]

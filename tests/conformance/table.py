@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tests.conformance.bench import QUANTIZED, Array, Bench
 from tests.toolkit import random_inputs
+from tests.toolkit.facts import carrier
 
 # All element types that a file can have, but for handles; each operator is tried with each.
 PLAIN = (
@@ -38,10 +41,14 @@ _STEPS_OF_FLOATS = {
 
 
 class Built(NamedTuple):
-    """A model, and elements for its inputs."""
+    """A model, elements for its inputs in each run, and what becomes of them if LiteRT has no say.
+
+    What is None there may be anything.
+    """
 
     data: bytes
-    inputs: Sequence[Array]
+    runs: Sequence[Sequence[Array]]
+    want: Sequence[Sequence[Array | None]] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,9 @@ class Row:
         tried: further kinds to try; by default all element types.
         runs: how often a model is run, which may remember what it did.
         types: the kinds in words, where they are many.
+        reference: makes outputs of all operands in place of a kernel that LiteRT has not.
+        stream: makes a reference that remembers: it is called once for each run.
+        told: the choices that either is told as well, and "kind" if it has to know the type.
     """
 
     code: str
@@ -76,6 +86,14 @@ class Row:
     tried: Sequence[str] = KINDS
     runs: int = 1
     types: str = ""
+    reference: Callable[..., Any] | None = None
+    stream: Callable[..., Callable[..., Any]] | None = None
+    told: Sequence[str] = ()
+
+    @property
+    def referred(self) -> bool:
+        """Whether it is held to something else than LiteRT's kernel."""
+        return bool(self.reference or self.stream)
 
     def reason(self, kind: str) -> str:
         """Return why a kind that LiteRT runs is not converted; empty if there is no reason."""
@@ -105,9 +123,9 @@ class Row:
             yield from self._covering(kind, {**self.grid, "values": values}, 1 if place else 2)
 
     def trials(self) -> Iterator[Case]:
-        """Yield a case of each kind that is not said to be converted."""
+        """Yield a case of each kind that is not said to be converted, if LiteRT has a kernel."""
         for kind in self.tried:
-            if kind not in self.kinds:
+            if kind not in self.kinds and not self.referred:
                 yield next(self._covering(kind, {**self.grid, "values": ["random"]}, 1))
 
     def _covering(
@@ -149,10 +167,41 @@ class Case:
         return frozenset(combinations(named, min(depth, len(named))))
 
     def built(self) -> Built:
-        """Return the model and its inputs."""
+        """Return the model, its inputs, and what a reference makes of them.
+
+        In each run the same elements are in other places, unless the bench says which there are.
+        """
         choice = dict(self.choice)
         bench = Bench(self.name, self.kind, choice.pop("values"))
         made = self.row.build(bench, self.row.code, **choice)
-        if made is None:
-            return Built(bench.bytes(), bench.arrays)
-        return Built(made, random_inputs(made, zlib.crc32(self.name.encode()), float32=(-2, 2)))
+        arrays = bench.arrays
+        if made is not None:
+            arrays = random_inputs(made, zlib.crc32(self.name.encode()), float32=(-2, 2))
+        runs = [
+            [bench.over[i][run] if i in bench.over else np.roll(each, run)
+             for i, each in enumerate(arrays)]
+            for run in range(self.row.runs)
+        ]  # fmt: skip
+        return Built(made or bench.bytes(), runs, self._wanted(bench, runs))
+
+    def _wanted(
+        self, bench: Bench, runs: Sequence[Sequence[Array]]
+    ) -> list[list[Array | None]] | None:
+        """Return what the reference makes in each run, in the types of the outputs."""
+        known = {**self.choice, "kind": self.kind}
+        told = {key: known[key] for key in self.row.told}
+        if self.row.stream:
+            kernel = self.row.stream(**told)
+            return [_outputs(bench, kernel(*inputs)) for inputs in runs]
+        if self.row.reference:
+            return [_outputs(bench, self.row.reference(*bench.operands, **told))]
+        return None
+
+
+def _outputs(bench: Bench, made: Any) -> list[Array | None]:
+    """Return what a reference made, in the types of the outputs."""
+    outputs = made if isinstance(made, (list, tuple)) else [made]
+    return [
+        None if array is None else np.asarray(array).astype(carrier(tensor.dtype))
+        for array, tensor in zip(outputs, bench.given, strict=True)
+    ]

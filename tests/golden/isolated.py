@@ -1,7 +1,7 @@
 """Calls in processes of their own: a runtime that crashes, or spoils its memory, harms no other.
 
-Every call gets a fresh process, forked from a server that has imported the runtimes and done
-nothing else.
+Every call gets a fresh process, forked from a server that has imported the runtimes and what most
+calls need, and done nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["__main__", "tests.golden.closeness"])
+_context.set_forkserver_preload(["__main__", "tests.golden.closeness", "tests.conformance.matrix"])
 
 
 class Crashed(Exception):  # noqa: N818 - says what happened to the process

@@ -45,22 +45,34 @@ def attention(shapes: list[tuple[int, ...]], options: dict[str, Any] | None = No
     return m
 
 
-@pytest.mark.parametrize(
-    ("batch", "heads", "groups", "times", "keys"),
-    [(1, 4, 4, 5, 7), (2, 3, 3, 5, 5), (1, 4, 1, 5, 7), (1, 6, 2, 3, 11), (2, 6, 3, 1, 4)],
-)
+Heads = tuple[int, int, int, int, int]
+# batch, heads of queries, heads of keys, queries, keys
+HEADS: list[Heads] = [
+    (1, 4, 4, 5, 7), (2, 3, 3, 5, 5), (1, 4, 1, 5, 7), (1, 6, 2, 3, 11), (2, 6, 3, 1, 4)
+]  # fmt: skip
+
+
+def operands(heads: Heads) -> list[Array]:
+    """Return queries, keys, values and a mask at random."""
+    batch, queried, keyed, times, keys = heads
+    shapes = [(batch, times, queried, 8), *[(batch, keys, keyed, 8)] * 2, (1, 1, times, keys)]
+    arrays = [drawn(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
+    arrays[3] = np.where(arrays[3] > 1, np.float32(-1e9), np.float32(0))
+    return arrays
+
+
+def attended(*arrays: Array, options: dict[str, Any]) -> Array:
+    """LiteRT's delegate."""
+    data = attention([x.shape for x in arrays], options).bytes()
+    return run(data, [x.copy() for x in arrays])
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
-def test_attention(
-    batch: int, heads: int, groups: int, times: int, keys: int, options: dict[str, Any]
-) -> None:
-    shapes: list[tuple[int, ...]] = [
-        (batch, times, heads, 8), (batch, keys, groups, 8), (batch, keys, groups, 8),
-        (1, 1, times, keys),
-    ]  # fmt: skip
-    inputs = [drawn(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
-    inputs[3] = np.where(inputs[3] > 1, np.float32(-1e9), np.float32(0))
-    m = attention(shapes, options)
-    hold(m, inputs, [run(m.bytes(), [x.copy() for x in inputs])])
+def test_attention(heads: Heads, options: dict[str, Any]) -> None:
+    inputs = operands(heads)
+    m = attention([x.shape for x in inputs], options)
+    hold(m, inputs, [attended(*inputs, options=options)])
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,12 @@ def caching(cache: Shape, new: Shape, count: int) -> Build:
     return m
 
 
-@pytest.mark.parametrize(
-    "positions",
-    [[0], [10], [3, 4, 5], [7, 8, 0, 0], [0, 0, 0], [2, 5, 5, 9], [10, 3, 11, 12], [4, 4, 3]],
-    ids=str,
-)
+POSITIONS = [
+    [0], [10], [3, 4, 5], [7, 8, 0, 0], [0, 0, 0], [2, 5, 5, 9], [10, 3, 11, 12], [4, 4, 3]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=str)
 def test_new_rows(positions: list[int]) -> None:
     """Where the positions fall, what is left is padding; the later of two rows stays."""
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)

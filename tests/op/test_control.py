@@ -399,6 +399,22 @@ def test_refuses_a_condition_of_another_type() -> None:
     assert "input 0 is no tensor of type bool" in refusal(m)
 
 
+def test_types_that_not_every_opset_hands_on() -> None:
+    """Before opset 16 no If has bfloat16; ONNX Runtime has none of four bits at all."""
+    for dtype in ("bfloat16", "int4"):
+        m = Build()
+        condition = m.input([], dtype="bool")
+        xs = [m.op("CAST", [m.input(SHAPE)], [SHAPE], dtype=dtype)[0] for _ in range(2)]
+        y, _ = either(m, condition, xs, lambda _, xs: xs, lambda _, xs: xs[::-1])
+        m.output(*m.op("CAST", [y], [SHAPE], dtype="float32"))
+        if dtype == "int4":
+            assert "its sub-graphs hand on int4" in refusal(m)
+            continue
+        check(m.bytes())
+        with pytest.raises(ConversionError, match=r"If of bfloat16, .* needs opset 16"):
+            convert(m.bytes(), opset=15)
+
+
 def test_refuses_a_loop_that_runs_itself() -> None:
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], counted(lambda _, xs: xs)))

@@ -15,6 +15,8 @@ from tflite2onnx.layout import plan
 from tflite2onnx.reader import read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.toolkit import Tensor
     from tests.toolkit.runtimes import Array
 
@@ -55,6 +57,16 @@ def anchors(boxes: int = BOXES) -> Array:
     return np.hstack([places, generator.uniform(0.1, 0.5, (boxes, 2))]).astype(np.float32)
 
 
+def detected(
+    m: Build, operands: Sequence[Tensor], words: dict[str, Any], *, declared: bool = True
+) -> list[Tensor]:
+    """Return the boxes, classes and scores of encoded ones, scores and anchors; their number."""
+    room = words["max_detections"] * words["max_classes_per_detection"]
+    shapes = [[1, room, 4], [1, room], [1, room], [1]] if declared else [[]] * 4
+    outputs = [m.tensor(shape) for shape in shapes]
+    return m.custom("TFLite_Detection_PostProcess", operands, outputs, words)
+
+
 def detector(
     m: Build, words: dict[str, Any], *, width: int = 4, boxes: int = BOXES,
     declared: bool = True, fixed: bool = True,
@@ -62,10 +74,8 @@ def detector(
     encoded = m.input([1, boxes, width], name="boxes")
     scores = m.input([1, boxes, CLASSES + 1], name="scores")
     given = m.constant(anchors(boxes)) if fixed else m.input([boxes, 4], name="anchors")
-    room = words["max_detections"] * words["max_classes_per_detection"]
-    shapes = [[1, room, 4], [1, room], [1, room], [1]] if declared else [[]] * 4
-    outputs = [m.tensor(shape) for shape in shapes]
-    m.output(*m.custom("TFLite_Detection_PostProcess", [encoded, scores, given], outputs, words))
+    outputs = detected(m, [encoded, scores, given], words, declared=declared)
+    m.output(*outputs)
     return outputs
 
 
@@ -176,8 +186,7 @@ def test_quantized(quantization: str, *, regular: bool) -> None:
     encoded = m.input([1, BOXES, 4], dtype="uint8", scale=0.07, zero_point=131)
     scores = m.input([1, BOXES, CLASSES + 1], dtype="uint8", scale=1 / 256, zero_point=3)
     given = m.constant(stored, scale=1 / 200, zero_point=0)
-    outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
-    m.output(*m.custom("TFLite_Detection_PostProcess", [encoded, scores, given], outputs, words))
+    m.output(*detected(m, [encoded, scores, given], words))
     if quantization == "qdq":
         check(m.bytes(), tolerance=0)
     else:
@@ -203,9 +212,7 @@ def test_scores_behind_a_logistic_are_moved_once() -> None:
     x = m.input([1, BOXES, CLASSES + 1])
     (scores,) = m.op("LOGISTIC", [x], [x.shape])
     encoded, given = m.input([1, BOXES, 4]), m.constant(anchors())
-    outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
-    operands = [encoded, scores, given]
-    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, options()))
+    m.output(*detected(m, [encoded, scores, given], options()))
     check(m.bytes(), tolerance=1e-6)
 
 

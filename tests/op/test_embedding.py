@@ -220,7 +220,10 @@ def mean_of_tokens(tokens: Array, encoding: Array, book: Array) -> Array:
     return np.asarray(total, np.float32)[None] / np.float32(max(len(known), 1))
 
 
-@pytest.mark.parametrize("tokens", [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]], ids=str)
+SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
+
+
+@pytest.mark.parametrize("tokens", SENTENCES, ids=str)
 @pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
 def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
     """What comes after the first 0 is padding, and need not be the number of a token."""

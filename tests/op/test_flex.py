@@ -12,6 +12,7 @@ from tests.references import hold
 from tests.toolkit import Build, run_onnx
 from tests.toolkit.flex import flex_options
 from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
 from tflite2onnx.op.flex import FlexBinary, FlexCheck, FlexComparison, FlexSum, FlexUnary
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ BINARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 ROWS = {**FlexUnary.rows, **FlexCheck.rows, **FlexBinary.rows, **FlexComparison.rows}
 NOT_BY_0 = {"RealDiv", "Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
-SIGNS = np.array([1, -1, 1, 1, -1], np.int8).reshape(5, 1)
 LOW = {
     "Acosh": 1, "Log": 0.1, "Log1p": -0.9, "Inv": 0.5, "Reciprocal": 0.5, "Tan": -1,
     "Rsqrt": 0.1, "Sqrt": 0, "Pow": 0.1, "Acos": -1, "Asin": -1,
@@ -81,10 +81,22 @@ def operand(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> Array:
         return generator.integers(low, 6, shape).astype(dtype)
     values = generator.uniform(LOW.get(name, -5), HIGH.get(name, 5), shape).astype(dtype)
     if name in {"IsFinite", "IsInf", "IsNan"}:
-        values.reshape(-1)[:3] = np.inf, -np.inf, np.nan
+        values.flat[::7], values.flat[1::7], values.flat[2::7] = np.inf, -np.inf, np.nan
     if name in {"Round", "Rint", "DivNoNan", "Equal", "NotEqual", "LessEqual"}:
         values = np.round(values * 2) / 2
-    return values
+    return np.asarray(values)
+
+
+def pair(name: str, dtype: str, *shapes: tuple[int, ...], seed: int = 0) -> tuple[Array, Array]:
+    """Return two operands that are what the function takes."""
+    a, b = (operand(name, dtype, shape, seed + i) for i, shape in enumerate(shapes))
+    if name in NOT_BY_0:
+        b = np.asarray((np.abs(b) + 1).astype(dtype))
+        if dtype[0] != "u":
+            b.flat[1::3] *= -1
+    if name.startswith("X"):
+        a.flat[::7], b = 0, np.abs(b)
+    return a, np.asarray(b)
 
 
 def cases(names: Any) -> list[tuple[str, str]]:
@@ -115,11 +127,7 @@ def test_unary(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(("name", "dtype"), cases(BINARY))
 def test_binary(name: str, dtype: str) -> None:
-    a, b = operand(name, dtype, (2, 3, 5, 7), 0), operand(name, dtype, (5, 1), 1)
-    if name in NOT_BY_0:
-        b = (np.abs(b) + 1).astype(dtype) * (np.asarray(1, dtype) if dtype[0] == "u" else SIGNS)
-    if name.startswith("X"):
-        a[0], b = 0, np.abs(b)
+    a, b = pair(name, dtype, (2, 3, 5, 7), (5, 1))
     want = np.asarray(BINARY[name](a, b))
     want = want.astype("bool" if "Flex" + name in FlexComparison.rows else dtype)
     bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
@@ -136,6 +144,14 @@ def test_add_n(dtype: str) -> None:
 
 def test_every_row_is_tried() -> None:
     assert {f"Flex{name}" for name in (*UNARY, *BINARY)} == set(ROWS)
+
+
+def test_types_that_older_opsets_lack() -> None:
+    a, b = pair("Div", "int8", (3, 5), (5,))
+    hold(model("Div", [a, b], divided(a, b)), [a, b], [divided(a, b)], tolerance=0, opset=13)
+    data = model("LeakyRelu", [np.zeros(3)], np.zeros(3)).bytes()
+    with pytest.raises(ConversionError, match=r"LeakyRelu of float64, .* needs opset 16"):
+        convert(data, opset=15)
 
 
 def test_expm1_loses_nothing_near_0() -> None:

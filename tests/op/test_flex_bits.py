@@ -34,6 +34,12 @@ OPERATORS: dict[str, Callable[[Array, Array], Any]] = {
 }  # fmt: skip
 
 
+def counted(x: Array) -> Array:
+    """Return how many bits are set."""
+    octets = x.reshape(*x.shape, 1).view(np.uint8)
+    return np.asarray(np.unpackbits(octets, axis=-1).sum(-1), np.uint8)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_integers(name: str, dtype: str) -> None:
@@ -49,6 +55,5 @@ def test_one_integer(dtype: str) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(limits.min, limits.max, (3, 5), dtype, endpoint=True)
     hold(flexed("Invert", [x], [~x]), [x], [~x])
-    octets = x.reshape(*x.shape, 1).view(np.uint8)
-    want = np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
+    want = counted(x)
     hold(flexed("PopulationCount", [x], [want]), [x], [want])

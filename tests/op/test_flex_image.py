@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import colorsys
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -46,30 +46,43 @@ def test_colors(name: str, dtype: str) -> None:
     hold(flexed(name, [x], [want]), [x], [want], tolerance=3e-3 if dtype == "float16" else 1e-5)
 
 
+Color = tuple[float, float, float]
+
+
+def hue(x: Array, by: Array) -> Array:
+    def turned(*rgb: float) -> Color:
+        angle, saturation, value = colorsys.rgb_to_hsv(*rgb)
+        return colorsys.hsv_to_rgb((angle + float(by)) % 1, saturation, value)
+
+    return colored(turned, x)
+
+
+def saturation(x: Array, by: Array) -> Array:
+    def stronger(*rgb: float) -> Color:
+        angle, color, value = colorsys.rgb_to_hsv(*rgb)
+        return colorsys.hsv_to_rgb(angle, min(color * float(by), 1), value)
+
+    return colored(stronger, x)
+
+
+def contrast(x: Array, by: Array) -> Array:
+    mean = x.mean((1, 2), keepdims=True)
+    return np.asarray((x - mean) * by + mean)
+
+
 @pytest.mark.parametrize("by", [0.3, -0.75])
 def test_hue(by: float) -> None:
     x = colors("float32")
-
-    def turned(*rgb: float) -> tuple[float, float, float]:
-        hue, saturation, value = colorsys.rgb_to_hsv(*rgb)
-        return colorsys.hsv_to_rgb((hue + by) % 1, saturation, value)
-
-    want = colored(turned, x)
+    want = hue(x, np.array(by, np.float32))
     hold(flexed("AdjustHue", [x], [want], [np.array(by, np.float32)]), [x], [want])
 
 
 @pytest.mark.parametrize("by", [0.3, 2.5])
 def test_saturation_and_contrast(by: float) -> None:
     x, factor = colors("float32"), np.array(by, np.float32)
-
-    def stronger(*rgb: float) -> tuple[float, float, float]:
-        hue, saturation, value = colorsys.rgb_to_hsv(*rgb)
-        return colorsys.hsv_to_rgb(hue, min(saturation * by, 1), value)
-
-    want = colored(stronger, x)
+    want = saturation(x, factor)
     hold(flexed("AdjustSaturation", [x, factor], [want]), [x, factor], [want])
-    mean = x.mean((1, 2), keepdims=True)
-    want = (x - mean) * factor + mean
+    want = contrast(x, factor)
     hold(flexed("AdjustContrastv2", [x, factor], [want]), [x, factor], [want])
 
 
@@ -99,19 +112,29 @@ def cropped(x: Array, box: Array, size: tuple[int, int], method: str, outside: f
     return made
 
 
+BOXES = np.array(
+    [[0, 0, 1, 1], [1, 1, 0, 0], [0.1, 0.2, 0.75, 0.6], [-0.3, 0.2, 0.9, 1.4]], np.float32
+)
+IMAGES = np.array([0, 1, 1, 0], np.int32)
+METHODS = ["bilinear", "nearest"]
+SIZES = [(3, 2), (1, 1), (7, 11)]
+
+
+def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Array:
+    """All boxes; outside of the images is 3.5."""
+    made = [
+        cropped(x[i].astype(np.float64), box, tuple(size), method, 3.5)
+        for i, box in zip(images, boxes.astype(np.float64), strict=True)
+    ]
+    return np.stack(made).astype(np.float32)
+
+
 @pytest.mark.parametrize("dtype", PIXELS)
-@pytest.mark.parametrize("method", ["bilinear", "nearest"])
-@pytest.mark.parametrize("size", [(3, 2), (1, 1), (7, 11)])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", SIZES)
 def test_crops(dtype: str, method: str, size: tuple[int, int]) -> None:
-    x = numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
-    boxes = np.array(
-        [[0, 0, 1, 1], [1, 1, 0, 0], [0.1, 0.2, 0.75, 0.6], [-0.3, 0.2, 0.9, 1.4]], np.float32
-    )
-    images = np.array([0, 1, 1, 0], np.int32)
-    want = np.stack(
-        [cropped(x[i].astype(np.float64), box, size, method, 3.5)
-         for i, box in zip(images, boxes.astype(np.float64), strict=True)]
-    ).astype(np.float32)  # fmt: skip
+    x, boxes, images = numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
+    want = crops(x, boxes, images, size, method)
     model = flexed(
         "CropAndResize", [x, boxes, images], [want], [np.array(size, np.int32)], method=method,
         extrapolation_value=3.5,
@@ -142,15 +165,24 @@ def resized(x: Array, axis: int, count: int, *, corners: bool, half: bool) -> Ar
     return np.stack(made, axis)
 
 
+LARGER = [(10, 21), (3, 4), (1, 1), (13, 7)]
+CORNERS = [(False, False), (True, False), (False, True)]
+
+
+def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
+    """Cubic interpolation along both axes."""
+    made = x.astype(np.float64)
+    for axis, count in zip((1, 2), size, strict=True):
+        made = resized(made, axis, int(count), corners=corners, half=half)
+    return made.astype(np.float32)
+
+
 @pytest.mark.parametrize("dtype", PIXELS)
-@pytest.mark.parametrize("size", [(10, 21), (3, 4), (1, 1), (13, 7)])
-@pytest.mark.parametrize(("corners", "half"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("size", LARGER)
+@pytest.mark.parametrize(("corners", "half"), CORNERS)
 def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) -> None:
     x = numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
-    want = x.astype(np.float64)
-    for axis, count in zip((1, 2), size, strict=True):
-        want = resized(want, axis, count, corners=corners, half=half)
-    want = want.astype(np.float32)
+    want = bicubic(x, size, corners=corners, half=half)
     model = flexed(
         "ResizeBicubic", [x], [want], [np.array(size, np.int32)], align_corners=corners,
         half_pixel_centers=half,
@@ -158,30 +190,48 @@ def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) 
     hold(model, [x], [want])
 
 
+class Patches(NamedTuple):
+    """Windows of images of 5 by 7 pixels: how many are padded before, and how many there are."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    rates: tuple[int, int]
+    padding: str
+    before: tuple[int, int]
+    steps: tuple[int, int]
+
+    def of(self, x: Array) -> Array:
+        """Return the pixels of each window."""
+        (top, left), (down, right), (y, z) = self.before, self.strides, self.rates
+        padded = np.pad(x, [(0, 0), (top, 9), (left, 9), (0, 0)])
+        windows = [
+            padded[:, i * down + a * y, j * right + b * z]
+            for i, j in product(*map(range, self.steps))
+            for a, b in product(*map(range, self.kernel))
+        ]
+        return np.stack(windows, 1).reshape(len(x), *self.steps, -1)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        lists = {"ksizes": self.kernel, "strides": self.strides, "rates": self.rates}
+        return {"padding": self.padding} | {key: [1, *each, 1] for key, each in lists.items()}
+
+
+PATCHES = [
+    Patches((3, 3), (2, 2), (1, 1), "VALID", (0, 0), (2, 3)),
+    Patches((3, 3), (2, 2), (1, 1), "SAME", (1, 1), (3, 4)),
+    Patches((2, 3), (1, 2), (2, 1), "SAME", (1, 1), (5, 4)),
+    Patches((2, 3), (1, 2), (2, 1), "VALID", (0, 0), (3, 3)),
+    Patches((1, 1), (3, 3), (1, 1), "SAME", (0, 0), (2, 3)),
+]
+
+
 @pytest.mark.parametrize("dtype", PIXELS)
-@pytest.mark.parametrize(
-    ("kernel", "strides", "rates", "padding", "before", "steps"),
-    [
-        ((3, 3), (2, 2), (1, 1), "VALID", (0, 0), (2, 3)),
-        ((3, 3), (2, 2), (1, 1), "SAME", (1, 1), (3, 4)),
-        ((2, 3), (1, 2), (2, 1), "SAME", (1, 1), (5, 4)),
-        ((2, 3), (1, 2), (2, 1), "VALID", (0, 0), (3, 3)),
-        ((1, 1), (3, 3), (1, 1), "SAME", (0, 0), (2, 3)),
-    ],
-)
-def test_patches(
-    dtype: str, kernel: Any, strides: Any, rates: Any, padding: str, before: Any, steps: Any
-) -> None:
+@pytest.mark.parametrize("patches", PATCHES)
+def test_patches(dtype: str, patches: Patches) -> None:
     x = numbers(dtype, 2, 5, 7, 3)
-    padded = np.pad(x, [(0, 0), (before[0], 9), (before[1], 9), (0, 0)])
-    windows = [
-        padded[:, i * strides[0] + a * rates[0], j * strides[1] + b * rates[1]]
-        for i, j in product(*map(range, steps)) for a, b in product(*map(range, kernel))
-    ]  # fmt: skip
-    want = np.stack(windows, 1).reshape(2, *steps, -1)
-    lists = {"ksizes": kernel, "strides": strides, "rates": rates}
-    attributes = {name: [1, *each, 1] for name, each in lists.items()}
-    model = flexed("ExtractImagePatches", [x], [want], padding=padding, **attributes)
+    want = patches.of(x)
+    model = flexed("ExtractImagePatches", [x], [want], **patches.attributes)
     hold(model, [x], [want])
 
 

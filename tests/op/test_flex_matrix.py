@@ -23,6 +23,12 @@ def conditioned(dtype: str, *shape: int) -> Any:
     return np.ascontiguousarray(x[..., np.random.default_rng(0).permutation(side), :])
 
 
+def positive(dtype: str, *shape: int) -> Any:
+    """Matrices that have a root."""
+    x = numbers(dtype, *shape)
+    return (x @ np.swapaxes(x, -1, -2) + 3 * np.eye(shape[-1])).astype(dtype)
+
+
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("adjoint", [False, True])
@@ -66,8 +72,7 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
-    x = numbers(dtype, *shape)
-    x = (x @ np.swapaxes(x, -1, -2) + 3 * np.eye(shape[-1])).astype(dtype)
+    x = positive(dtype, *shape)
     want = np.linalg.cholesky(x.astype(np.float64)).astype(dtype)
     hold(flexed("Cholesky", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,27 +14,44 @@ from tests.toolkit.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int16", "int32", "int64"])
-@pytest.mark.parametrize(
-    ("name", "turns", "shapes"),
-    [
-        ("MatMul", {"transpose_a": True, "transpose_b": False}, [(5, 3), (5, 7)]),
-        ("MatMul", {"transpose_b": True}, [(3, 5), (7, 5)]),
-        ("BatchMatMul", {"adj_y": True}, [(2, 3, 5), (2, 7, 5)]),
-        ("BatchMatMulV2", {"adj_x": True}, [(2, 1, 5, 3), (3, 5, 7)]),
-        ("BatchMatMulV3", {}, [(3, 5), (5, 7)]),
-    ],
-)
-def test_matrices(
-    name: str, turns: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str
-) -> None:
-    a, b = (numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
+    from tests.toolkit.runtimes import Array
+
+
+TYPES = ["float64", "float16", "int16", "int32", "int64"]
+PRODUCTS: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
+    ("MatMul", {"transpose_a": True, "transpose_b": False}, [(5, 3), (5, 7)]),
+    ("MatMul", {"transpose_b": True}, [(3, 5), (7, 5)]),
+    ("BatchMatMul", {"adj_y": True}, [(2, 3, 5), (2, 7, 5)]),
+    ("BatchMatMulV2", {"adj_x": True}, [(2, 1, 5, 3), (3, 5, 7)]),
+    ("BatchMatMulV3", {}, [(3, 5), (5, 7)]),
+]
+SUMS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("abc,cd->abd", [(2, 3, 5), (5, 7)]), ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)]),
+    ("ab->ba", [(3, 5)]), ("ab->", [(3, 5)]), ("a,b->ab", [(3,), (5,)]),
+    ("aab->b", [(3, 3, 5)]), ("...ab,...cb->...ac", [(2, 3, 5), (2, 7, 5)]),
+    ("...i->i...", [(2, 3, 5)]),
+]  # fmt: skip
+
+
+def multiplied(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
+    """Return a matrix product, of transposed matrices where attributes say so."""
     one, other = (
         np.swapaxes(x, -1, -2) if any(turns.get(key) for key in keys) else x
         for x, keys in ((a, ("transpose_a", "adj_x")), (b, ("transpose_b", "adj_y")))
     )
-    want = np.matmul(one, other)
+    return np.asarray(np.matmul(one, other))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("name", "turns", "shapes"), PRODUCTS)
+def test_matrices(
+    name: str, turns: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str
+) -> None:
+    a, b = (numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
+    want = multiplied(a, b, turns)
     bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
     hold(flexed(name, [a, b], [want], **turns), [a, b], [want], tolerance=bound)
 
@@ -55,15 +72,7 @@ def test_matrices_that_do_not_fit(
         convert(flexed("BatchMatMulV2", inputs, [np.zeros(made)]).bytes())
 
 
-@pytest.mark.parametrize(
-    ("equation", "shapes"),
-    [
-        ("abc,cd->abd", [(2, 3, 5), (5, 7)]), ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)]),
-        ("ab->ba", [(3, 5)]), ("ab->", [(3, 5)]), ("a,b->ab", [(3,), (5,)]),
-        ("aab->b", [(3, 3, 5)]), ("...ab,...cb->...ac", [(2, 3, 5), (2, 7, 5)]),
-        ("...i->i...", [(2, 3, 5)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("equation", "shapes"), SUMS)
 def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     inputs = [numbers("float32", *shape, seed=i) for i, shape in enumerate(shapes)]
     want = np.asarray(np.einsum(equation, *inputs))

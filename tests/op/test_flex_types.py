@@ -89,13 +89,19 @@ def test_identities() -> None:
     hold(flexed("IdentityN", inputs, inputs), inputs, inputs)
 
 
-@pytest.mark.parametrize("name", ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
+NORMALIZATIONS = ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"]
+
+
+def normalized(x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
+    return np.asarray((x - mean) / np.sqrt(variance + np.float32(0.01)) * scale + offset)
+
+
+@pytest.mark.parametrize("name", NORMALIZATIONS)
 @pytest.mark.parametrize("constant", [True, False])
 def test_batch_normalization(name: str, *, constant: bool) -> None:
     x = numbers("float32", 2, 3, 5, 7)
     learned = [numbers("float32", 7, seed=i, low=1) for i in range(4)]
-    scale, offset, mean, variance = learned
-    want = (x - mean) / np.sqrt(variance + np.float32(0.01)) * scale + offset
+    want = normalized(x, *learned)
     inputs, constants = ([x], learned) if constant else ([x, *learned], [])
     model = flexed(name, inputs, [want], constants, is_training=False, epsilon=0.01)
     result = hold(model, inputs, [want])

@@ -11,13 +11,16 @@ from tests.toolkit.runtimes import Array
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+# times, batch, inputs, units
+SIZES = [(7, 2, 3, 5), (1, 1, 4, 2), (11, 3, 1, 1)]
+
 
 def sigmoid(x: Array) -> Array:
     y: Array = 1 / (1 + np.exp(-x))
     return y
 
 
-def gru(x: Array, h: Array, weights: list[Array]) -> list[Array]:
+def gru(x: Array, h: Array, *weights: Array) -> list[Array]:
     """LiteRT's kernels/gru_cell.cc."""
     gates, biases, candidate, bias = weights
     made = []
@@ -37,15 +40,13 @@ def parameters(inputs: int, units: int) -> list[Array]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("times", "batch", "inputs", "units"), [(7, 2, 3, 5), (1, 1, 4, 2), (11, 3, 1, 1)]
-)
+@pytest.mark.parametrize(("times", "batch", "inputs", "units"), SIZES)
 def test_gru(times: int, batch: int, inputs: int, units: int) -> None:
     x, h, weights = drawn(times, batch, inputs), drawn(batch, units), parameters(inputs, units)
     m = Build()
     operands = [m.input(x.shape), m.input(h.shape), *map(m.constant, weights)]
     m.output(*m.custom("UNIDIRECTIONAL_SEQUENCE_GRU", operands, [[], []]))
-    result = hold(m, [x, h], gru(x, h, weights))
+    result = hold(m, [x, h], gru(x, h, *weights))
     assert [n.op_type for n in result.model.graph.node].count("GRU") == 1
 
 

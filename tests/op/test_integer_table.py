@@ -27,14 +27,20 @@ def looked_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarra
     return made
 
 
+def values(dtype: str, *, smooth: bool) -> np.ndarray[Any, Any]:
+    """Return a table of a sine, or one at random."""
+    size, kind = (256 if dtype == "int8" else 513), np.dtype(dtype)
+    limits = np.iinfo(kind)
+    if smooth:
+        sine: np.ndarray[Any, Any] = (np.sin(np.arange(size) / 99) * limits.max).astype(kind)
+        return sine
+    return np.random.default_rng(0).integers(limits.min, limits.max, size, kind, endpoint=True)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("smooth", [True, False])
 def test_table(dtype: str, *, smooth: bool) -> None:
-    size, kind = (256 if dtype == "int8" else 513), np.dtype(dtype)
-    limits = np.iinfo(kind)
-    table = np.random.default_rng(0).integers(limits.min, limits.max, size, kind, endpoint=True)
-    if smooth:
-        table = (np.sin(np.arange(size) / 99) * limits.max).astype(kind)
+    table, limits, kind = values(dtype, smooth=smooth), np.iinfo(dtype), np.dtype(dtype)
     every = np.arange(limits.min, limits.max + 1).astype(kind).reshape(2, -1)
     m = Build()
     scales: dict[str, Any] = {"scale": 0.5, "zero_point": 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -11,24 +13,34 @@ from tests.toolkit.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+if TYPE_CHECKING:
+    from tests.toolkit.runtimes import Array
+
+
+Pair = tuple[int, int]
+# Axes before those of an image, its size, and the lengths to which its spectrum is cut.
+SIZES: list[tuple[tuple[int, ...], Pair, Pair]] = [
+    ((), (4, 8), (4, 8)), ((3,), (8, 4), (8, 4)), ((2, 3), (2, 2), (2, 2)), ((), (1, 1), (1, 1)),
+    ((2,), (16, 8), (8, 4)),
+]  # fmt: skip
+
+
+def inverse(spectrum: Array, lengths: Array) -> Array:
+    """LiteRT's kernels/irfft2d.cc: what is cut off need not leave a spectrum of real numbers."""
+    kept = spectrum[..., : lengths[0], : lengths[1] // 2 + 1]
+    made: Array = np.fft.irfft(np.fft.ifft(kept, axis=-2), lengths[1]).astype(np.float32)
+    return made
+
 
 @pytest.mark.parametrize("code", ["IRFFT2D", "FlexIRFFT2D"])
-@pytest.mark.parametrize(
-    ("lead", "size", "lengths"),
-    [((), (4, 8), (4, 8)), ((3,), (8, 4), (8, 4)), ((2, 3), (2, 2), (2, 2)), ((), (1, 1), (1, 1)),
-     ((2,), (16, 8), (8, 4))],
-)  # fmt: skip
+@pytest.mark.parametrize(("lead", "size", "lengths"), SIZES)
 def test_inverse(
-    lead: tuple[int, ...], size: tuple[int, int], lengths: tuple[int, int], code: str
+    lead: tuple[int, ...], size: Pair, lengths: Pair, code: str
 ) -> None:
     spectrum = np.fft.rfft2(drawn(*lead, *size)).astype(np.complex64)
-    kept = spectrum[..., : lengths[0], : lengths[1] // 2 + 1]
-    # What is cut off was part of a spectrum; what is left need not be one of real numbers.
+    want = inverse(spectrum, np.array(lengths))
     if size == lengths:
-        want = np.fft.irfft2(kept, lengths).astype(np.float32)
-    else:
-        columns = np.fft.ifft(kept, axis=-2)
-        want = np.fft.irfft(columns, lengths[1]).astype(np.float32)
+        np.testing.assert_allclose(want, np.fft.irfft2(spectrum, lengths), atol=1e-6)
     m = Build()
     operands = [m.input(spectrum.shape, dtype="complex64"), m.constant(np.array(lengths, np.int32))]
     outputs = [m.tensor([*lead, *lengths])]

@@ -25,9 +25,20 @@ SECOND: dict[str, Any] = {
 MATRIX = np.array([0.8, -0.6, 5, 3, 0.6, 0.9, 7, -2, 0, 0, 1, 0, 0, 0, 0, 1], np.float32)
 
 
-@pytest.mark.parametrize(
-    ("shape", "numbers"), [((1, 1, 1, 33), 3), ((1, 2, 3, 10), 2), ((1, 1, 1, 6), 2)]
-)
+# Of version 1: the shape of landmarks, and of how many numbers each is.
+POINTS = [((1, 1, 1, 33), 3), ((1, 2, 3, 10), 2), ((1, 1, 1, 6), 2)]
+# Of version 2, whose last axis is the numbers.
+SECOND_POINTS = [(1, 11, 3), (1, 7, 2)]
+FIRSTS: list[dict[str, Any]] = [
+    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"subset": [1]}
+]  # fmt: skip
+SECONDS: list[dict[str, Any]] = [
+    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"target_rotation_radians": -2.0},
+    {"right_rotation_idx": 2}, {"subset_idxs": [4, 4]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "numbers"), POINTS)
 @pytest.mark.parametrize("scale", [1.0, 192.0, -0.5])
 def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
     x, matrix = drawn(*shape), MATRIX.reshape(1, 4, 4)
@@ -38,7 +49,7 @@ def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
     hold(m, [x, matrix], [landmarks.transform(x, matrix, numbers, scale)])
 
 
-@pytest.mark.parametrize("shape", [(1, 11, 3), (1, 7, 2)])
+@pytest.mark.parametrize("shape", SECOND_POINTS)
 def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
     x, matrix = drawn(*shape), MATRIX.reshape(1, 1, 4, 4)
     m = Build()
@@ -47,9 +58,7 @@ def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
     hold(m, [x, matrix], [landmarks.transform(x, matrix, shape[-1])])
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"subset": [1]}], ids=str
-)
+@pytest.mark.parametrize("options", FIRSTS, ids=str)
 def test_matrix(options: dict[str, Any]) -> None:
     x = drawn(1, 1, 1, 33, low=0, high=192)
     m = Build()
@@ -67,14 +76,7 @@ def test_matrix_of_points_above_each_other() -> None:
     hold(m, [x], [landmarks.first(x, FIRST)])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"target_rotation_radians": -2.0},
-        {"right_rotation_idx": 2}, {"subset_idxs": [4, 4]},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("options", SECONDS, ids=str)
 def test_matrix_of_version_2(options: dict[str, Any]) -> None:
     x = drawn(1, 11, 3, low=0, high=192)
     m = Build()

@@ -48,20 +48,21 @@ def prove(x: Array, options: dict[str, Any], dtype: str = "int32") -> None:
     hold(model(len(x), want.shape, dtype, options), [x], [want], tolerance=0)
 
 
-@pytest.mark.parametrize("sound", ["low", "high", "tone", "step"])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"enable_pcan": False, "num_channels": 2, "out_scale": 3},
-        {"enable_log": False, "left_context": 2, "right_context": 1},
-        {"zero_padding": True, "left_context": 1, "right_context": 3, "frame_stride": 4},
-        {"smoothing_bits": 8, "even_smoothing": 0.1, "odd_smoothing": 0.2, "scale_shift": 4,
-         "min_signal_remaining": 0.3, "gain_bits": 19, "pcan_strength": 0.7, "pcan_offset": 10.0},
-        {"window_size": 7, "window_step": 3, "num_channels": 1},
-        {"window_size": 71, "window_step": 71, "left_context": 5},
-    ],
-)  # fmt: skip
+SOUNDS = ["low", "high", "tone", "step"]
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"enable_pcan": False, "num_channels": 2, "out_scale": 3},
+    {"enable_log": False, "left_context": 2, "right_context": 1},
+    {"zero_padding": True, "left_context": 1, "right_context": 3, "frame_stride": 4},
+    {"smoothing_bits": 8, "even_smoothing": 0.1, "odd_smoothing": 0.2, "scale_shift": 4,
+     "min_signal_remaining": 0.3, "gain_bits": 19, "pcan_strength": 0.7, "pcan_offset": 10.0},
+    {"window_size": 7, "window_step": 3, "num_channels": 1},
+    {"window_size": 71, "window_step": 71, "left_context": 5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sound", SOUNDS)
+@pytest.mark.parametrize("more", CHANGES)
 def test_features(more: dict[str, Any], sound: str) -> None:
     prove(sounds(149)[sound], {**SMALL, **more})
 

@@ -18,6 +18,9 @@ SENTENCES = [
     "\u00fcber \u4f60\u597d \u4e16\u754c",
 ]
 
+# Of n-grams, and of how many words may be left out: all sentences are long enough.
+SIZES = [(1, 0), (2, 0), (2, 2), (3, 0), (3, 1)]
+
 
 def grams(m: Build, *, size: int, skip: int, every: bool) -> None:
     x = m.input([1], dtype="string")
@@ -30,7 +33,7 @@ def grams(m: Build, *, size: int, skip: int, every: bool) -> None:
 
 @pytest.mark.parametrize("sentence", SENTENCES)
 @pytest.mark.parametrize("every", [False, True])
-@pytest.mark.parametrize(("size", "skip"), [(1, 0), (2, 0), (2, 2), (3, 0), (3, 1), (4, 1)])
+@pytest.mark.parametrize(("size", "skip"), [*SIZES, (4, 1)])
 def test_sentences(sentence: str, size: int, skip: int, *, every: bool) -> None:
     if size == 4 and len(sentence.split()) < 4:
         return

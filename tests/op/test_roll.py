@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,22 @@ from tests.toolkit import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+if TYPE_CHECKING:
+    from tests.toolkit.runtimes import Array
+
 TYPES = ("float32", "int8", "int16", "int32", "int64", "uint8", "bool")
+
+
+SHIFTS: list[tuple[Any, Any]] = [
+    (1, 0), (-3, 2), (0, 1), ([2, -1], [0, -1]), ([4, 5, 100], [1, 1, 3]), ([3, -3], [0, 0])
+]  # fmt: skip
+
+
+def moved(x: Array, shifts: Array, axes: Array) -> Array:
+    """TensorFlow's Roll."""
+    for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
+        x = np.roll(x, shift, axis)
+    return x
 
 
 def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> Build:
@@ -22,16 +37,11 @@ def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> 
     return m
 
 
-@pytest.mark.parametrize(
-    ("shifts", "axes"),
-    [(1, 0), (-3, 2), (0, 1), ([2, -1], [0, -1]), ([4, 5, 100], [1, 1, 3]), ([3, -3], [0, 0])],
-)
+@pytest.mark.parametrize(("shifts", "axes"), SHIFTS)
 @pytest.mark.parametrize("by", [np.int32, np.int64])
 def test_roll(shifts: Any, axes: Any, by: Any) -> None:
     x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
-    want = x
-    for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
-        want = np.roll(want, shift, axis)
+    want = moved(x, shifts, axes)
     hold(rolled([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
 
 

@@ -10,15 +10,14 @@ from tests.toolkit import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+# Shapes, and the sizes of blocks.
+BLOCKS = [
+    ([3, 8], 8), ([3, 24], 8), ([2, 3, 64], 64), ([5, 1], 1), ([2, 384], 128), ([2, 256], 256),
+    ([1, 3, 1024], 512),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [
-        ([3, 8], 8), ([3, 24], 8), ([2, 3, 64], 64), ([5, 1], 1), ([2, 384], 128), ([2, 256], 256),
-        ([1, 3, 1024], 512),
-    ],
-    ids=str,
-)  # fmt: skip
+
+@pytest.mark.parametrize(("shape", "size"), BLOCKS, ids=str)
 def test_hadamard(shape: list[int], size: int) -> None:
     m = Build()
     options = {"hadamard_size": size, "random_binary_vector": [1, -1]}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.toolkit import Build, run_onnx, run_tflite
+from tests.toolkit.flex import flex_options
 from tests.toolkit.runtimes import run_session, session
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -58,6 +60,23 @@ def test_seeds() -> None:
 def test_nothing_is_drawn() -> None:
     for shape in ([0, 3], []):
         both(drawn("RANDOM_UNIFORM", shape, seed=1))
+
+
+@pytest.mark.parametrize("name", ["RandomUniform", "RandomStandardNormal", "Multinomial"])
+def test_flex_operators_draw_as_those_of_tflite(name: str) -> None:
+    models = []
+    for code in (f"Flex{name}", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()):
+        m = Build()
+        operands = [m.constant(np.array([7, 5], np.int32))]
+        if name == "Multinomial":
+            operands = [m.input([7, 3]), m.constant(np.int32(5))]
+        made = [m.tensor([7, 5], dtype="int64" if name == "Multinomial" else "float32")]
+        if code.startswith("Flex"):
+            m.output(*m.custom(code, operands, made, flex_options(name, seed=3)))
+        else:
+            m.output(*m.op(code, operands, made, seed=3))
+        models.append(convert(m.bytes()).model.graph)
+    assert [n.op_type for n in models[0].node] == [n.op_type for n in models[1].node]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

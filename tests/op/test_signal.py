@@ -31,6 +31,26 @@ def energies(size: int) -> Array:
     return np.asarray(made, np.uint32)
 
 
+def tables() -> list[Array]:
+    """Return weights for five bands and their opposites, of which some overlap or are empty."""
+    widths = np.array([4, 7, 0, 33, 11, 20], np.int16)
+    starts = np.array([3, 7, 14, 14, 47, 58], np.int16)
+    places = np.array([0, 4, 12, 12, 48, 60], np.int16)
+    weights = [samples(80, low=0, high=4096), samples(80, low=0, high=4096)]
+    return [*weights, starts, places, widths]
+
+
+def squares() -> Array:
+    """Return numbers of 64 bits: squares and what is next to them, too."""
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 1 << 60, 400, np.uint64) >> np.uint64(np.arange(400) % 60)
+    roots = generator.integers(0, 1 << 30, 60, np.uint64)
+    edges = np.array([0, 1, 2, 3, 4, 6, 7, (1 << 32) - 1, 1 << 32, 65535 * 65536], np.uint64)
+    return np.concatenate(
+        [x, edges, roots**2, roots**2 - 1, roots * (roots + 1), roots**2 + roots]
+    )
+
+
 def prove(code: str, operands: list[Any], want: list[Array], options: dict[str, Any]) -> None:
     """Prove that inputs, which are arrays, and constants, in tuples, make what is wanted."""
     m = Build()
@@ -71,21 +91,13 @@ def test_energy(start: int, end: int) -> None:
 
 def test_filter_bank() -> None:
     x, bands = energies(257), 5
-    widths = np.array([4, 7, 0, 33, 11, 20], np.int16)
-    starts = np.array([3, 7, 14, 14, 47, 58], np.int16)
-    places = np.array([0, 4, 12, 12, 48, 60], np.int16)
-    tables = [samples(80, low=0, high=4096), samples(80, low=0, high=4096), starts, places, widths]
-    want = [signals.filter_bank(x, bands, tables)]
-    prove("SignalFilterBank", [x, *((t,) for t in tables)], want, {"num_channels": bands})
+    want = [signals.filter_bank(x, bands, tables())]
+    prove("SignalFilterBank", [x, *((t,) for t in tables())], want, {"num_channels": bands})
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7, 31])
 def test_square_root(bits: int) -> None:
-    generator = np.random.default_rng(0)
-    x = generator.integers(0, 1 << 60, 400, np.uint64) >> np.uint64(np.arange(400) % 60)
-    roots = generator.integers(0, 1 << 30, 60, np.uint64)
-    edges = np.array([0, 1, 2, 3, 4, 6, 7, (1 << 32) - 1, 1 << 32, 65535 * 65536], np.uint64)
-    x = np.concatenate([x, edges, roots**2, roots**2 - 1, roots * (roots + 1), roots**2 + roots])
+    x = squares()
     want = np.array([signals.root(int(n)) >> bits for n in x], np.uint32)
     operands = [x, np.array(bits, np.int32)]
     prove("SignalFilterBankSquareRoot", operands, [want], {})

@@ -51,7 +51,19 @@ def prove(
     return hold_runs(model(code, xs[0], made, options), runs, tolerance=exact)
 
 
-@pytest.mark.parametrize("length", [0, 3, 7, 11, 23])
+DELAYS = [0, 3, 7, 11, 23]
+# The size of frames, how far they are apart, and how many a run makes.
+FRAMINGS = [(7, 3, 1), (7, 3, 2), (6, 3, 1), (3, 3, 2), (11, 2, 1), (11, 2, 7), (13, 13, 1)]
+# Channels, frames to the left and to the right, and how far stacks are apart.
+STACKINGS = [
+    (5, 3, 2, 1), (5, 3, 2, 2), (5, 0, 2, 3), (5, 2, 0, 3), (1, 1, 1, 2), (3, 4, 0, 1),
+    (3, 2, 2, 5), (3, 1, 2, 3), (5, 0, 0, 1),
+]  # fmt: skip
+# How many frames, of how many samples, how far apart.
+ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (3, 11, 2)]
+
+
+@pytest.mark.parametrize("length", DELAYS)
 @pytest.mark.parametrize("lead", [(), (2, 3)])
 def test_delay(lead: tuple[int, ...], length: int) -> None:
     shape = *lead, 7
@@ -64,10 +76,7 @@ def test_delay(lead: tuple[int, ...], length: int) -> None:
     assert all(state.initial.shape == (*lead, length) for state in result.states)
 
 
-@pytest.mark.parametrize(
-    ("size", "step", "count"),
-    [(7, 3, 1), (7, 3, 2), (6, 3, 1), (3, 3, 2), (11, 2, 1), (11, 2, 7), (13, 13, 1)],
-)
+@pytest.mark.parametrize(("size", "step", "count"), FRAMINGS)
 @pytest.mark.parametrize("prefill", [False, True])
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, prefill: bool) -> None:
@@ -86,11 +95,7 @@ def test_framer_that_leaves_samples_out() -> None:
     assert not prove("SignalFramer", xs, [((5, 2), "int16"), FLAG], options, kernel).states
 
 
-@pytest.mark.parametrize(
-    ("channels", "left", "right", "step"),
-    [(5, 3, 2, 1), (5, 3, 2, 2), (5, 0, 2, 3), (5, 2, 0, 3), (1, 1, 1, 2), (3, 4, 0, 1),
-     (3, 2, 2, 5), (3, 1, 2, 3), (5, 0, 0, 1)],
-)  # fmt: skip
+@pytest.mark.parametrize(("channels", "left", "right", "step"), STACKINGS)
 def test_stacker(channels: int, left: int, right: int, step: int) -> None:
     options = {
         "num_channels": channels, "stacker_left_context": left, "stacker_right_context": right,
@@ -103,10 +108,7 @@ def test_stacker(channels: int, left: int, right: int, step: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 @pytest.mark.parametrize("lead", [(), (2, 3)])
-@pytest.mark.parametrize(
-    ("count", "size", "step"),
-    [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (3, 11, 2)],
-)
+@pytest.mark.parametrize(("count", "size", "step"), ADDITIONS)
 def test_overlap_add(count: int, size: int, step: int, lead: tuple[int, ...], dtype: str) -> None:
     shape = *lead, count, size
     xs = [drawn(*shape, seed=seed) for seed in range(RUNS)]
@@ -147,10 +149,13 @@ def circular(slots: int, options: Any, image: tuple[int, int] = (2, 3), **other:
     return m
 
 
-@pytest.mark.parametrize(
-    ("slots", "options"),
-    [(1, {"cycles_max": 1}), (7, {"cycles_max": 1}), (5, {"cycles_max": 0}), (13, b""), (25, b"")],
-)
+# How many inputs are kept, and options that say that all that follows is run each time.
+SLOTS: list[tuple[int, Any]] = [
+    (1, {"cycles_max": 1}), (7, {"cycles_max": 1}), (5, {"cycles_max": 0}), (13, b""), (25, b"")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slots", "options"), SLOTS)
 def test_circular_buffer(slots: int, options: Any) -> None:
     xs = integers("int8", 1, 1, 2, 3)
     kernel = streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8))

@@ -11,6 +11,18 @@ from tests.toolkit import Build, Tensor, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+# How long windows are, and how far apart.
+WINDOWS = [(64, 17), (37, 11), (2, 1), (480, 160), (499, 500)]
+COEFFICIENTS: list[dict[str, Any]] = [
+    {},
+    {"dct_coefficient_count": 40},
+    {"filterbank_channel_count": 1, "dct_coefficient_count": 1},
+    {"lower_frequency_limit": 300.7, "upper_frequency_limit": 7600.2},
+    {"lower_frequency_limit": 0.0, "upper_frequency_limit": 8000.0},
+    {"rate": 44100},
+    {"filterbank_channel_count": 100},  # more bands than there are frequencies for
+]
+
 
 def spectrogram(m: Build, x: Tensor, window: int, step: int, *, squared: bool = True) -> Tensor:
     samples, channels = x.shape
@@ -21,7 +33,7 @@ def spectrogram(m: Build, x: Tensor, window: int, step: int, *, squared: bool = 
 
 
 @pytest.mark.parametrize("squared", [True, False])
-@pytest.mark.parametrize(("window", "step"), [(64, 17), (37, 11), (2, 1), (480, 160), (499, 500)])
+@pytest.mark.parametrize(("window", "step"), WINDOWS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_spectrogram(channels: int, window: int, step: int, *, squared: bool) -> None:
     m = Build()
@@ -38,19 +50,7 @@ def mfcc(m: Build, x: Tensor, rate: int = 16000, **options: Any) -> Tensor:
     return m.custom("Mfcc", [x, m.constant(np.array([rate], np.int32))], [made], words)[0]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"dct_coefficient_count": 40},
-        {"filterbank_channel_count": 1, "dct_coefficient_count": 1},
-        {"lower_frequency_limit": 300.7, "upper_frequency_limit": 7600.2},
-        {"lower_frequency_limit": 0.0, "upper_frequency_limit": 8000.0},
-        {"rate": 44100},
-        {"filterbank_channel_count": 100},  # more bands than there are frequencies for
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", COEFFICIENTS, ids=str)
 def test_mfcc(options: dict[str, Any]) -> None:
     m = Build()
     m.output(mfcc(m, m.input([2, 5, 257]), **options))

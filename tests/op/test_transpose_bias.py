@@ -13,6 +13,11 @@ from tflite2onnx.errors import ConversionError
 
 Pair = tuple[int, int]
 PADDINGS = {"SAME": 1, "VALID": 2}
+# kernel, strides
+WINDOWS: list[tuple[Pair, Pair]] = [
+    ((2, 2), (2, 2)), ((3, 3), (2, 2)), ((4, 3), (2, 3)), ((3, 2), (1, 1)), ((1, 2), (3, 2))
+]  # fmt: skip
+IMAGES: list[Pair] = [(5, 7), (6, 4), (1, 1)]
 
 
 def options(padding: int, strides: Pair) -> bytes:
@@ -21,11 +26,8 @@ def options(padding: int, strides: Pair) -> bytes:
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize(
-    ("kernel", "strides"),
-    [((2, 2), (2, 2)), ((3, 3), (2, 2)), ((4, 3), (2, 3)), ((3, 2), (1, 1)), ((1, 2), (3, 2))],
-)
-@pytest.mark.parametrize("image", [(5, 7), (6, 4), (1, 1)])
+@pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
+@pytest.mark.parametrize("image", IMAGES)
 def test_sizes(image: Pair, kernel: Pair, strides: Pair, padding: str) -> None:
     x, w, b = drawn(2, *image, 3), drawn(5, *kernel, 3, seed=1), drawn(5, seed=2)
     want = images.transpose_conv(x, w, b, strides, same=padding == "SAME")

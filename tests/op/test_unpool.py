@@ -6,7 +6,7 @@ Numbers are moved, and so are equal to the last bit.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -84,37 +84,49 @@ def test_fused_activations(number: int, low: float, high: float) -> None:
     hold(m, [x], [values.clip(low, high), places], tolerance=0)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "strides"), [((2, 2), (2, 2)), ((2, 3), (2, 3)), ((3, 2), (2, 2)), ((2, 2), (3, 2))]
-)
-def test_unpooling_in_windows(kernel: Pair, strides: Pair) -> None:
-    x, places = drawn(2, 5, 3, 7), np.zeros((2, 5, 3, 7), np.float32)
-    generator = np.random.default_rng(1)
-    # A stride that is longer than the window could leave the image.
-    most = kernel[0] * kernel[1] if strides[0] <= kernel[0] else 1
-    places += generator.integers(0, most, places.shape) + np.float32(0.1)
-    if strides[0] > kernel[0]:
-        x, places = x[:, :2], places[:, :2]
-    want = images.unpool_within(x, places, kernel, strides)
-    m = Build()
-    operands = [m.input(x.shape), m.input(places.shape)]
-    m.output(*m.custom("MaxUnpooling2D", operands, [[]], raw("SAME", kernel, strides)))
-    hold(m, [x, places], [want], tolerance=0)
+class Unpooling(NamedTuple):
+    """Windows, and the size of the image if that is where places are, not in the windows."""
+
+    kernel: Pair
+    strides: Pair
+    image: Pair | None = None
+    padding: str = "SAME"
+
+    def places(self, generator: np.random.Generator) -> Array:
+        """Return places at random."""
+        shape = (2, 5, 3, 7)
+        if self.image:
+            return generator.integers(0, self.image[0] * self.image[1] * 7, shape, np.int32)
+        # A stride that is longer than the window could leave the image.
+        gaps = self.strides[0] > self.kernel[0]
+        most, shape = (1, (2, 2, 3, 7)) if gaps else (self.kernel[0] * self.kernel[1], shape)
+        return np.asarray(generator.integers(0, most, shape) + np.float32(0.1), np.float32)
+
+    def unpooled(self, x: Array, places: Array) -> Array:
+        """Return what a reference makes."""
+        if self.image:
+            return images.unpool(x, places, self.image)
+        return images.unpool_within(x, places, self.kernel, self.strides)
+
+    def options(self) -> bytes:
+        return raw(self.padding, self.kernel, self.strides)
 
 
-@pytest.mark.parametrize(
-    ("padding", "size"), [("SAME", (10, 9)), ("VALID", (11, 8))]
+UNPOOLINGS = (
+    Unpooling((2, 2), (2, 2)), Unpooling((2, 3), (2, 3)), Unpooling((3, 2), (2, 2)),
+    Unpooling((2, 2), (3, 2)), Unpooling((3, 2), (2, 3), (10, 9)),
+    Unpooling((3, 2), (2, 3), (11, 8), "VALID"),
 )  # fmt: skip
-def test_unpooling_in_the_image(padding: str, size: Pair) -> None:
-    x = drawn(2, 5, 3, 7)
-    generator = np.random.default_rng(1)
-    places: Array = generator.integers(0, size[0] * size[1] * 7, x.shape, np.int32)
-    want = images.unpool(x, places, size)
+
+
+@pytest.mark.parametrize("case", UNPOOLINGS, ids=str)
+def test_unpooling(case: Unpooling) -> None:
+    places = case.places(np.random.default_rng(1))
+    x = drawn(*places.shape)
     m = Build()
-    operands = [m.input(x.shape), m.input(places.shape, dtype="int32")]
-    options = raw(padding, (3, 2), (2, 3))
-    m.output(*m.custom("MaxUnpooling2D", operands, [[]], options))
-    hold(m, [x, places], [want], tolerance=0)
+    operands = [m.input(x.shape), m.input(places.shape, dtype=places.dtype.name)]
+    m.output(*m.custom("MaxUnpooling2D", operands, [[]], case.options()))
+    hold(m, [x, places], [case.unpooled(x, places)], tolerance=0)
 
 
 def test_there_and_back_moves_nothing_between_convolutions() -> None:

@@ -28,16 +28,25 @@ def options(kernel: Shape, strides: Shape, padding: str, data_format: str = "NDH
     }  # fmt: skip
 
 
-def pooled(x: Array, kernel: Shape, strides: Shape, padding: str, *, average: bool) -> Array:
-    """LiteRT's kernels/pooling3d.cc, real numbers for integers."""
+def counts(volume: Shape, window: tuple[Shape, Shape], padding: str) -> list[int]:
+    """Return how many windows there are along each axis of a volume."""
+    return [
+        -(-n // stride) if padding == "SAME" else (n - k) // stride + 1
+        for n, k, stride in zip(volume, *window, strict=True)
+    ]
+
+
+def pooled(x: Array, window: tuple[Shape, Shape], padding: str, *, average: bool) -> Array:
+    """LiteRT's kernels/pooling3d.cc; halves of integers are rounded away from 0."""
+    kernel, strides = window
     volume = x.shape[1:4]
-    counts, before = [], []
-    for n, k, stride in zip(volume, kernel, strides, strict=True):
-        count = -(-n // stride) if padding == "SAME" else (n - k) // stride + 1
-        counts.append(count)
-        before.append(max((count - 1) * stride + k - n, 0) // 2)
-    y = np.zeros((x.shape[0], *counts, x.shape[4]))
-    for place in np.ndindex(*counts):
+    size = counts(volume, window, padding)
+    before = [
+        max((count - 1) * stride + k - n, 0) // 2
+        for count, n, k, stride in zip(size, volume, kernel, strides, strict=True)
+    ]
+    y = np.zeros((x.shape[0], *size, x.shape[4]))
+    for place in np.ndindex(*size):
         spans = [
             slice(max(i * s - b, 0), i * s - b + k)
             for i, s, b, k in zip(place, strides, before, kernel, strict=True)
@@ -46,7 +55,9 @@ def pooled(x: Array, kernel: Shape, strides: Shape, padding: str, *, average: bo
         y[:, place[0], place[1], place[2]] = (
             part.mean((1, 2, 3)) if average else part.max((1, 2, 3))
         )
-    return y
+    near = y if x.dtype.kind == "f" else np.sign(y) * np.floor(np.abs(y) + 0.5)
+    made: Array = near.astype(x.dtype)
+    return made
 
 
 @pytest.mark.parametrize("code", ["AvgPool3D", "MaxPool3D"])
@@ -57,15 +68,13 @@ def test_pool(dtype: str, kernel: Shape, strides: Shape, padding: str, code: str
     shape, average = (2, 5, 7, 4, 3), code == "AvgPool3D"
     generator = np.random.default_rng(0)
     x: Array = generator.integers(-90, 90, shape).astype(dtype)
-    real = pooled(x, kernel, strides, padding, average=average)
-    # Halves are rounded away from 0.
-    near = real if dtype == "float32" else np.sign(real) * np.floor(np.abs(real) + 0.5)
+    want = pooled(x, (kernel, strides), padding, average=average)
     m = Build()
     scale: dict[str, Any] = {} if dtype == "float32" else {"scale": 0.5, "zero_point": 0}
-    outputs = [m.tensor(near.shape, dtype=dtype, **scale)]
+    outputs = [m.tensor(want.shape, dtype=dtype, **scale)]
     operands = [m.input(shape, dtype=dtype, **scale)]
     m.output(*m.custom(code, operands, outputs, options(kernel, strides, padding)))
-    hold(m, [x], [near.astype(dtype)])
+    hold(m, [x], [want])
 
 
 def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 4, 4, 2)) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,17 @@ from tests.toolkit import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit import Tensor
+    from tests.toolkit.runtimes import Array
+
 SIZES = [(2, 11, 7, 3), (1, 2, 2, 1), (1, 3, 13, 5)]
+THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
 
 
-@pytest.mark.parametrize("shape", [*SIZES, (1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)])
+@pytest.mark.parametrize("shape", [*SIZES, *THIN])
 def test_resampler(shape: tuple[int, ...]) -> None:
     """Inside, outside, and in the last pixel around the image, where it fades away."""
     x, places = drawn(*shape), drawn(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5)
@@ -44,19 +51,30 @@ MATRICES: dict[str, list[float]] = {
 }
 
 
+def transformed(
+    m: Build, code: str, operands: Sequence[Tensor], size: tuple[int, int], version: int
+) -> list[Tensor]:
+    """Return the output of a transformation, whose options depend on the version."""
+    options: dict[str, Any] = {"mode": "bilinear", "output_size": list(size)}
+    if version > 1:
+        options = dict(zip(("output_height", "output_width"), size, strict=True))
+    made = [1, *size, operands[0].shape[3]]
+    return m.custom(code, operands, [made], options, op_version=version)
+
+
+def matrix_of(name: str) -> Array:
+    return np.array([*MATRICES[name], 0, 0, 1, 0, 0, 0, 0, 1], np.float32).reshape(1, 4, 4)
+
+
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("size", [(5, 9), (12, 8)])
 def test_transform_tensor(size: tuple[int, int], version: int, name: str) -> None:
     code = "TransformTensor" if version == 1 else "TransformTensorBilinear"
-    options: dict[str, Any] = {"mode": "bilinear", "output_size": list(size)}
-    if version > 1:
-        options = dict(zip(("output_height", "output_width"), size, strict=True))
-    x = drawn(1, 11, 7, 3)
-    matrix = np.array(MATRICES[name] + [0, 0, 1, 0, 0, 0, 0, 1], np.float32).reshape(1, 4, 4)
+    x, matrix = drawn(1, 11, 7, 3), matrix_of(name)
     m = Build()
     operands = [m.input(x.shape), m.input(matrix.shape)]
-    m.output(*m.custom(code, operands, [[1, *size, 3]], options, op_version=version))
+    m.output(*transformed(m, code, operands, size, version))
     hold(m, [x, matrix], [images.transform_tensor(x, matrix, size, version=version)])
 
 

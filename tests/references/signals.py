@@ -27,6 +27,13 @@ def auto_scale(x: Array) -> tuple[Array, int]:
     return (x.astype(np.int64) << bits).astype(np.int16), bits
 
 
+def rfft(x: Array, length: int) -> Array:
+    """rfft.cc of float32: real and imaginary parts by turns."""
+    parts = np.fft.rfft(x, length)
+    made: Array = np.stack([parts.real, parts.imag], -1).reshape(*x.shape[:-1], -1)
+    return made.astype(np.float32)
+
+
 def energy(x: Array, start: int, end: int) -> Array:
     """energy.cc, and 0 where it writes nothing."""
     pairs = x.astype(np.int64).reshape(-1, 2)

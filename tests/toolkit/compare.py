@@ -77,7 +77,7 @@ def span(want: Array) -> float:
     return max(float(spread), float(np.finfo(np.float32).tiny))
 
 
-def _text(array: Array) -> Array:
+def in_bytes(array: Array) -> Array:
     """Strings as bytes, which is what LiteRT makes of them."""
     if array.dtype.kind not in "OSU":
         return array
@@ -92,7 +92,7 @@ def difference(want: Array, have: Array, *, tolerance: float = 1e-5, steps: int 
     Floats may differ by `tolerance` of the range of `want` (which includes 0), integers by
     `steps`. NaN equals NaN, an infinity only itself; booleans and strings have to be equal.
     """
-    want, have = _text(want), _text(have)
+    want, have = in_bytes(want), in_bytes(have)
     if want.dtype != have.dtype or want.shape != have.shape:
         return f"LiteRT makes {want.dtype}{list(want.shape)}, ONNX {have.dtype}{list(have.shape)}"
     apart, allowed = distance(want, have), _allowed(want, tolerance, steps)
@@ -149,7 +149,7 @@ def restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Arr
         if fault := _misdeclared(info, array):
             raise AssertionError(fault)
     return [
-        _in_tflite_order(port, _text(array))
+        _in_tflite_order(port, in_bytes(array))
         for port, array in zip(result.outputs, have, strict=True)
     ]
 

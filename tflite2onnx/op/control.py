@@ -10,6 +10,8 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.tensor import DType, Shape, Tensor
 
+_PACKED = (DType.INT2, DType.INT4, DType.UINT4)
+
 
 class Control(Operator):
     """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
@@ -70,6 +72,7 @@ class If(Control):
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View
     ) -> Sequence[Value]:
         then, other = bodies
+        _require_types(g, "If", ys)
         return g.many("If", len(ys), condition, then_branch=then, else_branch=other)
 
 
@@ -131,6 +134,7 @@ class While(Control):
         known = (("iteration", DType.INT64), ("condition", DType.BOOL))
         given = [g.typed(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
         body = bodies[0]._replace(inputs=(*given, *bodies[0].inputs))
+        _require_types(g, "Loop", ys)
         return g.many("Loop", len(ys), None, condition, *first, body=body)
 
 
@@ -141,11 +145,20 @@ def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
     return op.graphs
 
 
+def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
+    for y in ys:
+        g.carrier(node, y.dtype)
+
+
 def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
     types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
     if types[0] != types[1]:
         message = "what its sub-graphs hand on are other tensors than its outputs"
         raise OperatorError(message)
+    for tensor in outputs:
+        if tensor.dtype in _PACKED:  # of which ONNX Runtime has neither If nor Identity
+            message = f"its sub-graphs hand on {tensor.dtype.label}"
+            raise OperatorError(message)
 
 
 def _changing(one: Shape, other: Shape) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.fourier import synthesis
 from tflite2onnx.op.parameters import affordable, expect, expect_type, ints
@@ -87,15 +89,17 @@ class FlexFourier(Operator):
             wanted = self._halved if kind.inverse else self._lengths
             value = _fitted(g, value, sizes, wanted, x.dtype)
         if not kind.real:
-            for axis in range(1, kind.axes + 1):
-                value = g.dft(value, axis, inverse=kind.inverse)
+            for axis, size in enumerate(sizes, 1):
+                value = _inverse(g, value, axis, size, x.dtype) if kind.inverse else (
+                    g.dft(value, axis)
+                )
         elif not kind.inverse:
             value = g.dft(value, kind.axes, onesided=True)
             for axis in range(1, kind.axes):
                 value = g.dft(value, axis)
         else:
-            for axis in range(1, kind.axes):
-                value = g.dft(value, axis, inverse=True)
+            for axis, size in enumerate(self._lengths[:-1], 1):
+                value = _inverse(g, value, axis, size, x.dtype)
             *_lead, half = self._halved
             rows = g.reshape(value, (-1, half * _PAIR))
             value = g.MatMul(rows, synthesis(self._lengths[-1]).astype(x.dtype.numpy))
@@ -103,6 +107,17 @@ class FlexFourier(Operator):
 
     def keeps_open(self, operand: int, axis: int) -> bool:
         return axis == 0 and len(self._apart[0]) == 1
+
+
+def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
+    """Return an inverse transform along an axis of this size.
+
+    ONNX Runtime multiplies doubles by the reciprocal of the size as it is in float32.
+    """
+    if dtype is not DType.FLOAT64:
+        return g.dft(x, axis, inverse=True)
+    mirror = np.array([1.0, -1.0])
+    return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
 
 
 def _fitted(g: Builder, value: Value, have: Shape, want: Shape, dtype: DType) -> Value:

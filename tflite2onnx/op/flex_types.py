@@ -77,7 +77,8 @@ class FlexLeakyRelu(Elementwise):
     custom = True
     rows: ClassVar[Mapping[str, ElementwiseRow]] = {
         "FlexLeakyRelu": ElementwiseRow(
-            lambda g, _, options, x: g.LeakyRelu(x, alpha=options.alpha), "float64"
+            lambda g, dtype, options, x: g.carried("LeakyRelu", dtype, x, alpha=options.alpha),
+            "float64",
         ),
     }
     codes = tuple(rows)

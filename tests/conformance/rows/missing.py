@@ -14,17 +14,16 @@ NO_KERNEL = frozenset({
     )),
 })  # fmt: skip
 
-# Converted, but nothing that a model of one operator on random numbers could show.
+# Converted, and proven elsewhere.
 ELSEWHERE = {
-    "ASSIGN_VARIABLE": "tests/test_state.py",
-    "CALL_ONCE": "tests/test_state.py",
-    "DENSIFY": "tests/test_sparse.py",
-    "MULTINOMIAL": "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
-    "RANDOM_STANDARD_NORMAL":
+    **dict.fromkeys(
+        ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "FlexMultinomial",
+         "FlexRandomStandardNormal", "FlexRandomUniform"),
         "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
-    "RANDOM_UNIFORM": "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
-    "READ_VARIABLE": "tests/test_state.py",
-    "SKIP_GRAM": "tests/op/test_ngrams.py",
-    "STABLEHLO_COMPOSITE": "tests/test_inline.py",
-    "VAR_HANDLE": "tests/test_state.py",
+    ),
+    **dict.fromkeys(
+        ("FlexHashTableV2", "FlexLookupTableFindV2", "FlexLookupTableImportV2",
+         "FlexLookupTableSizeV2"), "tests/test_flex.py",
+    ),
+    "FlexCombinedNonMaxSuppression": "tests/op/test_flex_suppression.py",
 }  # fmt: skip

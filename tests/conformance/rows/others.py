@@ -200,32 +200,44 @@ def table(b: Bench, code: str, *, shape: list[int], within: bool) -> None:
     b.give(*b.op("HASHTABLE_FIND", [handle, wanted, default], [b.made(shape)]))
 
 
-def branches(b: Bench, code: str, *, rank: int, chosen: int) -> None:
-    """One of some sub-graphs, by a truth value or an index."""
+def branches(b: Bench, code: str, *, rank: int, chosen: int, moves: bool) -> None:
+    """One of some sub-graphs, by a truth value or an index: which of two it is, or what of one."""
     fields, shape = b.type(), SIZES[:rank]
-    changes = [applied("NEG"), applied("ABS"), lambda _, xs: [xs[0]]]
+    changes = [applied("NEG"), applied("ABS"), _handed_on]
+    if moves or b.kind not in _NEGATED:
+        changes = [_handed_on, lambda _, xs: [xs[1]], _handed_on]
+    by = ("bool", chosen == 0) if code == "IF" else ("int32", chosen)
+    index = b.feed((), by[0], within=np.array(by[1]))
+    xs = [b.feed(shape, fields), b.feed(shape, fields)]
     if code == "IF":
-        condition = b.feed((), "bool", within=np.array(chosen == 0))
-        b.give(*either(b, condition, [b.feed(shape, fields)], changes[0], changes[1]))
+        b.give(either(b, index, xs, changes[0], changes[1])[0])
         return
-    index, x = b.feed((), "int32", within=np.array(chosen)), b.feed(shape, fields)
-    numbers = [graph(b, f"branch {i}", [x], each).index for i, each in enumerate(changes)]
-    b.give(*b.op(code, [index, x], [like(b, x)], branch_subgraph_indices=numbers))
+    numbers = [graph(b, f"branch {i}", xs, each).index for i, each in enumerate(changes)]
+    b.give(*b.op(code, [index, *xs], [like(b, xs[0])], branch_subgraph_indices=numbers))
 
 
-def rounds(b: Bench, code: str, *, rank: int, start: int) -> None:
+def _handed_on(_: Subgraph, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+    return [xs[0]]
+
+
+def rounds(b: Bench, code: str, *, rank: int, start: int, moves: bool) -> None:
     """A change, as often as a count says; not once if it is too high."""
     del code
-    count = b.feed((), "int32", within=np.array(start))
-    x = b.feed(SIZES[:rank])
-    changed = counted(lambda m, xs: [_negated(m, xs[0])])
-    b.give(*loop(b, [count, x], changed, below))
+    count, fields = b.feed((), "int32", within=np.array(start)), b.type()
+    xs = [b.feed(SIZES[:rank], fields), b.feed(SIZES[:rank], fields)]
+    if moves or b.kind not in _NEGATED:
+        change = counted(lambda _, xs: [xs[1], xs[1]])
+    else:
+        change = counted(lambda m, xs: [_negated(m, xs[0]), xs[1]])
+    b.give(*loop(b, [count, *xs], change, below))
 
 
 def _negated(m: Subgraph, x: Tensor) -> Tensor:
     return m.op("NEG", [x], [like(m, x)])[0]
 
 
+_NEGATED = ("float32", "int32")
+_HANDED_ON = dict.fromkeys(PACKED, "not converted: ONNX Runtime's If hands on no such elements")
 _TABLE = {"shape": ([6], [2, 3], [1]), "within": (False, True)}
 _ONE = ("random",)
 _BITS = dict.fromkeys(PACKED, "not converted: the kernel counts whole bytes")
@@ -277,8 +289,11 @@ ROWS = (
     *(Row(code, table, kinds(types), _TABLE, _ONE, exact=True, tried=())
       for code, types in (("HASHTABLE", "string int64"), ("HASHTABLE_FIND", "string int64"),
                           ("HASHTABLE_IMPORT", "string int64"), ("HASHTABLE_SIZE", "string"))),
-    *(Row(code, branches, kinds("float32 int32"), {"rank": RANKS, "chosen": range(count)},
-          exact=True, tried=()) for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))),
-    Row("WHILE", rounds, kinds("float32 int32 int64"), {"rank": RANKS, "start": (0, 1, 3, 5)},
-        exact=True, tried=()),
+    *(Row(code, branches, (*NO_STRINGS, "string"),
+          {"rank": RANKS, "chosen": range(count), "moves": (False, True)}, exact=True,
+          without=_HANDED_ON)
+      for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))),
+    Row("WHILE", rounds, NO_STRINGS,
+        {"rank": RANKS, "start": (0, 1, 3, 5), "moves": (False, True)}, exact=True,
+        without=_HANDED_ON),
 )  # fmt: skip

@@ -1,0 +1,243 @@
+"""Custom operators: those of which LiteRT has kernels, and those of its research and converters."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.bench import QUANTIZED, Array, Bench
+from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
+from tests.conformance.table import Row
+from tests.op import (
+    test_attention,
+    test_cache,
+    test_detection,
+    test_embedding,
+    test_gru,
+    test_integer_table,
+    test_inverse_fourier,
+    test_roll,
+    test_rotation,
+    test_spectrum,
+    test_volume_pool,
+)
+from tests.toolkit import Tensor
+
+_CLASSES = test_detection.CLASSES
+
+
+def detection(
+    b: Bench, code: str, *, changes: dict[str, Any], regular: bool, width: int, constant: bool
+) -> None:
+    """Boxes with scores of which many are equal, but not those of one box."""
+    del code
+    words = test_detection.options(use_regular_nms=regular, **changes)
+    boxes, levels = test_detection.BOXES, 31
+    scores = b.generator.integers(0, levels, (1, boxes, _CLASSES + 1)) / levels
+    if words["max_classes_per_detection"] > 1:
+        # The kernel sorts the classes of a box in no order to speak of if some are equal.
+        scores = scores.argsort(-1) / 8 + 1e-3 * b.generator.random(scores.shape)
+    encoded, anchors = b.generator.normal(0, 1, (1, boxes, width)), test_detection.anchors()
+    operands = [
+        _real(b, encoded, 0.03), _real(b, scores, 1 / 256),
+        _real(b, anchors, 1 / 200, constant=constant),
+    ]  # fmt: skip
+    b.give(*_found(b, test_detection.detected(b, operands, words), words))
+
+
+def _real(b: Bench, values: Array, scale: float, *, constant: bool = False) -> Tensor:
+    """Return a tensor of real numbers, which a quantized kind stores as integers."""
+    make = b.fixed if constant else b.feed
+    dtype = QUANTIZED.get(b.kind)
+    if dtype is None:
+        return make(values.shape, within=values)
+    limits = np.iinfo(dtype if dtype != "int4" else "int8")
+    zero = int(limits.min) + (128 if values.min() < 0 else 0)
+    stored = np.clip(np.rint(values / scale) + zero, limits.min, limits.max)
+    return make(values.shape, {"dtype": dtype, "scale": scale, "zero_point": zero}, stored)
+
+
+def _found(b: Bench, outputs: list[Tensor], words: dict[str, Any]) -> list[Tensor]:
+    """Return the outputs with 0 where LiteRT leaves what was in memory."""
+    classes = 1 if words["use_regular_nms"] else words["max_classes_per_detection"]
+    made = []
+    for tensor in outputs[:3]:
+        room = tensor.shape[1]
+        shape = (1, room, *(1 for _ in tensor.shape[2:]))
+        # Classes that are not there are beyond all that is found.
+        places = np.arange(room) // classes + room * (np.arange(room) % classes >= _CLASSES)
+        place = b.constant(places.astype(np.float32).reshape(shape))
+        (written,) = b.op("LESS", [place, outputs[3]], [shape], dtype="bool")
+        zero = b.constant(np.float32(0))
+        made += b.op("SELECT_V2", [written, tensor, zero], [tensor.shape])
+    return [*made, outputs[3]]
+
+
+def spectrogram(
+    b: Bench, code: str, *, channels: int, window: tuple[int, int], squared: bool
+) -> None:
+    """Windows of sound."""
+    del code
+    x = b.feed((499, channels), within=(-1, 1))
+    b.give(test_spectrum.spectrogram(b, x, *window, squared=squared))
+
+
+def coefficients(b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
+    """Coefficients of powers."""
+    del code
+    b.give(test_spectrum.mfcc(b, b.feed(shape, within=(0, 100)), **changes))
+
+
+def rotation(b: Bench, code: str, *, case: tuple[list[int], int]) -> None:
+    """Blocks of the last axis, rotated."""
+    shape, size = case
+    options = {"hadamard_size": size, "random_binary_vector": [1, -1]}
+    b.give(*b.custom(code, [b.feed(shape)], [b.made(shape)], options))
+
+
+def verification(b: Bench, code: str, *, rank: int) -> None:
+    """What is stored, minus what it was."""
+    shape = SIZES[:rank]
+    operands = [b.feed(shape), b.feed(shape, "float32")]
+    b.give(*b.custom(code, operands, [b.made(shape, "float32")], {"tolerance": 5.0}))
+
+
+def roll(b: Bench, code: str, *, move: tuple[Any, Any], index: str) -> None:
+    """Moves along axes, of which some come twice."""
+    shape, (shifts, axes) = (2, 5, 7, 3), (np.array(each) for each in move)
+    operands = [b.feed(shape), *(b.fixed(each.shape, index, each) for each in (shifts, axes))]
+    b.give(*b.custom(code, operands, [b.made(shape)]))
+
+
+def inverse_fourier(b: Bench, code: str, *, case: tuple[tuple[int, ...], Any, Any]) -> None:
+    """Numbers of which some are no transform of real ones."""
+    lead, size, lengths = case
+    spectrum = np.fft.rfft2(b.draw((*lead, *size), "float32"))
+    operands = [b.feed(spectrum.shape, within=spectrum), b.fixed((2,), "int32", np.array(lengths))]
+    b.give(*b.custom(code, operands, [b.made((*lead, *lengths), "float32")]))
+
+
+def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
+    """Windows of volumes."""
+    shape, fields = (2, 5, 7, 4, 3), b.type()
+    x = b.feed(shape, fields)
+    counts = test_volume_pool.counts(shape[1:4], window, padding)
+    kernel, strides = window
+    options = test_volume_pool.options(kernel, strides, padding)
+    b.give(*b.custom(code, [x], [b.made((2, *counts, 3), fields)], options))
+
+
+def gru(b: Bench, code: str, *, sizes: tuple[int, int, int, int]) -> None:
+    """A sequence, time first."""
+    times, batch, inputs, units = sizes
+    operands = [b.feed((times, batch, inputs)), b.feed((batch, units), within=(-1, 1))]
+    weights = test_gru.parameters(inputs, units)
+    operands += [b.fixed(each.shape, within=each) for each in weights]
+    b.give(*b.custom(code, operands, [b.made((times, batch, units)), b.made((batch, units))]))
+
+
+def table(b: Bench, code: str, *, rank: int, smooth: bool) -> None:
+    """Looks up the stored integers."""
+    fields, shape = b.type(), SIZES[:rank]
+    values = test_integer_table.values(str(fields["dtype"]), smooth=smooth)
+    operands = [b.feed(shape, fields), b.fixed(values.shape, str(fields["dtype"]), values)]
+    b.give(*b.custom(code, operands, [b.made(shape, fields)]))
+
+
+def attention(b: Bench, code: str, *, heads: Any, options: dict[str, Any]) -> None:
+    """Heads of queries that share those of keys."""
+    arrays = test_attention.operands(heads)
+    operands = [b.feed(each.shape, within=each) for each in arrays]
+    q, _, v, _ = (each.shape for each in arrays)
+    b.give(*b.custom(code, operands, [b.made((*q[:3], v[3]))], options))
+
+
+def cache(b: Bench, code: str, *, positions: list[int]) -> None:
+    """New rows of a cache."""
+    kept, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
+    places = np.array(positions)
+    operands = [b.feed(kept), b.feed(kept), b.feed(places.shape, "int32", places)]
+    operands += [b.feed(new), b.feed(new)]
+    b.give(*b.custom(code, operands, [b.made(kept), b.made(kept)]))
+
+
+def cached(*operands: Array) -> list[Array]:
+    """LiteRT's own kernel."""
+    kept, _, places, new, _ = operands
+    data = test_cache.caching(kept.shape, new.shape, places.size).bytes()
+    return test_cache.run(data, operands)[0]
+
+
+def keeping(b: Bench, code: str, *, count: int) -> None:
+    """New rows of a cache that is kept inside, at the front once there is no more room."""
+    most, new = 7, (1, count, 3, 5)
+    b.over[0] = [np.arange(run, run + count) for run in range(_RUNS)]
+    operands = [b.feed((count,), "int64", b.over[0][0]), b.feed(new), b.feed(new)]
+    made = [b.made((1, most, 3, 5)), b.made((1, most, 3, 5))]
+    b.give(*b.custom(code, operands, made, {"kv_cache_max": most}))
+
+
+class Kept:
+    """LiteRT's own kernel, which has to be given all the runs so far."""
+
+    def __init__(self, count: int) -> None:
+        self.data = test_cache.keeping(count, {"kv_cache_max": 7}, 7).bytes()
+        self.runs: list[list[Array]] = []
+
+    def __call__(self, *inputs: Array) -> list[Array]:
+        """Return what one more run makes."""
+        self.runs.append([*inputs])
+        return test_cache.run(self.data, *self.runs)[-1]
+
+
+def mean_of_tokens(b: Bench, code: str, *, tokens: list[int], blocks: int, size: int) -> None:
+    """Tokens before the first 0."""
+    operands = [
+        b.feed((1, len(tokens)), "int32", np.array(tokens)),
+        b.fixed((test_embedding.ROWS, blocks), "uint8", (0, 12)), b.fixed((13, size)),
+    ]  # fmt: skip
+    b.give(*b.custom(code, operands, [b.made((1, blocks * size))]))
+
+
+_RUNS = 11
+_ONE = ("random",)
+_VARIANTS = (*test_detection.VARIANTS, *test_detection.REGULAR)
+
+ROWS = (
+    Row("TFLite_Detection_PostProcess", detection, kinds("float32 qu8"),
+        {"changes": _VARIANTS, "regular": (False, True), "width": (4, 7),
+         "constant": (True, False)}, _ONE),
+    Row("AudioSpectrogram", spectrogram, kinds("float32"),
+        {"channels": (1, 3), "window": test_spectrum.WINDOWS, "squared": (True, False)}),
+    Row("Mfcc", coefficients, kinds("float32"),
+        {"changes": test_spectrum.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))}),
+    Row("aeq.hadamard_rotation", rotation, kinds("float32"), {"case": test_rotation.BLOCKS},
+        without={"int32": "not converted: the kernel takes the elements for float32"}),
+    Row("NumericVerify", verification, kinds("float16 q8 qu8 q16"), {"rank": RANKS}),
+    Row("Roll", roll, test_roll.TYPES,
+        {"move": test_roll.SHIFTS, "index": ("int32", "int64")}, exact=True,
+        reference=test_roll.moved),
+    Row("IRFFT2D", inverse_fourier, kinds("complex64"), {"case": test_inverse_fourier.SIZES}, _ONE,
+        reference=test_inverse_fourier.inverse),
+    *(Row(code, pool, kinds("float32 q8 q16"),
+          {"window": test_volume_pool.WINDOWS, "padding": ("SAME", "VALID")},
+          reference=partial(test_volume_pool.pooled, average=average), told=("window", "padding"))
+      for code, average in (("AvgPool3D", True), ("MaxPool3D", False))),
+    Row("UNIDIRECTIONAL_SEQUENCE_GRU", gru, kinds("float32"), {"sizes": test_gru.SIZES},
+        reference=test_gru.gru),
+    Row("Table", table, kinds("q8 q16"), {"rank": RANKS, "smooth": (True, False)}, exact=True,
+        reference=test_integer_table.looked_up),
+    Row(test_attention.CODE, attention, kinds("float32"),
+        {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})}, _ONE,
+        reference=test_attention.attended, told=("options",),
+        limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another"),
+    Row(test_cache.CODE, cache, kinds("float32"), {"positions": test_cache.POSITIONS}, exact=True,
+        reference=cached),
+    Row(test_cache.KEPT, keeping, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
+        runs=_RUNS, stream=Kept, told=("count",)),
+    Row("KmeansEmbeddingLookup", mean_of_tokens, kinds("float32"),
+        {"tokens": test_embedding.SENTENCES, "blocks": (3, 7), "size": (5, 1)},
+        reference=test_embedding.mean_of_tokens),
+)  # fmt: skip

@@ -1,0 +1,204 @@
+"""TensorFlow's operators, by tables: those that stay its own, and those that TFLite has as well.
+
+LiteRT has no kernels of them without TensorFlow. Of the former numpy stands in, of the latter
+TFLite's own operator in LiteRT, or numpy for types that it does not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests import test_flex as translated
+from tests.conformance.bench import Array, Bench
+from tests.conformance.rows import (
+    elementwise,
+    flex_images,
+    flex_scans,
+    indices,
+    layers,
+    moves,
+    others,
+)
+from tests.conformance.rows.elementwise import PAIRS, RANKS, SIZES, kinds, shapes
+from tests.conformance.rows.flex_forms import FORMS, Fed, Form
+from tests.conformance.table import Bound, Row
+from tests.op import test_flex, test_flex_bits, test_flex_product, test_flex_types
+from tests.op.test_flex import BINARY, UNARY
+from tests.op.test_flex_bits import OPERATORS as BITS
+from tests.toolkit import run_tflite
+from tests.toolkit.facts import type_name
+from tests.toolkit.flex import flex_options
+from tflite2onnx.op.flex import FlexBinary, FlexCheck, FlexComparison, FlexUnary
+
+# What numpy and the interpreter have a type for.
+_TYPES = kinds(
+    "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
+)
+_BOUNDS = {
+    **dict.fromkeys(("float64", "complex128"), Bound(1e-12)),
+    "float16": Bound(3e-3, 0, "float16 has 11 bits, and each step of a function rounds to them"),
+}
+_MAKE_FLOAT32 = ("CropAndResize", "ResizeBicubic")
+_ONE = ("random",)
+_PAIRS = {"pair": PAIRS, "constant": (False, True)}
+
+
+def _own(code: str) -> str:
+    """Return TensorFlow's name."""
+    return code.removeprefix("Flex")
+
+
+def _seed(b: Bench) -> int:
+    return int(b.generator.integers(99))
+
+
+def unary(b: Bench, code: str, *, rank: int) -> None:
+    """One input, within the range of the function."""
+    x = b.feed(SIZES[:rank], within=test_flex.operand(_own(code), b.kind, SIZES[:rank], _seed(b)))
+    made = b.made(SIZES[:rank], "bool" if code in FlexCheck.rows else b.kind)
+    b.give(*b.custom(code, [x], [made], flex_options(_own(code))))
+
+
+def binary(b: Bench, code: str, *, pair: str, constant: bool) -> None:
+    """Two inputs that broadcast."""
+    first, second, made = shapes(pair)
+    if _own(code) in BITS:
+        operands = [b.feed(first), (b.fixed if constant else b.feed)(second, within=(-2, 70))]
+    else:
+        x, y = test_flex.pair(_own(code), b.kind, first, second, seed=_seed(b))
+        operands = [b.feed(first, within=x), (b.fixed if constant else b.feed)(second, within=y)]
+    outputs = [b.made(made, "bool" if code in FlexComparison.rows else b.kind)]
+    told = {"tolerance": 0.5} if code == "FlexApproximateEqual" else {}
+    b.give(*b.custom(code, operands, outputs, flex_options(_own(code), **told)))
+
+
+def loss(b: Bench, code: str, *, rank: int) -> None:
+    """One number of all elements."""
+    x = b.feed(SIZES[:rank])
+    b.give(*b.custom(code, [x], [b.made(())], flex_options(_own(code))))
+
+
+class Formed:
+    """Builds an operator in its forms, of which each has types of its own."""
+
+    def __init__(self, forms: Sequence[Form]) -> None:
+        self.forms = forms
+
+    def of(self, kind: str, form: int) -> Form:
+        """Return one of the forms that a type has; there may be fewer than of others."""
+        mine = [each for each in self.forms if kind in each.kinds]
+        return mine[form % len(mine)]
+
+    def __call__(self, b: Bench, code: str, *, form: int) -> None:
+        """Build it in a form."""
+        chosen = self.of(b.kind, form)
+        operands = [self._operand(b, each) for each in chosen.operands]
+        made = chosen.made(*b.operands)
+        outputs = [b.made(np.shape(each), type_name(np.asarray(each).dtype))
+                   for each in (made if isinstance(made, list) else [made])]  # fmt: skip
+        b.give(*b.custom(code, operands, outputs, flex_options(_own(code), **chosen.attributes)))
+
+    def made(self, *operands: Array, form: int, kind: str) -> Any:
+        """Return what the form makes."""
+        return self.of(kind, form).made(*operands)
+
+    @staticmethod
+    def _operand(b: Bench, operand: Any) -> Any:
+        if isinstance(operand, Fed):
+            dtype = b.kind if operand.typed else type_name(operand.array.dtype)
+            return b.feed(operand.array.shape, dtype, operand.array)
+        if isinstance(operand, tuple):
+            return b.feed(operand, within=(-3, 3))
+        array = translated.typed(np.asarray(operand), b.kind)
+        return b.fixed(array.shape, type_name(array.dtype), array)
+
+
+def twin(*operands: Array, case: translated.Case) -> list[Array]:
+    """LiteRT, of TFLite's operator; its convolutions insist on biases."""
+    name, attributes, theirs, code, options, ours, shape, made = case
+    if "CONV" in code:
+        ours = [*ours, np.zeros(made[0][-1], np.float32)]
+    whole = name, attributes, theirs, code, options, ours, shape, made
+    x, *_ = operands
+    return run_tflite(translated.model(whole, flex=False, dtype=x.dtype.name), [x])
+
+
+def _twins() -> dict[str, list[Form]]:
+    """Return the forms that TFLite has, in the types that LiteRT takes there."""
+    theirs = {row.code: row.kinds for module in (elementwise, indices, layers, moves, others)
+              for row in module.ROWS}  # fmt: skip
+    forms: dict[str, list[Form]] = {}
+    for case in translated.CASES:
+        name, attributes, constants, code, _, _, shape, _ = case
+        taken = tuple(kind for kind in theirs[code] if kind in _TYPES)
+        form = Form([tuple(shape), *constants], partial(twin, case=case), attributes, taken)
+        forms.setdefault(name, []).append(form)
+    return forms
+
+
+def _of_first(made: Callable[[Array], Any]) -> Callable[..., Any]:
+    return lambda x, *_: made(x)
+
+
+def _typed() -> dict[str, list[Form]]:
+    """Return the forms of the types that LiteRT does not take."""
+    forms: dict[str, list[Form]] = {}
+    for name, types, attributes, constants, made in test_flex_types.CASES:
+        form = Form([(2, 5, 7), *constants], _of_first(made), attributes, tuple(types))
+        forms.setdefault(name, []).append(form)
+    for name, turns, given in test_flex_product.PRODUCTS:
+        product = partial(test_flex_product.multiplied, turns=turns)
+        form = Form(given, product, turns, ("float32", *test_flex_product.TYPES))
+        forms.setdefault(name, []).append(form)
+    return forms
+
+
+def _sums() -> list[Form]:
+    return [
+        Form(given, partial(np.einsum, equation), {"equation": equation})
+        for equation, given in test_flex_product.SUMS
+    ]
+
+
+def _joined(*tables: Mapping[str, Sequence[Form]]) -> dict[str, list[Form]]:
+    joined: dict[str, list[Form]] = {}
+    for table in tables:
+        for name, forms in table.items():
+            joined.setdefault(name, []).extend(forms)
+    return joined
+
+
+def _formed(name: str, forms: Sequence[Form]) -> Row:
+    """Return a row of all forms of an operator."""
+    build = Formed(forms)
+    every = tuple(dict.fromkeys(kind for form in forms for kind in form.kinds))
+    most = max(sum(kind in form.kinds for form in forms) for kind in every)
+    bounds = {} if name in _MAKE_FLOAT32 else _BOUNDS
+    return Row(f"Flex{name}", build, every, {"form": range(most)}, bounds=bounds,
+               reference=build.made, told=("form", "kind"))  # fmt: skip
+
+
+def _of_numpy(words: str) -> tuple[str, ...]:
+    """Return the types that numpy has."""
+    return tuple(kind for kind in words.split() if kind in _TYPES)
+
+
+ROWS = (
+    *(Row(code, unary, _of_numpy(row.types), {"rank": RANKS}, _ONE, bounds=_BOUNDS,
+          reference=UNARY[_own(code)])
+      for code, row in {**FlexUnary.rows, **FlexCheck.rows}.items()),
+    *(Row(code, binary, _of_numpy(row.types), _PAIRS, _ONE, bounds=_BOUNDS,
+          reference=BINARY[_own(code)])
+      for code, row in {**FlexBinary.rows, **FlexComparison.rows}.items()),
+    *(Row(f"Flex{name}", binary, test_flex_bits.TYPES, _PAIRS, exact=True, reference=function)
+      for name, function in BITS.items()),
+    Row("FlexL2Loss", loss, ("float32", "float64"), {"rank": RANKS}, bounds=_BOUNDS,
+        reference=lambda x: np.square(x).sum() / 2),
+    *(_formed(name, forms) for name, forms in _joined(
+        _twins(), _typed(), FORMS, flex_images.FORMS, flex_scans.FORMS, {"Einsum": _sums()},
+      ).items() if name not in UNARY),
+)  # fmt: skip

@@ -1,0 +1,231 @@
+"""The front end of microcontrollers, of which LiteRT has no kernel: tests.references, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.bench import Array, Bench
+from tests.conformance.rows.elementwise import kinds
+from tests.conformance.table import Row
+from tests.op import test_microfrontend, test_signal, test_signal_fourier, test_signal_stream
+from tests.op.test_signal import energies, samples
+from tests.references import microfrontend, signals, streams, transforms
+
+Shape = tuple[int, ...]
+_RUNS = test_signal_stream.RUNS
+_EVERY = (-(1 << 31), (1 << 31) - 1)
+_LEADS = ((), (2, 3))
+
+
+def window(b: Bench, code: str, *, shape: Shape, shift: int) -> None:
+    """Samples times constant weights."""
+    operands = [b.feed(shape), b.fixed(shape[-1:], within=(0, 32767))]
+    b.give(*b.custom(code, operands, [b.made(shape)], {"shift": shift}))
+
+
+def scaling(b: Bench, code: str, *, largest: int, sign: int) -> None:
+    """Samples that leave some bits free."""
+    x = samples(37, low=-largest, high=largest)
+    x[5] = sign * largest
+    outputs = [b.made(x.shape), b.made((1,), "int32")]
+    b.give(*b.custom(code, [b.feed(x.shape, within=x)], outputs))
+
+
+def scaled(x: Array) -> list[Array]:
+    """The reference, and a tensor of how many bits."""
+    y, bits = signals.auto_scale(x)
+    return [y, np.array([bits])]
+
+
+def transform(b: Bench, code: str, *, lead: Shape, lacking: int, length: int) -> None:
+    """Numbers of any size, fewer than there could be."""
+    pairs = length // 2 * 2 + 2
+    given, made = (length - lacking, pairs) if code == "SignalRfft" else (pairs, length)
+    x = b.feed((*lead, given), within=(-1, 1) if b.kind == "float32" else _EVERY)
+    options = {"T": test_signal_fourier.TYPES[b.kind], "fft_length": length}
+    b.give(*b.custom(code, [x], [b.made((*lead, made))], options))
+
+
+def transformed(x: Array, length: int) -> Array:
+    """The reference, which of integers is KISS FFT's fixed point."""
+    if x.dtype == np.float32:
+        return signals.rfft(x, length)
+    wide = np.pad(x.reshape(-1, x.shape[-1]), [(0, 0), (0, length - x.shape[-1])])
+    made = [transforms.real_transform(row, 8 * x.itemsize) for row in wide.tolist()]
+    return np.array(made).reshape(*x.shape[:-1], -1)
+
+
+def restored(x: Array, length: int) -> Array:
+    """The reference of the way back."""
+    if x.dtype == np.float32:
+        return np.asarray(np.fft.irfft(x[..., ::2] + 1j * x[..., 1::2], length))
+    rows = x.reshape(-1, x.shape[-1]).tolist()
+    made = [transforms.real_inverse(row, 8 * x.itemsize) for row in rows]
+    return np.array(made).reshape(*x.shape[:-1], -1)
+
+
+def energy(b: Bench, code: str, *, start: int, end: int) -> None:
+    """Complex numbers, of which some count."""
+    options = {"start_index": start, "end_index": end}
+    b.give(*b.custom(code, [b.feed((514,))], [b.made((257,), "uint32")], options))
+
+
+def bands(b: Bench, code: str) -> None:
+    """Bands that overlap, that are empty, and that do neither."""
+    operands = [b.feed((257,), within=energies(257))]
+    operands += [b.fixed(each.shape, "int16", each) for each in test_signal.tables()]
+    b.give(*b.custom(code, operands, [b.made((5,), "uint64")], {"num_channels": 5}))
+
+
+def root(b: Bench, code: str, *, bits: int) -> None:
+    """Squares, and what is next to them."""
+    x = test_signal.squares()
+    operands = [b.feed(x.shape, within=x), b.feed((), "int32", np.array(bits))]
+    b.give(*b.custom(code, operands, [b.made(x.shape, "uint32")]))
+
+
+def logarithm(b: Bench, code: str, *, correction: int, scale: int) -> None:
+    """Numbers of every length."""
+    options = {"input_correction_bits": correction, "output_scale": scale}
+    x = b.feed((500,), within=energies(500))
+    b.give(*b.custom(code, [x], [b.made((500,), "int16")], options))
+
+
+def gains(b: Bench, code: str, *, shift: int) -> None:
+    """Numbers, and the noise in them."""
+    x, noise = energies(500), energies(500)[::-1]
+    operands = [b.feed((500,), within=each) for each in (x, noise)]
+    operands.append(b.fixed((125,), "int16", (0, 2000)))
+    b.give(*b.custom(code, operands, [b.made((500,))], {"snr_shift": shift}))
+
+
+def delay(b: Bench, code: str, *, lead: Shape, length: int) -> None:
+    """Samples of an earlier run."""
+    shape = *lead, 7
+    b.give(*b.custom(code, [b.feed(shape)], [b.made(shape)], {"delay_length": length}))
+
+
+def frames(b: Bench, code: str, *, lead: Shape, framing: Any, prefill: bool) -> None:
+    """Frames that overlap those of an earlier run."""
+    size, step, count = framing
+    options = {"frame_size": size, "frame_step": step, "prefill": prefill}
+    outputs = [b.made((*lead, count, size)), b.made((), "bool")]
+    b.give(*b.custom(code, [b.feed((*lead, step * count))], outputs, options))
+
+
+def stack(b: Bench, code: str, *, stacking: Any) -> None:
+    """Frames beside those of earlier runs."""
+    channels, left, right, step = stacking
+    options = {
+        "num_channels": channels, "stacker_left_context": left, "stacker_right_context": right,
+        "stacker_step": step,
+    }  # fmt: skip
+    outputs = [b.made((channels * (left + right + 1),)), b.made((), "bool")]
+    b.give(*b.custom(code, [b.feed((channels,))], outputs, options))
+
+
+def addition(b: Bench, code: str, *, lead: Shape, case: Any) -> None:
+    """Frames that overlap, added up."""
+    count, size, step = case
+    options = {"T": 7 if b.kind == "int16" else 0, "frame_step": step}
+    x = b.feed((*lead, count, size))
+    b.give(*b.custom(code, [x], [b.made((*lead, count * step))], options))
+
+
+def subtraction(b: Bench, code: str, *, clamping: int, bits: int) -> None:
+    """Numbers, less the noise in them so far."""
+    x = b.feed((11,), within=energies(41)[30:])
+    b.give(*b.custom(code, [x], [b.made((11,)), b.made((11,))], _subtracted(clamping, bits)))
+
+
+def _subtracted(clamping: int, bits: int) -> dict[str, int]:
+    return {**test_signal_stream.SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
+
+
+def circular(b: Bench, code: str, *, slots: tuple[int, Any]) -> None:
+    """The inputs of some runs, in a variable tensor."""
+    count, options = slots
+    x = b.feed((1, 1, 2, 3), test_signal_stream.SCALE)
+    kept = b.tensor((1, count, 2, 3), variable=True, **test_signal_stream.SCALE)
+    b.give(*b.custom(code, [x], [kept], options))
+
+
+def features(b: Bench, code: str, *, sound: str, more: dict[str, Any]) -> None:
+    """Features of 16 bits, of numbers of the kind."""
+    x = b.feed((149,), "int16", test_microfrontend.sounds(149)[sound])
+    options = {**test_microfrontend.SMALL, **more}
+    made = heard(b.operands[0], more, b.kind).shape
+    b.give(*b.custom(code, [x], [b.made(made)], options))
+
+
+def heard(x: Array, more: dict[str, Any], kind: str) -> Array:
+    """The reference, of a type."""
+    options = {**test_microfrontend.SMALL, **more, "out_float": kind == "float32"}
+    return microfrontend.features(x, options)
+
+
+def each(function: Callable[..., int]) -> Callable[..., Array]:
+    """Return a reference that makes a number of each number."""
+    return lambda x, *others, **told: np.array(
+        [function(int(n), *(int(o) for o in others), **told) for n in x.ravel()]
+    )
+
+
+_INT16 = ("int16",)
+_UINT32 = ("uint32",)
+_ONE = ("random",)
+
+ROWS = (
+    Row("SignalWindow", window, _INT16,
+        {"shape": ((480,), (3, 7)), "shift": (12, 0, 1, 15, 31)}, exact=True,
+        reference=signals.window, told=("shift",)),
+    Row("SignalFftAutoScale", scaling, _INT16,
+        {"largest": (255, 0, 1, 2, 256, 16383, 16384, 32767), "sign": (1, -1)}, _ONE, exact=True,
+        reference=scaled),
+    *(Row(code, transform, kinds("float32 int16 int32"),
+          {"lead": ((), (3,)), "lacking": lacking, "length": test_signal_fourier.LENGTHS},
+          reference=reference, told=("length",))
+      for code, lacking, reference in (("SignalRfft", (0, 1), transformed),
+                                       ("SignalIrfft", (0,), restored))),
+    Row("SignalEnergy", energy, _INT16, {"start": (0, 4, 100), "end": (257, 129, 100)}, exact=True,
+        reference=signals.energy, told=("start", "end")),
+    Row("SignalFilterBank", bands, _UINT32, {}, _ONE, exact=True,
+        reference=lambda x, *tables: signals.filter_bank(x, 5, list(tables))),
+    Row("SignalFilterBankSquareRoot", root, ("uint64",), {"bits": (0, 1, 7, 31)}, _ONE, exact=True,
+        reference=each(lambda n, bits: signals.root(n) >> bits)),
+    Row("SignalFilterBankLog", logarithm, _UINT32,
+        {"correction": (3, 0, 31, 5), "scale": (1600, 65536, 1, 1 << 20)}, _ONE, exact=True,
+        reference=each(signals.logarithm), told=("correction", "scale")),
+    Row("SignalPCAN", gains, _UINT32, {"shift": (6, 0, 20)}, _ONE, exact=True,
+        reference=lambda x, noise, table, shift: np.array(
+            [signals.pcan(int(n), int(m), table, shift) for n, m in zip(x, noise, strict=True)]),
+        told=("shift",)),
+    Row("AudioMicrofrontend", features, ("int32", "float32", "uint16"),
+        {"sound": test_microfrontend.SOUNDS, "more": test_microfrontend.CHANGES}, _ONE, exact=True,
+        reference=heard, told=("more", "kind")),
+    Row("SignalDelay", delay, _INT16, {"lead": _LEADS, "length": test_signal_stream.DELAYS}, _ONE,
+        exact=True, runs=_RUNS, told=("lead", "length"),
+        stream=lambda lead, length: streams.Delay(int(np.prod(lead)), length)),
+    Row("SignalFramer", frames, _INT16,
+        {"lead": ((), (3,)), "framing": test_signal_stream.FRAMINGS, "prefill": (False, True)},
+        _ONE, exact=True, runs=_RUNS, told=("lead", "framing", "prefill"),
+        stream=lambda lead, framing, prefill: streams.Framer(
+            int(np.prod(lead)), *framing[:2], prefill=prefill)),
+    Row("SignalStacker", stack, _INT16, {"stacking": test_signal_stream.STACKINGS}, _ONE,
+        exact=True, runs=_RUNS, told=("stacking",),
+        stream=lambda stacking: streams.Stacker(*stacking[1:])),
+    Row("SignalOverlapAdd", addition, ("int16", "float32"),
+        {"lead": _LEADS, "case": test_signal_stream.ADDITIONS}, runs=_RUNS, told=("case",),
+        stream=lambda case: streams.OverlapAdd(case[2])),
+    Row("SignalFilterBankSpectralSubtraction", subtraction, _UINT32,
+        {"clamping": (0, 1), "bits": (0, 10)}, _ONE, exact=True, runs=_RUNS,
+        told=("clamping", "bits"),
+        stream=lambda clamping, bits: streams.SpectralSubtraction(_subtracted(clamping, bits))),
+    Row("CIRCULAR_BUFFER", circular, ("quantized int8",), {"slots": test_signal_stream.SLOTS},
+        _ONE, exact=True, runs=_RUNS, told=("slots",),
+        stream=lambda slots: streams.CircularBuffer(
+            np.full((1, slots[0], 2, 3), test_signal_stream.SCALE["zero_point"], np.int8))),
+)  # fmt: skip

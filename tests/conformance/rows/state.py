@@ -1,0 +1,143 @@
+"""Variables and calls: models of several operators, in several sub-graphs, over several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.bench import Array, Bench
+from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
+from tests.conformance.rows.moves import NO_STRINGS
+from tests.conformance.table import PACKED, Row
+from tests.control import graph, like, op
+from tests.op import test_ngrams
+from tests.streams import assign, handle, initialise, read_from
+from tests.test_inline import COMPOSITE
+from tests.test_sparse import MATRICES, mostly_zeros
+from tests.toolkit import Subgraph, Tensor, sparsify
+from tests.toolkit.flex import flex_options
+
+_ADDED = ("float32", "int16", "int32", "int64")
+
+
+def variable(b: Bench, code: str, *, rank: int, form: str) -> None:
+    """What was fed in the last run, or the one before, or the sum of all."""
+    del code
+    shape = SIZES[:rank]
+    fields: Any = b.type()
+    x = b.feed(shape, fields, (-100, 100))
+    names = ("first", "second")
+    first = {name: {"values": b.draw(shape, fields["dtype"]), **fields} for name in names}
+    initialise(b, **first)
+    old, older = (read_from(b, handle(b, name), shape, **fields) for name in names)
+    assign(b, handle(b, "second"), old)
+    new = op(b, "ADD", old, x) if form == "sum" and b.kind in _ADDED else x
+    assign(b, handle(b, "first"), new)
+    if form == "after":  # what is assigned is read at once
+        older = read_from(b, handle(b, "second"), shape, **fields)
+    b.give(older)
+
+
+def last(b: Bench, code: str, *, rank: int) -> None:
+    """What was fed in the last run, by TensorFlow's names; at first a constant."""
+    del code
+    shape = SIZES[:rank]
+
+    def handle_of(m: Subgraph) -> Tensor:
+        made, options = m.tensor([], dtype="resource"), flex_options("VarHandleOp", shared_name="v")
+        return m.custom("FlexVarHandleOp", [], [made], options)[0]
+
+    def assigned(m: Subgraph, value: Tensor) -> None:
+        options = flex_options("AssignVariableOp")
+        m.custom("FlexAssignVariableOp", [handle_of(m), value], [], options)
+
+    inner = b.subgraph("init")
+    assigned(inner, inner.constant(np.full(shape, 3).astype(b.kind)))
+    b.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    made, options = b.made(shape), flex_options("ReadVariableOp")
+    b.give(*b.custom("FlexReadVariableOp", [handle_of(b)], [made], options))
+    assigned(b, b.feed(shape))
+
+
+class Last:
+    """The reference: a variable that begins with a number."""
+
+    def __init__(self) -> None:
+        self.value: Array = np.array(3)
+
+    def __call__(self, x: Array) -> Array:
+        """Return what it was, and keep what is given."""
+        before = np.broadcast_to(self.value, x.shape)
+        self.value = x
+        return before
+
+
+def called(b: Bench, code: str, *, rank: int, form: str) -> None:
+    """A sub-graph that doubles, called once, or twice by another one."""
+    x = b.feed(SIZES[:rank], within=(-20, 20))
+    inner = graph(b, "inner", [x], lambda m, xs: [op(m, "ADD", xs[0], xs[0]), xs[0]])
+
+    def call(m: Subgraph, callee: Subgraph, t: Tensor, *made: Tensor) -> list[Tensor]:
+        if code == "CALL":
+            return m.op(code, [t], made, subgraph=callee.index)
+        return m.op(code, [t], made, decomposition_subgraph_index=callee.index, **COMPOSITE)
+
+    def twice(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        doubled, _ = call(m, inner, xs[0], like(m, x), like(m, x))
+        return call(m, inner, doubled, like(m, x), like(m, x))
+
+    if form == "once":
+        b.give(*call(b, inner, x, like(b, x), like(b, x)))
+    else:
+        b.give(*call(b, graph(b, "outer", [x], twice), x, like(b, x), like(b, x)))
+
+
+def doubled(x: Array, form: str) -> list[Array]:
+    """What is called, in numpy: LiteRT has no kernel of CALL."""
+    return [x + x, x] if form == "once" else [4 * x, 2 * x]
+
+
+def dense(b: Bench, code: str, *, form: tuple[list[str], dict[int, int]]) -> None:
+    """A sparse constant, added to what is fed."""
+    formats, blocks = form
+    fields: Any = b.type()
+    elements = mostly_zeros((6, 8), fields["dtype"], int(b.generator.integers(99)))
+    values, sparsity = sparsify(elements, formats, blocks=blocks)
+    constant = b.constant(values, shape=(6, 8), sparsity=sparsity, **fields)
+    (y,) = b.op(code, [constant], [(6, 8)])
+    if b.kind != "float32":
+        (y,) = b.op("DEQUANTIZE", [y], [(6, 8)], dtype="float32")
+    b.give(*b.op("ADD", [b.feed((6, 8), "float32"), y], [b.made((6, 8), "float32")]))
+
+
+def grams(b: Bench, code: str, *, sentence: int, sizes: tuple[int, int], every: bool) -> None:
+    """The n-grams of a sentence."""
+    x = b.feed((1,), within=np.array([test_ngrams.SENTENCES[sentence]], object))
+    (size, skip), made = sizes, b.tensor([None], dtype="string")
+    words: dict[str, Any] = {"ngram_size": size, "max_skip_size": skip}
+    b.give(*b.op(code, [x], [made], include_all_ngrams=every, **words))
+
+
+_ONE = ("random",)
+_NO_ARRAYS = ("bfloat16", *PACKED)
+_SUMMED = "float32 float16 int16 int32 int64"
+
+ROWS = (
+    *(Row(code, variable, tuple(kind for kind in NO_STRINGS if kind not in _NO_ARRAYS),
+          {"rank": RANKS, "form": ("sum", "before", "after")}, runs=5, exact=True,
+          without=dict.fromkeys(_NO_ARRAYS, "not handed out by ONNX Runtime in Python"))
+      for code in ("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE")),
+    *(Row(code, last, kinds("float32 int32 int64 bool"), {"rank": RANKS}, exact=True, runs=5,
+          stream=Last)
+      for code in ("FlexAssignVariableOp", "FlexReadVariableOp", "FlexVarHandleOp")),
+    Row("STABLEHLO_COMPOSITE", called, kinds(f"{_SUMMED} q8 qu8 q16"),
+        {"rank": RANKS, "form": ("once", "twice")}),
+    Row("CALL", called, kinds(_SUMMED), {"rank": RANKS, "form": ("once", "twice")},
+        reference=doubled, told=("form",)),
+    Row("DENSIFY", dense, kinds("float32 float16 q8"), {"form": MATRICES}, _ONE),
+    Row("SKIP_GRAM", grams, ("string",),
+        {"sentence": range(len(test_ngrams.SENTENCES)), "sizes": test_ngrams.SIZES,
+         "every": (False, True)}, _ONE, exact=True),
+)  # fmt: skip
