@@ -18,6 +18,7 @@ from flatbuffers import flexbuffers
 from tests.toolkit import Build, Tensor, check
 from tflite2onnx import Endpoint, convert
 from tflite2onnx.cli import main
+from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.tensor import Tensor as FileTensor
@@ -243,6 +244,19 @@ def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout:
     m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 8, 13, 3], [3, 9, 4, 3]):
         proved(m, shape, io_layout=io_layout)
+
+
+def test_sizes_that_no_window_fits() -> None:
+    """An open size that the file declares as 1 may have to be larger; then it cannot be fixed."""
+    m = Build()
+    x = m.input([1, 1, 1, 3], shape_signature=[-1, -1, -1, 3])
+    w, b = m.constant(KEPT((11, 5, 7, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    options = WINDOW | {"padding": "VALID"}
+    m.output(*m.op("CONV_2D", [x, w, b], [[1, 1, 1, 11]], **options))
+    for shape in ([1, 5, 7, 3], [2, 13, 9, 3]):
+        check(m.bytes(), inputs=[KEPT(shape).astype(np.float32)])
+    with pytest.raises(UnsupportedOperators, match="does not fit"):
+        convert(m.bytes(), static=True)
 
 
 def fixed_reshape(m: Build, x: Tensor) -> Made:

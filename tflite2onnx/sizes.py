@@ -33,6 +33,8 @@ from tflite2onnx.tensor import Shape, Tensor
 # has to be even stays so; in the other by little, to tell apart what divides without a rest.
 _STRIDE = 128
 _PRIMES = (2, 5, 11, 17, 23, 31, 41, 47, 59, 67, 73, 83)
+# What is enough for any window, and divides without a rest.
+_ROOM = 4096
 BATCH = "batch"
 
 Known = Mapping[Tensor, Tensor]
@@ -170,6 +172,7 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     Raises:
         FixedSizeError: an operator makes no output for other sizes than the file's.
     """
+    graph = _with_room(graph, operator_of) if inputs else graph
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
     unforeseen = _unforeseen(graph, operator_of)
     if not places and not unforeseen:
@@ -177,6 +180,23 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     graph = densify(graph)
     trials = _Trials(graph, operator_of, places, unforeseen)
     return trials.result()
+
+
+def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
+    """Return the graph with larger inputs where it runs with those only.
+
+    An open size is declared as 1: no window of a spectrogram fits into a single sample.
+    """
+    places = [(t, axis) for t in graph.inputs for axis in t.dynamic_axes if t.shape[axis] == 1]
+    room = {(t, axis): _ROOM for t, axis in places if axis}
+    for sizes in ({}, room) if room else ():
+        walk = _Walk(graph, operator_of, sizes, strict=True)
+        try:
+            walk.whole()
+        except OperatorError:
+            continue
+        return graph.on(walk.shapes) if sizes else graph
+    return graph
 
 
 def _unforeseen(graph: Graph, operator_of: SizedOf) -> dict[_Place, str]:
