@@ -317,3 +317,13 @@ def normalized(op: Op) -> Sequence[Op] | None:
     learned = zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False)
     return [*made, *(Op("RESHAPE", op.index, (t,), (y,), Options({"new_shape": y.shape}))
                      for y, t in learned if y.shape == t.shape)]  # fmt: skip
+
+
+def table_size(op: Op) -> Sequence[Op] | None:
+    """LookupTableSizeV2: a number, of which TFLite makes a list."""
+    if len(op.outputs) != 1:
+        return None
+    (y,) = op.outputs
+    listed = replace(y, name=f"{y.name}/list", shape=(1,), shape_signature=())
+    size = replace(op, code="HASHTABLE_SIZE", custom=False, outputs=(listed,), options=Options())
+    return [size, Op("RESHAPE", op.index, (listed,), (y,), Options({"new_shape": ()}))]

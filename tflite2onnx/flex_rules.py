@@ -17,6 +17,7 @@ from tflite2onnx.flex_rewrites import (
     pool_2d,
     reversed_by_truth,
     table,
+    table_size,
     transposed_conv,
     with_bias,
 )
@@ -194,7 +195,7 @@ RULES: Mapping[str, Rule] = {
     "HashTableV2": table,
     "LookupTableFindV2": Same("HASHTABLE_FIND"),
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
-    "LookupTableSizeV2": Same("HASHTABLE_SIZE"),
+    "LookupTableSizeV2": table_size,
     # Images and windows
     "FusedBatchNorm": normalized,
     "FusedBatchNormV2": normalized,

@@ -54,11 +54,12 @@ def combined(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip: bool) 
     return [*made, counts]
 
 
+# Boxes of each class and of all, whether the latter are as many as there can be, or cut.
+LIMITS = [(5, 7, False, True), (2, 10, True, False), (20, 100, False, False), (3, 4, False, True)]
+
+
 @pytest.mark.parametrize("own", [1, 3])
-@pytest.mark.parametrize(
-    ("of_each", "of_all", "pad", "clip"),
-    [(5, 7, False, True), (2, 10, True, False), (20, 100, False, False), (3, 4, False, True)],
-)
+@pytest.mark.parametrize(("of_each", "of_all", "pad", "clip"), LIMITS)
 def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) -> None:
     boxes = boxes_of(2, 23, own)
     scores = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)

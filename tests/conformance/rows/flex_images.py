@@ -14,9 +14,11 @@ from tests.conformance.rows.flex_forms import Fed, Form
 from tests.op import test_flex_diagonal as diagonal
 from tests.op import test_flex_image as image
 from tests.op import test_flex_matrix as matrix
+from tests.op import test_flex_suppression as suppression
 from tests.references.flex import numbers
 from tests.test_flex import ints, scalar
 
+_SCORES = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)
 _DOUBLE = ("float32", "float64")
 _REAL = ("float32", "float64", "float16")
 _ALIGNED = [(*ends, diagonal.ALIGNED[(place + step) % 4])
@@ -144,6 +146,12 @@ def _of_matrices() -> dict[str, list[Form]]:
 
 
 
+def _combined(boxes: Array, scores: Array, *most: Array, pad: bool, clip: bool) -> list[Array]:
+    of_each, of_all = int(most[0]), int(most[1])
+    total = min(of_all, of_each * scores.shape[2]) if pad else of_all
+    return suppression.combined(boxes, scores, of_each, total, clip=clip)
+
+
 def _of_images() -> dict[str, list[Form]]:
     """Return forms of colors, crops, cubic interpolation and patches."""
     colors, pixels = Fed(image.colors("float32"), typed=True), tuple(image.PIXELS)
@@ -165,6 +173,12 @@ def _of_images() -> dict[str, list[Form]]:
             Form([shape, ints(*size)], partial(image.bicubic, corners=corners, half=half),
                  {"align_corners": corners, "half_pixel_centers": half}, pixels)
             for size in image.LARGER for corners, half in image.CORNERS],
+        "CombinedNonMaxSuppression": [
+            Form([Fed(suppression.boxes_of(2, 23, own)), Fed(_SCORES), scalar(of_each),
+                  scalar(of_all), suppression.OVERLAP, suppression.LEAST],
+                 partial(_combined, pad=pad, clip=clip),
+                 {"pad_per_class": pad, "clip_boxes": clip})
+            for own in (1, 3) for of_each, of_all, pad, clip in suppression.LIMITS],
         "ExtractImagePatches": [Form([shape], each.of, each.attributes, pixels)
                                 for each in image.PATCHES],
     }  # fmt: skip

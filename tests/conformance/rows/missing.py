@@ -14,16 +14,9 @@ NO_KERNEL = frozenset({
     )),
 })  # fmt: skip
 
-# Converted, and proven elsewhere.
-ELSEWHERE = {
-    **dict.fromkeys(
-        ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "FlexMultinomial",
-         "FlexRandomStandardNormal", "FlexRandomUniform"),
-        "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
-    ),
-    **dict.fromkeys(
-        ("FlexHashTableV2", "FlexLookupTableFindV2", "FlexLookupTableImportV2",
-         "FlexLookupTableSizeV2"), "tests/test_flex.py",
-    ),
-    "FlexCombinedNonMaxSuppression": "tests/op/test_flex_suppression.py",
-}  # fmt: skip
+# Converted, but the numbers are random, and ONNX draws others.
+ELSEWHERE = dict.fromkeys(
+    ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "FlexMultinomial",
+     "FlexRandomStandardNormal", "FlexRandomUniform"),
+    "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
+)  # fmt: skip

@@ -13,6 +13,7 @@ from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
 from tests.control import graph, like, op
 from tests.op import test_ngrams
+from tests.op.test_table import NUMBERS, WORDS
 from tests.streams import assign, handle, initialise, read_from
 from tests.test_inline import COMPOSITE
 from tests.test_sparse import MATRICES, mostly_zeros
@@ -59,6 +60,39 @@ def last(b: Bench, code: str, *, rank: int) -> None:
     made, options = b.made(shape), flex_options("ReadVariableOp")
     b.give(*b.custom("FlexReadVariableOp", [handle_of(b)], [made], options))
     assigned(b, b.feed(shape))
+
+
+def entries(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
+    """What a table of TensorFlow's has for keys, or how many it has."""
+    pair: tuple[Any, Any] = (NUMBERS, WORDS) if b.kind == "string" else (WORDS, NUMBERS)
+
+    def handle_of(m: Subgraph) -> Tensor:
+        made, options = m.tensor([], dtype="resource"), flex_options("HashTableV2", shared_name="t")
+        return m.custom("FlexHashTableV2", [], [made], options)[0]
+
+    inner = b.subgraph("init")
+    given, options = [inner.constant(each) for each in pair], flex_options("LookupTableImportV2")
+    inner.custom("FlexLookupTableImportV2", [handle_of(inner), *given], [], options)
+    b.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    if code == "FlexLookupTableSizeV2":
+        made, options = b.made((), "int64"), flex_options("LookupTableSizeV2")
+        b.give(*b.custom(code, [handle_of(b)], [made], options))
+        return
+    keys = np.resize(np.array([5, 1, -3] if b.kind == "string" else ["five", "", "large"]), shape)
+    wanted = b.feed(shape, "int64" if b.kind == "string" else "string", keys)
+    default = b.constant(["?"] if b.kind == "string" else np.array([-9]))
+    made, options = b.made(shape), flex_options("LookupTableFindV2")
+    b.give(*b.custom("FlexLookupTableFindV2", [handle_of(b), wanted, default], [made], options))
+
+
+def looked_up(*keys: Array, kind: str) -> Array:
+    """The reference: of keys that are there twice the first counts."""
+    pair: tuple[Any, Any] = (NUMBERS.tolist(), WORDS) if kind == "string" else (WORDS, NUMBERS)
+    table = dict(reversed(list(zip(*pair, strict=True))))
+    if not keys:
+        return np.array(len(table))
+    found = [table.get(key, "?" if kind == "string" else -9) for key in keys[0].ravel().tolist()]
+    return np.array(found, np.object_ if kind == "string" else np.int64).reshape(keys[0].shape)
 
 
 class Last:
@@ -132,6 +166,10 @@ ROWS = (
     *(Row(code, last, kinds("float32 int32 int64 bool"), {"rank": RANKS}, exact=True, runs=5,
           stream=Last)
       for code in ("FlexAssignVariableOp", "FlexReadVariableOp", "FlexVarHandleOp")),
+    *(Row(code, entries, ("string", "int64"), {"shape": ((6,), (2, 3), (1,))}, _ONE, exact=True,
+          reference=looked_up, told=("kind",))
+      for code in ("FlexHashTableV2", "FlexLookupTableFindV2", "FlexLookupTableImportV2",
+                   "FlexLookupTableSizeV2")),
     Row("STABLEHLO_COMPOSITE", called, kinds(f"{_SUMMED} q8 qu8 q16"),
         {"rank": RANKS, "form": ("once", "twice")}),
     Row("CALL", called, kinds(_SUMMED), {"rank": RANKS, "form": ("once", "twice")},
