@@ -81,11 +81,15 @@ TRANSFORMS = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("prefix", "axes", "lengths"), TRANSFORMS)
-def test_transforms(prefix: str, axes: int, lengths: tuple[int, ...], dtype: str) -> None:
+@pytest.mark.parametrize("lead", [(2,), ()])
+def test_transforms(
+    prefix: str, axes: int, lengths: tuple[int, ...], dtype: str, lead: tuple[int, ...]
+) -> None:
     name, over = f"{prefix}FFT" + ("" if axes == 1 else f"{axes}D"), tuple(range(-axes, 0))
-    x = numbers(dtype, 2, 3, 5, 7)
+    shape = (*lead, *(3, 5, 7)[-axes:])
+    x = numbers(dtype, *shape)
     if prefix != "R":
-        x = x + 1j * numbers(dtype, 2, 3, 5, 7, seed=1)
+        x = x + 1j * numbers(dtype, *shape, seed=1)
     lengths = lengths[-axes:]
     functions: dict[str, Any] = {
         "": np.fft.fftn, "I": np.fft.ifftn, "R": np.fft.rfftn, "IR": np.fft.irfftn
@@ -182,3 +186,16 @@ def test_what_does_not_fit(
     inputs = [np.asarray(each) for each in inputs]
     with pytest.raises(ConversionError, match=reason):
         convert(flexed(name, inputs, [made], further, **attributes).bytes())
+
+
+def test_open_transforms() -> None:
+    """Batches and frames may stay open, both of them."""
+    m = Build()
+    x = m.input([1, 1, 9], shape_signature=[-1, -1, 9])
+    made = [m.tensor([1, 1, 5], dtype="complex64", shape_signature=[-1, -1, 5])]
+    operands = [x, m.constant(np.array([8], np.int32))]
+    m.output(*m.custom("FlexRFFT", operands, made, flex_options("RFFT")))
+    result = convert(m.bytes())
+    given = numbers("float32", 2, 3, 9)
+    (y,) = run_onnx(result.model, {result.inputs[0].name: given})
+    np.testing.assert_allclose(y, pairs(np.fft.rfft(given, 8)), atol=1e-4)

@@ -151,3 +151,13 @@ def test_what_does_not_fit(
     further = [np.array(each, np.int32) for each in constants]
     with pytest.raises(ConversionError, match=reason):
         convert(flexed(name, inputs, [np.zeros(made, np.int32)], further).bytes())
+
+
+def test_weights_of_what_is_not_counted() -> None:
+    further = [np.array(4, np.int32), np.ones(3, np.float32)]
+    model = flexed(
+        "DenseBincount", [np.zeros(3, np.int32)], [np.zeros(4, np.float32)], further,
+        binary_output=True,
+    )
+    with pytest.raises(ConversionError, match="whatever they weigh"):
+        convert(model.bytes())

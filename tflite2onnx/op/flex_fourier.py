@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,31 +83,44 @@ class FlexFourier(Operator):
         expect(self.output, (*self._apart[0], *made, *([_PAIR] if pairs else [])), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        kind, (reads, _makes) = self._kind, self._pairs
-        sizes = self._apart[1]
-        value = g.reshape(x, (-1, *sizes, _PAIR if reads else 1))
+        # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
+        (lead, sizes), kind, (reads, _makes) = self._apart, self._kind, self._pairs
+        ahead, value = len(lead) or 1, x.value
+        more = ([] if lead else [0]) + ([] if reads else [ahead + kind.axes])
+        if more:
+            value = g.Unsqueeze(value, g.ints(more))
         if kind.real:
             wanted = self._halved if kind.inverse else self._lengths
-            value = _fitted(g, value, sizes, wanted, x.dtype)
-        if not kind.real:
-            for axis, size in enumerate(sizes, 1):
-                value = _inverse(g, value, axis, size, x.dtype) if kind.inverse else (
-                    g.dft(value, axis)
-                )
-        elif not kind.inverse:
-            value = g.dft(value, kind.axes, onesided=True)
-            for axis in range(1, kind.axes):
-                value = g.dft(value, axis)
-        else:
-            for axis, size in enumerate(self._lengths[:-1], 1):
-                value = _inverse(g, value, axis, size, x.dtype)
-            *_lead, half = self._halved
-            rows = g.reshape(value, (-1, half * _PAIR))
-            value = g.MatMul(rows, synthesis(self._lengths[-1]).astype(x.dtype.numpy))
-        return g.reshape(value, y.sizes)
+            value = _fitted(g, value, ahead, [b - a for a, b in zip(sizes, wanted, strict=True)],
+                            x.dtype)  # fmt: skip
+        value = self._transformed(g, value, ahead, x.dtype)
+        if kind.real and kind.inverse:
+            value = self._synthesised(g, value, x.dtype)
+        return value if lead else g.Squeeze(value, g.ints([0]))
+
+    def _transformed(self, g: Builder, value: Value, ahead: int, dtype: DType) -> Value:
+        """Return the transform along all axes, but along the last of those back to real numbers."""
+        kind, axes = self._kind, [*range(ahead, ahead + self._kind.axes)]
+        if kind.real:
+            *axes, last = axes
+            value = value if kind.inverse else g.dft(value, last, onesided=True)
+        sizes = self._lengths[: len(axes)]
+        for axis, size in zip(axes, sizes, strict=True):
+            value = _inverse(g, value, axis, size, dtype) if kind.inverse else g.dft(value, axis)
+        return value
+
+    def _synthesised(self, g: Builder, value: Value, dtype: DType) -> Value:
+        """Return real numbers of half of the frequencies of the last axis, by a product."""
+        width = self._lengths[-1]
+        matrix = synthesis(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
+        parts = (
+            g.MatMul(g.Gather(value, g.scalar(i, DType.INT64), axis=-1), g.constant(matrix[:, i]))
+            for i in range(_PAIR)
+        )
+        return g.Add(*parts)
 
     def keeps_open(self, operand: int, axis: int) -> bool:
-        return axis == 0 and len(self._apart[0]) == 1
+        return axis < len(self._apart[0])
 
 
 def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
@@ -120,9 +134,9 @@ def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
 
 
-def _fitted(g: Builder, value: Value, have: Shape, want: Shape, dtype: DType) -> Value:
-    """Return [batch, *have, ...] cut or filled up with 0."""
-    if have == want:
+def _fitted(g: Builder, value: Value, ahead: int, more: Sequence[int], dtype: DType) -> Value:
+    """Return numbers or pairs with so many more along their axes: 0; less than none cuts off."""
+    if not any(more):
         return value
-    more = [b - a for a, b in zip(have, want, strict=True)]
-    return g.Pad(value, g.ints([0] * (len(have) + 3) + more + [0]), g.scalar(0, dtype))
+    pads = [0] * (2 * ahead + len(more) + 1) + [*more, 0]
+    return g.Pad(value, g.ints(pads), g.scalar(0, dtype))

@@ -67,6 +67,7 @@ class FlexEinsum(Operator):
     codes = ("FlexEinsum",)
     custom = True
     category = Category.TERMINATE
+    any_size = "..."
 
     @property
     def _equation(self) -> str:

@@ -103,6 +103,7 @@ class FlexBincount(Operator):
     codes = ("FlexBincount", "FlexDenseBincount")
     custom = True
     category = Category.TERMINATE
+    any_size = "..."
 
     @cached_property
     def _size(self) -> int:
@@ -126,30 +127,34 @@ class FlexBincount(Operator):
             raise OperatorError(message)
         if weights.elements:
             expect(weights, x.shape, weights.dtype)
+            if self.options.get("binary_output", False):
+                message = "it tells whether numbers occur, whatever they weigh"
+                raise OperatorError(message)
         lead = x.shape[:1] if self._by_rows else ()
         expect(self.output, (*lead, self._size), weights.dtype)
 
     def emit(self, g: Builder, y: View, x: View, _: View, weights: View) -> Value:
         # What is too large is counted behind all others, and cut off.
-        size, rows = self._size, x.shape[0] if self._by_rows else 1
+        room = g.scalar(self._size + 1, DType.INT64)
+        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         numbers = g.recast(x, x.dtype, DType.INT64)
-        numbers = g.Min(numbers, g.scalar(size, DType.INT64))
+        numbers = g.Min(numbers, g.scalar(self._size, DType.INT64))
+        rows = one
         if self._by_rows:
-            numbers = g.Add(numbers, np.arange(rows).reshape(rows, 1) * (size + 1))
+            rows = g.Gather(g.Shape(x), zero, axis=0)
+            firsts = g.Mul(g.Range(zero, rows, one), room)
+            numbers = g.Add(numbers, g.Unsqueeze(firsts, g.ints([1])))
         where = g.reshape(numbers, [-1, 1])
-        if self.options.get("binary_output", False):
-            into = g.Expand(g.scalar(0, y.dtype), g.ints([rows * (size + 1)]))
-            ones = g.Expand(g.scalar(1, y.dtype), g.ints([x.tensor.elements]))
-            counts = g.scatter_nd(into, where, ones)
-        else:
-            into = g.Expand(g.scalar(0, y.dtype), g.ints([rows * (size + 1)]))
-            added = (
-                g.reshape(weights, [-1]) if weights.tensor.elements
-                else g.Expand(g.scalar(1, y.dtype), g.ints([x.tensor.elements]))
-            )  # fmt: skip
-            counts = g.scatter_nd(into, where, added, "add")
-        table = g.reshape(counts, [rows, size + 1])
-        return g.reshape(g.Slice(table, g.ints([0]), g.ints([size]), g.ints([1])), y.shape)
+        into = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, room), [1]))
+        weighted = bool(weights.tensor.elements)
+        added = g.reshape(weights, [-1]) if weighted else g.Expand(
+            g.scalar(1, y.dtype), g.reshape(g.Size(x), [1])
+        )
+        binary = self.options.get("binary_output", False)
+        counts = g.scatter_nd(into, where, added, None if binary else "add")
+        table = g.reshape(counts, [-1, self._size + 1])
+        found = g.Slice(table, g.ints([0]), g.ints([self._size]), g.ints([1]))
+        return found if self._by_rows else g.Squeeze(found, g.ints([0]))
 
 
 class FlexDynamicStitch(Operator):

@@ -65,15 +65,18 @@ class FlexCombinedSuppression(Operator):
         for made, shape, dtype in zip(self.op.outputs, shapes, types, strict=True):
             expect(made, shape, dtype)
 
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis == 0
+
     def emit(self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View,
              *limits: View) -> tuple[Value, ...]:  # fmt: skip
-        batch, count, own, classes = self._sizes
+        _, count, own, classes = self._sizes
         of_each, of_all = self._most
         _, _, overlap, least = limits
         by_class = g.Transpose(scores, perm=[0, 2, 1])
         # Where each class has boxes of its own, each is a batch.
-        corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (batch * own, count, _CORNERS))
-        rated = g.reshape(by_class, (batch * own, classes // own, count))
+        corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (-1, count, _CORNERS))
+        rated = g.reshape(by_class, (-1, classes // own, count))
         found = g.NonMaxSuppression(
             corners, rated, g.ints([of_each]), overlap.reshaped((1,)), least.reshaped((1,))
         )
@@ -81,13 +84,13 @@ class FlexCombinedSuppression(Operator):
         left = g.scatter_nd(nothing, found, g.GatherND(rated, found))
         best = min(of_all, classes * count)
         values, places = g.many(
-            "TopK", 2, g.reshape(left, (batch, classes * count)), g.ints([best]), axis=1
+            "TopK", 2, g.reshape(left, (-1, classes * count)), g.ints([best]), axis=1
         )
         there = g.Greater(values, g.scalar(-np.inf, _F32))
         size = g.scalar(count, DType.INT64)
         box = places if own > 1 else g.Mod(places, size)
         chosen = g.GatherND(
-            g.reshape(corners, (batch, own * count, _CORNERS)), g.Unsqueeze(box, g.ints([2])),
+            g.reshape(corners, (-1, own * count, _CORNERS)), g.Unsqueeze(box, g.ints([2])),
             batch_dims=1,
         )  # fmt: skip
         if self.options.get("clip_boxes", True):
