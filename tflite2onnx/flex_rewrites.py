@@ -265,6 +265,31 @@ def reversed_by_truth(op: Op) -> Sequence[Op] | None:
     return [replace(op, code="REVERSE_V2", custom=False, inputs=(x, axes), options=Options())]
 
 
+def fake_quantized(op: Op) -> Sequence[Op] | None:
+    """FakeQuantWithMinMaxVars: its bounds are inputs, and in TFLite options."""
+    x, *bounds = op.inputs
+    if len(bounds) != 2 or any(t is None or t.data is None or t.elements != 1 for t in bounds):
+        return None
+    low, high = (float(t.data.item()) for t in bounds if t is not None and t.data is not None)
+    options = {"num_bits": 8, "narrow_range": False, **op.options, "min": low, "max": high}
+    new = replace(op, code="FAKE_QUANT", custom=False, inputs=(x,), options=Options(options))
+    return [new]
+
+
+def permuted(op: Op) -> Sequence[Op] | None:
+    """DataFormatVecPermute: sizes, or other things of each axis, in the order of a format."""
+    source, target = (
+        str(op.options.get(name, usual))
+        for name, usual in (("src_format", "NHWC"), ("dst_format", "NCHW"))
+    )
+    x = op.inputs[0]
+    if x is None or x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
+        return None
+    order = _constant(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
+    options = Options({"axis": 0, "batch_dims": 0})
+    return [replace(op, code="GATHER", custom=False, inputs=(x, order), options=options)]
+
+
 def table(op: Op) -> Sequence[Op] | None:
     """HashTableV2: TFLite numbers its tables, where TensorFlow gives them names."""
     name = str(op.options.get("shared_name", ""))

@@ -11,9 +11,11 @@ from tflite2onnx.flex_rewrites import (
     conv_2d,
     conv_3d,
     each_alone,
+    fake_quantized,
     in_blocks,
     normalized,
     of_axis_input,
+    permuted,
     pool_2d,
     reversed_by_truth,
     table,
@@ -26,6 +28,7 @@ from tflite2onnx.tensor import DType
 _KEPT = {"keep_dims": "keep_dims"}
 _ADJOINED = {name: name for name in ("adj_x", "adj_y")}
 _PLAIN = {"adj_x": False, "adj_y": False, "asymmetric_quantize_inputs": False}
+_QUANTIZED = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False}
 _SCANNED = {name: name for name in ("exclusive", "reverse")}
 _SCANNED_FORTH = {"exclusive": False, "reverse": False}
 _SEEDS, _UNSEEDED = {"seed": "seed", "seed2": "seed2"}, {"seed": 0, "seed2": 0}
@@ -109,6 +112,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "ConjugateTranspose": Same("TRANSPOSE"),
     "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
+    "DataFormatVecPermute": permuted,
     "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
     "SpaceToBatch": in_blocks("SPACE_TO_BATCH_ND"),
     "SpaceToBatchND": Same("SPACE_TO_BATCH_ND"),
@@ -184,6 +188,10 @@ RULES: Mapping[str, Rule] = {
     "ComplexAbs": Same("COMPLEX_ABS"),
     "Imag": Same("IMAG"),
     "Real": Same("REAL"),
+    "FakeQuantWithMinMaxArgs": Same(
+        "FAKE_QUANT", {name: name for name in _QUANTIZED}, fixed=_QUANTIZED
+    ),
+    "FakeQuantWithMinMaxVars": fake_quantized,
     # By chance
     "Multinomial": Same("MULTINOMIAL", _SEEDS, fixed=_UNSEEDED),
     "RandomStandardNormal": Same("RANDOM_STANDARD_NORMAL", _SEEDS, fixed=_UNSEEDED),
