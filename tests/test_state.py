@@ -281,21 +281,13 @@ def test_state_is_laid_out_as_asked() -> None:
 INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
 
 
-@pytest.mark.parametrize(
-    ("activations", "dtype", "first"),
-    [("auto", "uint8", 121), ("int8", "int8", -7), ("uint8", "uint8", 121)],
-)
-def test_quantized_state_is_kept_as_activations_are(
-    activations: str, dtype: str, first: int
-) -> None:
+@pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
+def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
     """Integers are carried from run to run, not the real numbers that they stand for."""
     result: Any = check(streaming(**INT8), runs=50, steps=1, activations=activations)
     (state,) = result.states
-    assert (state.input.dtype, state.output.dtype) == (dtype, dtype)
-    np.testing.assert_array_equal(state.initial, np.full((1, 3, 2, 7), first, dtype))
-    ends = {state.input.name, state.output.name}
-    readers = [n.op_type for n in result.model.graph.node if ends & {*n.input, *n.output}]
-    assert "QuantizeLinear" not in readers
+    assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
+    np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))
 
 
 def test_state_without_quantization() -> None:

@@ -111,7 +111,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             throughout, weights, inputs and outputs included).
         activations: how int8 activations are kept inside the model: "int8", "uint8" (the same
             numbers with the zero point 128 higher), or "auto" (what ONNX Runtime is faster with
-            on x86-64). Inputs and outputs keep the file's type in every case; states do not.
+            on x86-64). Inputs and outputs keep the file's type in every case.
         allow_custom: leave custom operators that cannot be converted in the graph, as nodes of
             the domain "tflite.custom" with their options as attributes.
         static: whether to fix all sizes as they are in the file. Else those of inputs that the

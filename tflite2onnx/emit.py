@@ -32,7 +32,6 @@ from tflite2onnx.quantize import (
     dequantized,
     is_quantized,
     limits,
-    stored,
     weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
@@ -118,14 +117,13 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     The first site of `plan` is the graph's interface, the others are its operators.
     """
     ends, *orders_inside = plan.orders
-    own = len(graph.own_inputs)
-    inputs = tuple(_input(g, t, ends[~i], as_filed=i < own) for i, t in enumerate(graph.inputs))
+    inputs = tuple(_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
     pairs = zip(operators, orders_inside, strict=True)
     planned = {operator.op: (operator, orders) for operator, orders in pairs}
     _emit_operators(g, graph, planned)
     outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
     nodes = alive(g.nodes, [port.value for port in outputs])
-    states = zip(inputs[own:], graph.initial, strict=True)
+    states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.homes() for axis, s in t.symbols.items()}
     ports = _ports(g)
@@ -187,9 +185,9 @@ def _body(
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _ports(g))
 
 
-def _input(g: Builder, tensor: Tensor, order: Order, *, as_filed: bool) -> Port:
-    """Return an input of the file's type, or of that in which the tensor is kept inside."""
-    kept, given = g.storage(tensor), g.storage(tensor, weight=as_filed)
+def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
+    """Return an input of the file's type; inside, the tensor may be kept in another."""
+    kept, given = g.storage(tensor), g.storage(tensor, weight=True)
     shape = tuple(tensor.sizes[i] for i in order)
     value = g.typed(Value(dtype=given.dtype), given.dtype, shape)
     g.put(tensor, g.convert(value, given, kept, order), order)
@@ -198,26 +196,23 @@ def _input(g: Builder, tensor: Tensor, order: Order, *, as_filed: bool) -> Port:
 
 def _initial(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of an input as the ONNX model stores it."""
-    tensor, kept = port.tensor, g.storage(port.tensor)
-    if kept is REAL and tensor.quantization is not None:
-        data = dequantized(data, tensor.quantization)
-    return stored(data, tensor.dtype, kept).transpose(port.order)
+    if g.storage(port.tensor, weight=True) is REAL and port.tensor.quantization is not None:
+        data = dequantized(data, port.tensor.quantization)
+    return data.transpose(port.order)
 
 
 def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
-    """Return the outputs, each with a value and a name of its own.
+    """Return the outputs, each of the file's type, with a value and a name of its own.
 
-    They are of the file's types, and states of those in which they are kept inside. A name is
-    numbered if an input or an output before has it.
+    A name is numbered if an input or an output before has it.
     """
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
     given_in = {*graph.inputs}
     taken = {value for t, value, _ in g.homes() if t in given_in}
-    own = len(graph.own_outputs)
-    for i, (tensor, order) in enumerate(zip(graph.outputs, orders, strict=True)):
-        kept, given = g.storage(tensor), g.storage(tensor, weight=i < own)
+    for tensor, order in zip(graph.outputs, orders, strict=True):
+        kept, given = g.storage(tensor), g.storage(tensor, weight=True)
         value = g.convert(g.view(tensor, order).value, kept, given, order)
         if value in taken or value.data is not None:
             value = g.Identity(value)

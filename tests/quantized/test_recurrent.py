@@ -158,8 +158,8 @@ def test_basic_integers() -> None:
     [cells.integer_svdf(Form(), dtype="int8"), cells.integer_lstm(Form(single=True))],
     ids=["filters", "cell"],
 )
-def test_states_are_kept_as_activations_are(data: bytes) -> None:
-    """What is int8 in the file and uint8 inside, is uint8 from run to run."""
+def test_states_have_the_types_of_the_file(data: bytes) -> None:
+    """What is int8 in the file, and uint8 inside, is int8 from run to run."""
     states = convert(data).states
-    assert {state.input.dtype for state in states} <= {"uint8", "int16"}
+    assert {state.input.dtype for state in states} <= {"int8", "int16"}
     assert all(state.initial.dtype == state.output.dtype for state in states)
