@@ -1,9 +1,9 @@
 """LOGISTIC whose results are what a model says: scores, right to their last digits however small.
 
-ONNX Runtime's Sigmoid errs by up to 1e-7, whatever the result: it leaves three digits of a score of
-1e-4, and none of one of 1e-8. Inside a network this is lost among larger numbers, as it is in an
-output of many. What an output of few gives is spelled out, 1 / (1 + exp(-x)), which errs by a part
-of the result only, as LiteRT's kernel does.
+ONNX Runtime's Sigmoid is a quotient of polynomials, which errs by up to 1e-7, whatever the result:
+that leaves three digits of a score of 1e-4, and none of one of 1e-8. Inside a network this is lost
+among larger numbers, as it is in an output of many. What an output of few gives is spelled out,
+1 / (1 + exp(-x)), which errs by a part of the result only, as LiteRT's kernel does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import DType, Tensor
 
 _FEW = 1024  # elements: four nodes for more of them would take time
+
 
 def spell_out_scores(graph: Graph, rules_of: RulesOf) -> Graph:
     """Return the graph with other operators for LOGISTIC where an output gives its results."""

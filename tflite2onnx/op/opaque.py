@@ -94,7 +94,16 @@ _REASONS: Mapping[str, str] = {
     "NeutronGraph": _COMPILED.format(
         "an NXP Neutron NPU", "the file that neutron-converter was given"
     ),
+    "MTKEXT_.*": _COMPILED.format("a MediaTek NPU", "the model from before its compilation"),
     "XC_.*": _COMPILED.format("an XMOS xcore", "the file that xmos-ai-tools was given"),
+    "Lce.*": (
+        "it computes with single bits, in Larq Compute Engine: convert the Keras model to TFLite"
+        " without larq_compute_engine, whose binary layers are real ones then"
+    ),
+    "PosenetDecoderOp": (
+        "it searches for people in what the network finds: make its inputs the model's outputs, and"
+        " decode these outside of the model"
+    ),
     "TFLM_DECODE": (
         "it unpacks weights that were compressed for tflite-micro: convert the model from before"
         " its compression"
@@ -105,7 +114,7 @@ _REASONS: Mapping[str, str] = {
     ),
     r"TFSentencepiece(Det|T)okenizeOp": _TEXT,
     r"(TFText>|tftext:)?(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*": _TEXT,
-    "NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,
+    "CUSTOM_OP_STRING_.*|NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,
     "RaggedTensorToTensor|tftext:.*|TFText>.*": _TEXT,
     "CTCBeamSearchDecoder": (
         "a beam search over text, for which ONNX has no operators: make the logits before it the"

@@ -136,7 +136,7 @@ ROOMS = {
     "table": "HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE Table",
     "topk": "ARG_MAX ARG_MIN TOPK_V2",
     "transpose_bias": "Convolution2DTransposeBias",
-    "unpool": "MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D",
+    "unpool": "LiteRtMaxUnpooling2D MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D",
     "update": "DYNAMIC_UPDATE_SLICE",
     "variable": "ASSIGN_VARIABLE CALL_ONCE READ_VARIABLE VAR_HANDLE",
     "volume": "CONV_3D CONV_3D_TRANSPOSE",

@@ -105,11 +105,11 @@ class MaxUnpooling2D(ImageOperator):
     """MaxUnpooling2D: puts elements back where they were the maxima; all else is 0.
 
     Two operators share the name. That of MediaPipe is given places in windows, as float32; that
-    of perception places in the image it makes, as int32. Where two elements meet the last one
-    stays, in TFLite's order.
+    of perception, LiteRtMaxUnpooling2D in later files, places in the image it makes, as int32.
+    Where two elements meet the last one stays, in TFLite's order.
     """
 
-    codes = ("MaxUnpooling2D",)
+    codes = ("MaxUnpooling2D", "LiteRtMaxUnpooling2D")
     custom = True
     tflite = "NHWC, NHWC -> NHWC"
     onnx = "NCHW, NCHW -> NCHW"

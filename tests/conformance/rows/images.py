@@ -152,6 +152,8 @@ ROWS = (
       for code, within in (("MaxPoolingWithArgmax2D", True), ("MaxPoolWithArgmax", False))),
     Row("MaxUnpooling2D", unpooling, _REAL, {"case": test_unpool.UNPOOLINGS}, exact=True,
         reference=unpooled, told=("case",)),
+    Row("LiteRtMaxUnpooling2D", unpooling, _REAL, {"case": test_unpool.UNPOOLINGS[-2:]}, exact=True,
+        reference=unpooled, told=("case",)),
     Row("Convolution2DTransposeBias", transposed, _REAL,
         {"image": test_transpose_bias.IMAGES, "window": test_transpose_bias.WINDOWS,
          "padding": _PADDINGS}, reference=convolved, told=("window", "padding")),
