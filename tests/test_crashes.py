@@ -50,6 +50,8 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
     assert bool(ran.stdout) == (ran.returncode == 0)
 
 
+# A signal just in front of a system call waits for its end: the parent is given time to begin to
+# wait, and the child sleeps in pieces.
 # What takes long is waited for, and says when it begins and if it is interrupted.
 # Signals are heeded, even if the tests run where they are not, as under nohup.
 WAITING = """
@@ -59,8 +61,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, {interrupts})
 def main():
     try:
+        time.sleep(0.5)
         print("begun", flush=True)
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         time.sleep(0.2)
