@@ -50,6 +50,7 @@ class Keras:
 
     first: int = 0
     step: int = 1
+    bounded: bool = False  # the place in the sequence is 1 at most
     more: int = 0  # items of the sequence than there are rounds
     squash: str = "TANH"
     one: float = 1
@@ -127,7 +128,11 @@ class Keras:
         (x,) = m.op("GATHER", [sequence, counts[0]], [shape], axis=self.axis)
         made, *rest = Cell(self, m).step(x, h, others)
         steps = [number(m, self.step), number(m, 1)]
-        following = [op(m, "ADD", *pair) for pair in zip(counts, steps, strict=True)]
+        bounds = ["RELU_N1_TO_1" if self.bounded else "NONE", "NONE"]
+        following = [
+            op(m, "ADD", *pair, fused_activation_function=bound)
+            for *pair, bound in zip(counts, steps, bounds, strict=True)
+        ]
         if self.listed:
             place = number(m, 0) if self.last else counts[0]
             (item,) = listing(m, "SetItem", [items, place, made])

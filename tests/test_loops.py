@@ -42,6 +42,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     [
         Keras(more=1), Keras(first=1), Keras(step=2), Keras(squash="RELU"), Keras(extra=True),
         Keras(activation="RELU"), Keras(axis=1, batch=TIMES), Keras(stale=True),
+        Keras(bounded=True),
         Keras("GRU", one=2), Keras("GRU", other=True), Keras("GRU", squash="LOGISTIC"),
         Keras("GRU", extra=True), Keras("GRU-before", one=0.5), Keras("GRU-before", other=True),
         Keras("RNN", squash="LOGISTIC"), Keras("RNN", more=2), Keras("RNN", activation="RELU6"),

@@ -121,6 +121,8 @@ class _Loop:
         op = self.made.get(variable.next)
         if op is None or not op.is_builtin("ADD") or variable.first.data is None:
             return False
+        if op.activation != "NONE":  # which would bound it
+            return False
         constants = [t.data for t in op.inputs if t is not None and t.data is not None]
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
         return variable.now in op.inputs and by_one and _is_number(variable.next)
