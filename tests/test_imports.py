@@ -22,7 +22,10 @@ ROWS = (
         "schema", "text", "version",
     },
     {"labelling", "tensor"},
-    {"elements", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse", "stateful"},
+    {
+        "elements", "files", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse",
+        "stateful",
+    },
     {"complex", "convolution", "flex_rewrites", "fold", "formulas", "items", "lists", "loops",
      "pairs", "regions", "scores", "tables"},
     {

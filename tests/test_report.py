@@ -205,6 +205,29 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         write_report(tmp_path / "no" / "x.html", deep(), result, report)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--report", "./model.tflite"], "./model.tflite: it is the TFLite model itself"),
+        (["--report", "model.onnx"], "model.onnx: it is the ONNX model itself"),
+        (["none/out.onnx", "--report", "page.html"], "none/out.onnx: No such file"),
+        (["--report", "none/page.html"], "none/page.html: No such file"),
+    ],
+    ids=str,
+)
+def test_the_page_and_the_model_are_both_written_or_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    words: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    model = Path("model.tflite")
+    model.write_bytes(chain("ABS"))
+    assert main(["model.tflite", *words]) == 1
+    assert f"cannot write {message}" in capsys.readouterr().err
+    assert [*Path().iterdir()] == [model]
+    assert model.read_bytes() == chain("ABS")
+
+
 # The graph
 
 

@@ -115,7 +115,10 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
     ("words", "message"),
     [
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
-        (["model.tflite", "none.onnx"], "ONNX Runtime cannot run the model: "),
+        (["model.tflite", "none.onnx"], "cannot read none.onnx: No such file or directory"),
+        (["model.tflite", "model.tflite"], "ONNX Runtime cannot run the model: "),
+        (["model.tflite", "--report", "model.tflite"], "it is the TFLite model itself"),
+        (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model itself"),
         (["model.tflite", "--samples", "0"], "nothing to verify on 0 samples"),
         (["model.tflite", "--seed", "-1"], "the seed of the random numbers is -1"),
         (["model.tflite", "--input", "x"], "--input x: it must be NAME=FILE.npy"),

@@ -33,9 +33,9 @@ from tflite2onnx.errors import (
     FixedSizeError,
     ModelFileError,
     OptionError,
-    OutputError,
     UnsupportedOperators,
 )
+from tflite2onnx.files import keep_apart
 from tflite2onnx.flex import translated
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.inline import inlined
@@ -127,7 +127,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         allow_custom, static, signature, names,
     )  # fmt: skip
     if output is not None and not isinstance(model, bytes):
-        keep_apart(model, output)
+        keep_apart(output, model)
     try:
         source = read(model)
         warn(source, signature)
@@ -252,14 +252,3 @@ def _notes(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, ob
     except ModelFileError as error:
         _logger.warning("%s", error)
         return {}
-
-
-def keep_apart(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Raise OutputError if the output is the model itself."""
-    try:
-        same = os.path.samefile(model, output)  # noqa: PTH121 - paths may be any os.PathLike
-    except (OSError, ValueError):  # one of them is not there; said when it is read or written
-        return
-    if same:
-        message = f"cannot write {os.fspath(output)}: it is the TFLite model itself"
-        raise OutputError(message)

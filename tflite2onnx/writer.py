@@ -8,14 +8,11 @@ protobuf ends, the bytes go to a file of their own beside the model.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -25,7 +22,7 @@ from onnx import TensorProto, helper, shape_inference
 from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
-from tflite2onnx.errors import OutputError
+from tflite2onnx.files import replacing, writing
 from tflite2onnx.names import Names
 from tflite2onnx.nodes import Node, onnx_type
 from tflite2onnx.tensor import Array, DType, Sizes
@@ -274,46 +271,16 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     Raises:
         OutputError: the place cannot be written to.
     """
-    try:
-        target = Path(os.path.realpath(path))  # what a symbolic link points to is replaced
+    with writing(path) as target:
         if skeleton.size <= LARGEST_FILE:
-            with _replacing(target) as file:
+            with replacing(target) as file:
                 return _stream(skeleton, file)
         data = target.with_name(target.name + ".data")
         # Left in reverse: the weights are in place before the model that refers to them.
-        with _replacing(target) as small, _replacing(data) as file:
+        with replacing(target) as small, replacing(data) as file:
             model = _external(skeleton, data.name, file)
             size = small.write(model.SerializeToString(deterministic=True))
             return size + file.tell()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        message = f"cannot write {os.fspath(path)}: {reason}"
-        raise OutputError(message) from error
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that takes its place when all went well.
-
-    What is no regular file, such as /dev/null, is written to and stays what it is.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
-    temporary = path.with_name(f".tflite2onnx-{os.urandom(8).hex()}")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _stream(skeleton: Skeleton, file: BinaryIO) -> int:

@@ -7,13 +7,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import MANIFEST, convert_bundle, is_bundle, read_bundle
-from tflite2onnx.convert import convert, keep_apart
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import LayoutError, OptionError
+from tflite2onnx.files import keep_apart
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
@@ -123,11 +125,15 @@ def run(options: argparse.Namespace) -> int:
     if is_bundle(options.model):
         return _bundle(options)
     output = options.output if options.output is not None else _beside(options.model)
-    keep_apart(options.model, output)
+    keep_apart(output, options.model)
+    if options.report is not None:
+        keep_apart(options.report, options.model)
+        keep_apart(options.report, output, "the ONNX model")
     result = convert(options.model, layouts=_layouts(options.layout), **_chosen(options))
     judged = options.verify or options.report is not None
-    report = _verified(options.model, result, options.report) if judged else None
-    size = result.save(output)
+    report = _verified(options, options.model, result) if judged else None
+    with _page(options, result, report):
+        size = result.save(output)
     _say(options, _summary(result))
     status = _judged(options, options.model, report)
     _say(options, [f"wrote {output}, {size:,} bytes"])
@@ -152,7 +158,7 @@ def _bundle(options: argparse.Namespace) -> int:
     results = convert_bundle(bundle, folder, **_chosen(options))
     for name, result in results.items():
         _say(options, [f"{name}:", *_summary(result)])
-        report = _verified(bundle.models[name], result, None) if options.verify else None
+        report = _verified(options, bundle.models[name], result) if options.verify else None
         statuses.add(_judged(options, name, report))
     _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
     return max(statuses)
@@ -175,16 +181,22 @@ def _judged(options: argparse.Namespace, model: str, report: Report | None) -> i
     return findings.judged(model, report)
 
 
-def _verified(model: str | bytes, result: Result, page: str | None) -> Report:
-    """Return how close the conversion comes, and write a page about it if that is asked for."""
+def _verified(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
+    """Return how close the conversion comes, tensor by tensor if a page is to show it."""
     from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
 
-    report = verify(model, result, tensors=page is not None)
-    if page is not None:
-        from tflite2onnx.report import write_report  # noqa: PLC0415 - likewise
+    return verify(model, result, tensors=options.report is not None)
 
-        write_report(page, model, result, report)
-    return report
+
+def _page(
+    options: argparse.Namespace, result: Result, report: Report | None
+) -> AbstractContextManager[None]:
+    """Write a page about what was found, if that is asked for, around what saves the model."""
+    if report is None or options.report is None:
+        return nullcontext()
+    from tflite2onnx.report import reporting  # noqa: PLC0415 - likewise
+
+    return reporting(options.report, options.model, result, report)
 
 
 def _beside(model: str) -> str:

@@ -14,6 +14,7 @@ from tflite2onnx.bundle import files_of, is_bundle, read_bundle
 from tflite2onnx.commands.findings import inside, judged, outputs
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
+from tflite2onnx.files import keep_apart
 from tflite2onnx.report import write_report
 from tflite2onnx.tensor import Array
 from tflite2onnx.text import complain, show
@@ -77,6 +78,10 @@ def run(options: argparse.Namespace) -> int:
     """Verify, print what differs, and return the exit status."""
     if is_bundle(options.model):
         return _bundle(options)
+    if options.report is not None:
+        keep_apart(options.report, options.model)
+        if options.converted is not None:
+            keep_apart(options.report, options.converted, "the ONNX model")
     converted = convert(options.model) if options.converted is None else options.converted
     report = _found(options, options.model, converted)
     if options.report is not None:

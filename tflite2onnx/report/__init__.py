@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tflite2onnx.errors import OutputError
+from tflite2onnx.files import replacing, writing
 from tflite2onnx.report.facts import Facts, facts
 from tflite2onnx.report.page import page
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.converted import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
-__all__ = ["Facts", "facts", "page", "write_report"]
+__all__ = ["Facts", "facts", "page", "reporting", "write_report"]
 
 
 def write_report(
@@ -24,9 +25,16 @@ def write_report(
         VerifyError: a runtime cannot run its model.
         OutputError: the place cannot be written to.
     """
+    with reporting(path, model, converted, report):
+        pass
+
+
+@contextmanager
+def reporting(
+    path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
+) -> Iterator[None]:
+    """Do the same around other work: there is no page if that fails."""
     html = page(facts(model, converted, report))
-    try:
-        Path(path).write_text(html, "utf-8")
-    except (OSError, ValueError) as error:
-        message = f"cannot write {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
-        raise OutputError(message) from error
+    with writing(path) as target, replacing(target) as file:
+        file.write(html.encode())
+        yield

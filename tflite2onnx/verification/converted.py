@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -48,17 +49,28 @@ def opened(converted: ConvertedModel) -> Opened:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
     Raises:
-        VerifyError: ONNX Runtime cannot run it, or it does not say how it is laid out.
+        VerifyError: it cannot be read, ONNX Runtime cannot run it, or it does not say how it is
+            laid out.
     """
     if isinstance(converted, Result):
         return _opened(_session_of_result(converted), converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with blaming("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
-    session = session_of(converted if isinstance(converted, bytes) else os.fspath(converted))
+    session = session_of(converted if isinstance(converted, bytes) else _readable(converted))
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _described(properties.get(INPUTS))
     return _opened(session, inputs, _described(properties.get(OUTPUTS)))
+
+
+def _readable(path: str | os.PathLike[str]) -> str:
+    """Return a path as a string, once it is known that there is something to read."""
+    try:
+        with Path(path).open("rb"):
+            return os.fspath(path)
+    except (OSError, ValueError) as error:
+        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        raise VerifyError(message) from error
 
 
 def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:
