@@ -82,7 +82,7 @@ def document() -> str:
     return "".join((
         START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
         _rows(_row(code, classes[code], known.get(code)) for code in runtime),
-        _LIMITS, _rows(line for code in (*runtime, *others) for line in _limits(code)),
+        _LIMITS, _rows(_shared((code, known.get(code)) for code in (*runtime, *others))),
         _OTHERS, _rows(_other(code, classes.get(code), known.get(code)) for code in others),
     ))  # fmt: skip
 
@@ -164,22 +164,36 @@ def _opsets(kinds: Mapping[str, record.Measured]) -> str:
     return "; ".join([str(least), *(f"{opset}: {', '.join(newer[opset])}" for opset in newer)])
 
 
-def _limits(code: str) -> Iterator[tuple[str, str, str]]:
+def _shared(
+    entries: Iterable[tuple[str, record.Operator | None]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each limit with the operators that have it, in the sequence of the first of them."""
+    codes: dict[tuple[str, str], list[str]] = {}
+    for code, entry in entries:
+        for limit in _limits(code, entry):
+            codes.setdefault(limit, []).append(f"`{code}`")
+    for limit, having in codes.items():
+        yield ", ".join(having), *limit
+
+
+def _limits(code: str, entry: record.Operator | None) -> Iterator[tuple[str, str]]:
     """Yield what is not converted of an operator, and where it differs by much."""
     row = ROWS.get(code)
     if row is None:
         return
     if row.limits:
-        yield f"`{code}`", "", row.limits
+        yield "", row.limits
     said: dict[str, list[str]] = {}
     for kind, reason in row.without.items():
         said.setdefault(reason, []).append(kind)
+    found = {} if entry is None else entry.kinds
     for kind, bound in row.bounds.items():
-        if bound.reason and kind in row.kinds:
+        # Many operators share bounds, and of some the numbers are equal all the same.
+        if bound.reason and kind in found and (found[kind].part or found[kind].steps):
             said.setdefault(bound.reason, []).append(kind)
     for reason, types in said.items():
         listed = ", ".join(types) if len(types) < len(PLAIN) else "all others"
-        yield f"`{code}`", listed, reason
+        yield listed, reason
 
 
 if __name__ == "__main__":
