@@ -69,6 +69,16 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
     hold(model, [x], [sign, size], tolerance=BOUNDS[dtype])
 
 
+def test_determinants_that_are_0() -> None:
+    """Whatever pivots follow the one that is 0."""
+    matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
+    x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
+    want = np.array([0, 0, 6, 0, 0], np.float32)
+    hold(flexed("MatrixDeterminant", [x], [want]), [x], [want])
+    sign, size = np.sign(want), np.where(want, np.log(6), -np.inf).astype(np.float32)
+    hold(flexed("LogMatrixDeterminant", [x], [sign, size]), [x], [sign, size])
+
+
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:

@@ -44,6 +44,19 @@ def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
     hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products_beyond_float32(*, reverse: bool) -> None:
+    """Those of elements in the middle: what is asked for is within it."""
+    rows = [[0, 1e30, 1e30, 1e20, 7], [1e30, 1e-30, 1e-30, 1e30, 5], [1e-30, 1e30, 1e30, 1e-20, 1]]
+    x = np.array(rows, np.float32)
+    x = np.ascontiguousarray(np.flip(x, 1)) if reverse else x
+    want = scanned(x, np.multiply, 1, exclusive=False, reverse=reverse)
+    model = flexed("Cumprod", [x], [want], [AXIS], exclusive=False, reverse=reverse)
+    made = convert(model.bytes())
+    (y,) = run_onnx(made.model, {made.inputs[0].name: x})
+    np.testing.assert_allclose(y, want, 1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -172,6 +185,8 @@ def test_constant_pattern() -> None:
     [
         ("StringLower", [TEXT], TEXT, [], {"encoding": "utf-8"}, "beyond ASCII"),
         ("StringJoin", [TEXT, TEXT[0]], TEXT, [], {}, "that differ"),
+        ("StringJoin", [TEXT, TEXT], TEXT, [], {"separator": b"\xff"}, r"its separator is b'"),
+        ("StaticRegexFullMatch", [TEXT], MATCHED, [], {"pattern": b"\xff"}, r"its pattern is b'"),
         ("AsString", [np.zeros(2, np.int32)], TEXT[0], [], {"width": 3}, "fills up"),
         ("LinSpace", [np.float32(0), np.float32(1)], np.zeros(0, np.float32), [0], {}, "0 numbers"),
         ("FFT2D", [np.zeros(3, np.complex64)], np.zeros(3, np.complex64), [], {}, "over 2 axes"),

@@ -93,9 +93,7 @@ class FlexTriangularSolve(_Algebra):
     def emit(self, g: Builder, y: View, x: View, right: View) -> Value:
         side, lower = self._side, bool(self.options.get("lower", True))
         adjoint = bool(self.options.get("adjoint", False))
-        half = np.tril(np.ones((side, side), np.bool_)) if lower else np.triu(
-            np.ones((side, side), np.bool_)
-        )
+        half = (np.tril if lower else np.triu)(np.ones((side, side), np.bool_))
         left = g.Where(half, self._matrices(g, x), g.scalar(0, _F64))
         if adjoint:
             left, lower = g.Transpose(left, perm=[0, 2, 1]), not lower
@@ -127,7 +125,7 @@ class FlexDeterminant(_Algebra):
         pivots, signs = [], []
         for k in range(self._side):
             step = _Step(g, left, k, self._side)
-            left = step.eliminated()
+            left = step.eliminated(step.divisor)
             pivots.append(step.pivot)
             signs.append(step.sign())
         if len(ys) == 1:
@@ -177,10 +175,16 @@ class _Step:
         self._chosen = g.Unsqueeze(chosen, g.ints([1]))
         self.pivot = g.Gather(self._chosen, g.ints([k]), axis=2)
 
-    def eliminated(self) -> Value:
+    @property
+    def divisor(self) -> Value:
+        """The pivot, or 1 where it is 0: a determinant is 0 then, whatever the other pivots are."""
+        g, zero = self._g, self._g.scalar(0, _F64)
+        return g.Where(g.Equal(self.pivot, zero), g.scalar(1, _F64), self.pivot)
+
+    def eliminated(self, divisor: Value) -> Value:
         """Return the matrix whose column is 1 in its own row, which is the pivot's, else 0."""
         g, here = self._g, self._g.ints([self._k])
-        row = g.Div(self._chosen, self.pivot)
+        row = g.Div(self._chosen, divisor)
         swapped = g.Where(
             g.Equal(g.constant(self._rows), self._found),
             g.Gather(self._matrix, here, axis=1), self._matrix,
@@ -198,7 +202,8 @@ class _Step:
 def _solved(g: Builder, left: Value, right: Value, side: int) -> Value:
     both = g.Concat(left, right, axis=2)
     for k in range(side):
-        both = _Step(g, both, k, side).eliminated()
+        step = _Step(g, both, k, side)
+        both = step.eliminated(step.pivot)
     return g.Slice(both, g.ints([side]), g.ints([1 << 31]), g.ints([2]))
 
 

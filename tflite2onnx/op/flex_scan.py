@@ -21,6 +21,9 @@ class FlexCumulative(Operator):
 
     Each is without its own element if `exclusive`, and from the end on if `reverse`. In each step
     all elements take in what is twice as far away as in the step before.
+
+    Products of float32 are those of float64, rounded: of elements in the middle the product may
+    be too large, or too small, where that of all so far is not.
     """
 
     codes = tuple(_TYPES)
@@ -40,19 +43,23 @@ class FlexCumulative(Operator):
         return operand in (0, ~0) and axis != self._axis
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        value, reach = x.value, 1
+        wide = self.op.code == "FlexCumprod" and x.dtype is DType.FLOAT32
+        dtype = DType.FLOAT64 if wide else x.dtype
+        value, reach = g.recast(x, x.dtype, dtype), 1
         while reach < x.shape[self._axis]:
-            value = self._joined(g, value, self._moved(g, x, value, reach), x.dtype)
+            value = self._joined(g, value, self._moved(g, value, reach, dtype), dtype)
             reach *= 2
-        return self._moved(g, x, value, 1) if self.options.get("exclusive", False) else value
+        if self.options.get("exclusive", False):
+            value = self._moved(g, value, 1, dtype)
+        return g.recast(value, dtype, x.dtype)
 
-    def _moved(self, g: Builder, x: View, value: Value, by: int) -> Value:
+    def _moved(self, g: Builder, value: Value, by: int, dtype: DType) -> Value:
         """Return elements moved along, and what changes nothing in their place."""
         nothing = 1.0 if self.op.code == "FlexCumprod" else -np.inf
-        before, behind = [0] * x.rank, [0] * x.rank
+        before, behind = ([0] * self.input(0).rank for _ in range(2))
         forth, back = (behind, before) if self.options.get("reverse", False) else (before, behind)
         forth[self._axis], back[self._axis] = by, -by
-        return g.Pad(value, g.ints([*before, *behind]), g.scalar(nothing, x.dtype))
+        return g.Pad(value, g.ints([*before, *behind]), g.scalar(nothing, dtype))
 
     def _joined(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tflite2onnx.graph import Options
 from tflite2onnx.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.parameters import expect, expect_type
@@ -17,6 +18,15 @@ _INTEGERS = (
     DType.UINT64,
 )  # fmt: skip
 _NUMBERS = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
+
+
+def _text(options: Options, name: str) -> str:
+    """Return an attribute that is text; OperatorError if it is something else, such as bytes."""
+    text = options.get(name, "")
+    if not isinstance(text, str):
+        message = f"its {name} is {text!r}"
+        raise OperatorError(message)
+    return text
 
 
 class FlexCase(Operator):
@@ -51,7 +61,12 @@ class FlexStringJoin(Operator):
     category = Category.TERMINATE
     any_size = "..."
 
+    @property
+    def _separator(self) -> str:
+        return _text(self.options, "separator")
+
     def check(self) -> None:
+        _ = self._separator  # checks it
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         for tensor in inputs:
             expect(tensor, tensor.shape, DType.STRING)
@@ -62,7 +77,7 @@ class FlexStringJoin(Operator):
         expect(self.output, shapes.pop(), DType.STRING)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        between = str(self.options.get("separator", ""))
+        between = self._separator
         if not between:
             return reduce(g.StringConcat, (x.value for x in xs))
         text = g.constant(np.array(between.encode(), np.object_), DType.STRING)
@@ -82,7 +97,7 @@ class FlexMatch(Operator):
     @property
     def _pattern(self) -> str:
         if self.op.code == "FlexStaticRegexFullMatch":
-            return str(self.options.get("pattern", ""))
+            return _text(self.options, "pattern")
         data = self.input(1).data
         if data is None or data.size != 1:
             message = "its pattern is not constant"
