@@ -291,6 +291,28 @@ def remembering_much(variables: int) -> bytes:
     return m.bytes()
 
 
+def diagonals(length: int) -> bytes:
+    """Return an operator that reads every diagonal of a matrix of one row."""
+    m = Build()
+    operands = [
+        m.input([1, length]), m.constant(int32([0, length - 1])),
+        m.constant(np.array(0, np.float32)),
+    ]  # fmt: skip
+    options = flex_options("MatrixDiagPartV3", align="RIGHT_LEFT")
+    m.output(*m.custom("FlexMatrixDiagPartV3", operands, [[length, 1]], options))
+    return m.bytes()
+
+
+def bands(count: int) -> bytes:
+    """Return a bank of filters over more frequencies than there are weights for."""
+    m = Build()
+    tables = [m.constant(np.ones(count + 1, np.int16)) for _ in range(5)]
+    operands = [m.input([1 << 22], dtype="uint32"), *tables]
+    made = m.tensor([count], dtype="uint64")
+    m.output(*m.custom("SignalFilterBank", operands, [made], {"num_channels": count}))
+    return m.bytes()
+
+
 LONG = 1 << 28
 GREEDY: dict[str, Callable[[], bytes]] = {
     "resize": lambda: with_constants(
@@ -323,6 +345,8 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "states": lambda: remembering_much(100),
     "reshapes": lambda: cutting(2000),
     "tables": lambda: importing(2000),
+    "diagonals": lambda: diagonals(1 << 22),
+    "bands": lambda: bands(2900),
 }  # fmt: skip
 
 

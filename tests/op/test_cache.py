@@ -74,6 +74,7 @@ def test_new_rows(positions: list[int]) -> None:
         ((2, 11, 3, 5), (2, 2, 3, 5), 2, "are not [1, time, heads, depth]"),
         ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5] is expected"),
         ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2] is expected"),
+        ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "a constant of 268435456 elements"),
     ],
 )
 def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:

@@ -33,6 +33,7 @@ class ExternalCache(Operator):
             shapes = f"{list(keys.shape)} and {list(new[0].shape)}"
             message = f"{shapes} are not [1, time, heads, depth]"
             raise OperatorError(message)
+        affordable(keys.shape[1])
         if len(self.op.outputs) != 2:  # keys and values
             message = f"{len(self.op.outputs)} outputs; keys and values are expected"
             raise OperatorError(message)

@@ -64,15 +64,14 @@ class _Diagonals(Operator):
         upper, _, lower = str(
             self.options.get("align", _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT"))
         ).partition("_")
-        found = np.full((rows, columns), _NOWHERE, np.int64)
         low, high = self._range
-        for k in range(low, high + 1):
-            length = self._length(k, rows, columns)
-            behind = (upper if k >= 0 else lower) == "RIGHT"
-            first = (high - k) * longest + (longest - length if behind else 0)
-            each = np.arange(length)
-            found[each + max(-k, 0), each + max(k, 0)] = first + each
-        return found
+        row, column = np.ogrid[:rows, :columns]
+        k = column - row
+        length = np.minimum(rows + np.minimum(k, 0), columns - np.maximum(k, 0))
+        behind = np.where(k >= 0, upper == "RIGHT", lower == "RIGHT")
+        first = (high - k) * longest + np.where(behind, longest - length, 0)
+        found = first + np.minimum(row, column)
+        return np.where((k >= low) & (k <= high), found, _NOWHERE)
 
     def _placed(
         self, g: Builder, packed: View, where: Array, elsewhere: View | Value, y: View

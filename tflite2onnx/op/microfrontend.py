@@ -63,8 +63,8 @@ class AudioMicrofrontend(Operator):
         s, count = self._settings, self._frames
         left, right = (s.whole(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right"))
         stride = s.whole("frame_stride", 1, 1 << 30)
+        affordable(-(-count // stride) * (left + 1 + right) * s.channels)
         places = np.arange(0, count, stride)[:, None] + np.arange(-left, right + 1)
-        affordable(places.size * s.channels)
         if self.options.get("zero_padding", 0):
             return np.where((places < 0) | (places >= count), count, places)
         return places.clip(0, count - 1)

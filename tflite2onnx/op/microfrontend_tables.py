@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
+from tflite2onnx.op.parameters import affordable
 from tflite2onnx.op.signal_steps import SNR_BITS
 from tflite2onnx.tensor import Array
 
@@ -83,12 +84,13 @@ def filters(settings: Settings) -> Array:
     A band rises from the middle of the one before to its own, and falls to that of the next.
 
     Raises:
-        OperatorError: the bands reach beyond half of the sample rate.
+        OperatorError: the bands reach beyond half of the sample rate, or are too many.
     """
     low = settings.real("lower_band_limit")
     high = settings.real("upper_band_limit", float(np.nextafter(low, np.float32(np.inf))))
     frequencies = settings.length // 2 + 1
     spacing = np.float32(0.5 * settings.rate / float(np.float32(frequencies) - np.float32(1)))
+    affordable(frequencies * (settings.channels + 2))
     bands = _bands(settings, low, high, spacing)
     if bands[-1].end >= frequencies:
         message = f"its bands reach frequency {bands[-1].end} of {frequencies}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.parameters import expect, ints
+from tflite2onnx.op.parameters import affordable, expect, ints
 from tflite2onnx.op.signal_parts import (
     WORD,
     Signal,
@@ -125,6 +125,7 @@ class SignalFilterBank(Signal):
         if min(len(starts), len(places), len(widths)) <= bands:
             message = f"{bands} bands of {len(widths)}"
             raise OperatorError(message)
+        affordable(size * (bands + 2))
         matrix = np.zeros((size, bands + 2), np.int64)
         for band in range(bands + 1):
             width, start, place = widths[band], starts[band], places[band]
