@@ -219,6 +219,7 @@ def test_clipping() -> None:
         ("FusedBatchNormV3", [[1, 5, 7, 3]], {"is_training": False}),
         ("Reshape", [[3]], {}),
         ("ClipByValue", [[3]], {}),
+        ("LRN", [[1, 5, 7, 3]], {"depth_radius": 1.0}),
         ("Qr", [[3, 3]], {}),
     ],
     ids=str,

@@ -54,6 +54,8 @@ class Same:
             ours: given[name] for name, ours in (self.options or {}).items() if name in given
         }
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
+        if any(type(found.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
+            return None
         options = Options({**fixed, **found})
         if any(t is not None and t.dtype in self.stays for t in op.inputs):
             return [replace(op, options=options)]
@@ -331,7 +333,7 @@ def normalized(op: Op) -> Sequence[Op] | None:
         return y
 
     options = Options({"fused_activation_function": "NONE"})
-    epsilon = np.array(given.get("epsilon", 1e-4), np.float32)
+    epsilon = np.array(given.get("epsilon", 1e-4), np.float32).reshape(())
     least = Tensor(f"{name}/epsilon", (), dtype, epsilon)
     deviation = step("SQRT", "deviation", step("ADD", "variance", variance, least))
     factor = step("DIV", "factor", scale, deviation)

@@ -237,7 +237,8 @@ class Nodes:
 
     def scalar(self, number: float, dtype: DType) -> Value:
         """Return a constant without axes."""
-        return self.constant(np.asarray(number, dtype.numpy), dtype)
+        # An option of a file may be a list, which would become more than a number.
+        return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 
     # Forms that depend on the opset, or that several operators need
 

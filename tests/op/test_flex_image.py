@@ -263,6 +263,13 @@ def test_what_does_not_fit(
         convert(model.bytes())
 
 
+@pytest.mark.parametrize("name", ["AdjustContrastv2", "AdjustHue", "AdjustSaturation"])
+def test_a_factor_of_another_type(name: str) -> None:
+    inputs = [np.zeros((5, 7, 3), np.float32), np.array(2, np.int32)]
+    with pytest.raises(ConversionError, match=r"is int32\[\] where float32\[\] is expected"):
+        convert(flexed(name, inputs, inputs[:1]).bytes())
+
+
 def test_crops_of_another_method() -> None:
     inputs = [np.zeros((1, 5, 7, 3), np.float32), np.zeros((2, 4), np.float32)]
     further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]

@@ -88,7 +88,8 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     [
         ("..a->a", "its equation is"), ("ab,bc", "its equation is"), ("", "its equation is"),
         ("ab,bc->ac", "its equation is"), ("aa->a", "axis a of aa->a is 3 and 5"),
-        ("abc->a", "its equation is"), ("ab->c", "contradict"), ("ab->b", "is expected"),
+        ("abc->a", "its equation is"), ("ab->aba", "makes an axis twice"), ("ab->c", "contradict"),
+        ("ab->b", "is expected"),
     ],
 )  # fmt: skip
 def test_einsum_refuses(equation: str, reason: str) -> None:

@@ -118,6 +118,15 @@ def test_stitches(name: str) -> None:
     hold(m, data, [want])
 
 
+def test_stitches_nothing() -> None:
+    """Rows without elements are rows all the same."""
+    m = Build()
+    operands = [m.constant(np.array([1, 0], np.int32)), m.input([2, 0])]
+    options = flex_options("DynamicStitch")
+    m.output(*m.custom("FlexDynamicStitch", operands, [m.tensor([2, 0])], options))
+    hold(m, [np.zeros((2, 0), np.float32)], [np.zeros((2, 0), np.float32)])
+
+
 def test_stitches_with_holes() -> None:
     x = np.zeros((2, 3), np.float32)
     m = Build()

@@ -9,6 +9,8 @@ import pytest
 
 from tests.references import hold
 from tests.references.flex import flexed, numbers
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +84,24 @@ def test_clipping(dtype: str) -> None:
     bounds = [np.array(each, dtype) for each in (1, 3)]
     want = np.clip(x, 1, 3).astype(dtype)
     hold(flexed("ClipByValue", [x], [want], bounds), [x], [want])
+
+
+def test_a_list_is_no_number() -> None:
+    """It would end as an attribute, or a constant, that no node of ONNX takes."""
+    x, odd = numbers("float64", 3, 5), [0.5, 0.5]
+    for model in (
+        flexed("LeakyRelu", [x], [x], alpha=odd),
+        flexed("ApproximateEqual", [x, x], [x > 0], tolerance=odd),
+    ):
+        with pytest.raises(ConversionError, match="contradict each other"):
+            convert(model.bytes())
+
+
+def test_an_odd_truth() -> None:
+    x = numbers("float64", 7)
+    want, axis = np.cumsum(x[::-1])[::-1].copy(), np.array(0, np.int32)
+    model = flexed("Cumsum", [x], [want], [axis], exclusive=False, reverse=2)
+    hold(model, [x], [want], tolerance=1e-12)
 
 
 def test_identities() -> None:

@@ -26,7 +26,7 @@ class _Colors(Operator):
             message = f"{len(self.op.inputs)} inputs, and no colors in {list(x.shape)}"
             raise OperatorError(message)
         if self.inputs > 1:
-            expect(self.input(1), (), self.input(1).dtype)
+            expect(self.input(1), (), DType.FLOAT32)
         expect(self.output, x.shape, x.dtype)
 
 
@@ -68,7 +68,7 @@ class FlexAdjustContrast(Operator):
     def check(self) -> None:
         x, factor = self.input(0), self.input(1)
         expect_type(x, _REAL)
-        expect(factor, (), factor.dtype)
+        expect(factor, (), DType.FLOAT32)
         if x.rank < _IMAGE:
             message = f"{x.name} has {x.rank} axes"
             raise OperatorError(message)

@@ -91,6 +91,9 @@ class FlexEinsum(Operator):
         if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
             message = f"its equation is {self.options.get('equation')!r}, of {len(inputs)} inputs"
             raise OperatorError(message)
+        if len(set(match[2])) < len(match[2]):
+            message = f"{self._equation} makes an axis twice"
+            raise OperatorError(message)
         sizes: dict[str, int] = {}
         for term, tensor in zip(terms, inputs, strict=True):
             for letter, size in zip(term, tensor.shape, strict=True):

@@ -188,14 +188,13 @@ class FlexDynamicStitch(Operator):
         expect(self.output, (len(rows), *rest), last.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        data = [g.reshape(x, (x.tensor.elements // max(self._rest(y), 1), *y.shape[1:]))
-                for x in xs[len(xs) // 2 :]]  # fmt: skip
+        half = len(xs) // 2
+        data = [
+            g.reshape(x, (indices.tensor.elements, *y.shape[1:]))
+            for indices, x in zip(xs[:half], xs[half:], strict=True)
+        ]
         together = g.Concat(*data, axis=0) if len(data) > 1 else data[0]
         return g.Gather(together, self._rows, axis=0)
-
-    @staticmethod
-    def _rest(y: View) -> int:
-        return int(np.prod(y.shape[1:], dtype=np.int64))
 
 
 class FlexInvertPermutation(Operator):

@@ -77,7 +77,9 @@ class FlexLeakyRelu(Elementwise):
     custom = True
     rows: ClassVar[Mapping[str, ElementwiseRow]] = {
         "FlexLeakyRelu": ElementwiseRow(
-            lambda g, dtype, options, x: g.carried("LeakyRelu", dtype, x, alpha=options.alpha),
+            lambda g, dtype, options, x: g.carried(
+                "LeakyRelu", dtype, x, alpha=float(options.alpha)
+            ),
             "float64",
         ),
     }

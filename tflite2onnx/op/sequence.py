@@ -113,4 +113,4 @@ class CumSum(Operator):
         else:
             axis = computed.reshaped(())
         o = self.options
-        return g.CumSum(x, axis, exclusive=int(o.exclusive), reverse=int(o.reverse))
+        return g.CumSum(x, axis, exclusive=int(bool(o.exclusive)), reverse=int(bool(o.reverse)))
