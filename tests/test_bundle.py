@@ -17,11 +17,13 @@ from tests.toolkit import Build
 from tflite2onnx import bundle as module
 from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle
 from tflite2onnx.cli import main
-from tflite2onnx.errors import BundleError, ConversionError, LayoutError, OutputError
+from tflite2onnx.errors import BundleError, ConversionError, LayoutError, OutputError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tflite2onnx.verification import Report
 
     Captured = pytest.CaptureFixture[str]
 
@@ -179,6 +181,19 @@ def test_command(task: Path, capsys: Captured) -> None:
 def test_command_verifies(task: Path, tmp_path: Path, capsys: Captured) -> None:
     assert main([str(task), str(tmp_path / "out"), "--verify"]) == 0
     assert capsys.readouterr().out.count(" right") == 3
+
+
+def test_what_cannot_be_verified_is_not_written(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def fails(*_: object, **__: object) -> Report:
+        message = "LiteRT cannot run the model"
+        raise VerifyError(message)
+
+    monkeypatch.setattr("tflite2onnx.verification.verify", fails)
+    assert main([str(task), str(tmp_path / "out"), "--verify"]) == 1
+    assert "LiteRT cannot run the model" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_finds_differences(

@@ -19,6 +19,7 @@ from typing import Any
 from tflite2onnx.archive import DAMAGED, MAGIC, entries
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
+from tflite2onnx.files import replacing
 from tflite2onnx.result import Result
 
 MANIFEST = "manifest.json"
@@ -85,7 +86,18 @@ def convert_bundle(
         ConversionError: the bundle cannot be read or a model not converted; all such are named.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    files = files_of(bundle)
+    results = convert_models(bundle, **options)
+    write_models(bundle, results, folder)
+    return results
+
+
+def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa: ANN401 - as above
+    """Return what becomes of every model of a bundle.
+
+    Raises:
+        BundleError: a model is not converted, of which all are named, or two would be one file.
+    """
+    files_of(bundle)  # that each has a place is known before any takes time
     results: dict[str, Result] = {}
     problems = []
     for name, data in bundle.models.items():
@@ -95,12 +107,23 @@ def convert_bundle(
             problems.append(f"{name}: {error}")
     if problems:
         raise BundleError("\n".join(problems))
+    return results
+
+
+def write_models(
+    bundle: Bundle, results: Mapping[str, Result], folder: str | os.PathLike[str]
+) -> None:
+    """Write what became of the models of a bundle into a folder, with a manifest, or nothing.
+
+    Raises:
+        OutputError: the place cannot be written to.
+    """
+    files = files_of(bundle)
     manifest = {
         "models": [_described(name, files[name], result) for name, result in results.items()],
         "other_files": bundle.others,
     }
     _write(Path(folder), {files[name]: result for name, result in results.items()}, manifest)
-    return results
 
 
 def _bytes(path: str | os.PathLike[str]) -> bytes:
@@ -181,10 +204,10 @@ def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, A
         for file, result in results.items():
             path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            written.append(path)
             result.save(path)
-        written.append(folder / MANIFEST)
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+            written.append(path)
+        with replacing(folder / MANIFEST) as place:
+            place.write(json.dumps(manifest, indent=2).encode() + b"\n")
     except (ConversionError, OSError, ValueError) as error:
         for path in written:
             with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.bundle import MANIFEST, convert_bundle, is_bundle, read_bundle
+from tflite2onnx.bundle import MANIFEST, convert_models, is_bundle, read_bundle, write_models
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.files import keep_apart
@@ -155,11 +155,15 @@ def _bundle(options: argparse.Namespace) -> int:
             raise OptionError(message)
     statuses = {_OK}
     bundle = read_bundle(options.model)
-    results = convert_bundle(bundle, folder, **_chosen(options))
+    results = convert_models(bundle, **_chosen(options))
+    reports = {
+        name: _verified(options, bundle.models[name], result)
+        for name, result in results.items() if options.verify
+    }  # fmt: skip
+    write_models(bundle, results, folder)
     for name, result in results.items():
         _say(options, [f"{name}:", *_summary(result)])
-        report = _verified(options, bundle.models[name], result) if options.verify else None
-        statuses.add(_judged(options, name, report))
+        statuses.add(_judged(options, name, reports.get(name)))
     _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
     return max(statuses)
 
