@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.references import hold
+from tests.references.flex import flexed
 from tests.toolkit import Build, run_onnx
 from tests.toolkit.flex import flex_options
 from tflite2onnx.convert import convert
@@ -161,3 +162,30 @@ def test_expm1_loses_nothing_near_0() -> None:
     made = convert(model("Expm1", [x], want).bytes())
     (y,) = run_onnx(made.model, {made.inputs[0].name: x})
     np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize("name", ["Mod", "TruncateMod"])
+def test_what_is_left_of_large_integers(name: str, dtype: str) -> None:
+    """float64 does not hold them."""
+    most = np.iinfo(dtype).max
+    a, b = np.array([most, most, most - 2], dtype), np.array([2, most - 1, 7], dtype)
+    a, b = (a, b) if dtype[0] == "u" else (np.concatenate([a, -a]), np.concatenate([-b, b]))
+    want = np.fmod(a, b)
+    hold(model(name, [a, b], want), [a, b], [want])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 13, 30])
+def test_powers_of_integers(exponent: int, dtype: str) -> None:
+    """They wrap around, as products do."""
+    a = np.array([0, 1, -1, 3, -7, 123457, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
+    b = np.array(exponent, dtype)
+    want = np.power(a, b)
+    hold(flexed("Pow", [a], [want], [b]), [a], [want])
+
+
+def test_logarithms_of_infinities() -> None:
+    x = np.array([np.inf, -np.inf, -1, 0, np.nan], np.float32)
+    want = np.array([np.inf, np.nan, -np.inf, 0, np.nan], np.float32)
+    hold(model("Log1p", [x], want), [x], [want])

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder import Builder, Operand, Value
+from tflite2onnx.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.comparison import comparison, not_equal
 from tflite2onnx.op.elementwise import (
@@ -67,7 +67,7 @@ def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     rest = g.Sub(u, one)
     near = g.Mul(x, g.Div(g.Log(u), rest))
     lost = g.Equal(rest, g.scalar(0, dtype))
-    return g.Where(g.Or(lost, g.IsInf(u)), x, near)
+    return g.Where(g.Or(lost, g.IsInf(u, detect_negative=0)), x, near)
 
 
 def _tan(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -241,6 +241,32 @@ def _truncated(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     return g.Mul(g.Sign(quotient), g.Floor(g.Abs(quotient)))
 
 
+def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+    """Return what is left of a, with its sign."""
+    if dtype in _UNSIGNED:
+        return g.Mod(a, b)
+    if dtype is DType.INT64:  # with fmod ONNX Runtime computes in float64, which is too short
+        return g.Sub(a, g.Mul(g.Div(a, b), b))
+    return g.Mod(a, b, fmod=1)
+
+
+def _power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+    """Return a to the power of b.
+
+    ONNX Runtime computes those of integers in float64, too. Of a constant exponent they are
+    products, which wrap around as TensorFlow's do; others are exact below 2 ** 53.
+    """
+    data = b.tensor.data if isinstance(b, View) else None
+    number = int(data.item()) if data is not None and data.size == 1 else 0
+    if dtype.is_float or not 0 < number < dtype.bits:
+        return g.Pow(a, b)
+    power = g.Identity(a)
+    for bit in f"{number:b}"[1:]:
+        power = g.Mul(power, power)
+        power = g.Mul(power, a) if bit == "1" else power
+    return power
+
+
 def _close(g: Builder, dtype: DType, options: Options, a: Operand, b: Operand) -> Value:
     tolerance = g.scalar(options.get("tolerance", 1e-5), dtype)
     return g.Less(g.Abs(g.Sub(a, b)), tolerance)
@@ -262,15 +288,15 @@ class FlexBinary(Elementwise):
         "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "FlexMaximum": Row(node("Max"), _NUMBERS, larger),
         "FlexMinimum": Row(node("Min"), _NUMBERS, smaller),
-        "FlexMod": Row(nodes(lambda g, a, b: g.Mod(a, b, fmod=1)), _NUMBERS),
+        "FlexMod": Row(_two(_truncated_mod), _NUMBERS),
         "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
         "FlexMulNoNan": Row(_unless_0(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
-        "FlexPow": Row(node("Pow"), f"{_REAL} int32 int64"),
+        "FlexPow": Row(_two(_power), f"{_REAL} int32 int64"),
         "FlexRealDiv": Row(node("Div"), _REAL),
         "FlexSquaredDifference": Row(nodes(squared_difference), f"{_REAL} int32 int64"),
         "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": Row(_two(_truncated), _NUMBERS),
-        "FlexTruncateMod": Row(nodes(lambda g, a, b: g.Mod(a, b, fmod=1)), _NUMBERS),
+        "FlexTruncateMod": Row(_two(_truncated_mod), _NUMBERS),
         "FlexXdivy": Row(_unless_0(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexXlog1py": Row(
             _unless_0(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
