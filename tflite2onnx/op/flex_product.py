@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.matmul import product_shape
 from tflite2onnx.op.parameters import expect, expect_type
 from tflite2onnx.tensor import DType
 
 _TYPES = (
     DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64,
 )  # fmt: skip
-_MATRIX = 2  # axes
 
 
 class FlexMatMul(Operator):
@@ -36,21 +34,7 @@ class FlexMatMul(Operator):
         a, b = self.input(0), self.input(1)
         expect_type(a, _TYPES)
         expect(b, b.shape, a.dtype)
-        if min(a.rank, b.rank) < _MATRIX:
-            message = f"{list(a.shape)} and {list(b.shape)} are no matrices"
-            raise OperatorError(message)
-        (m, k), (same, n) = (
-            t.shape[:-3:-1] if turn else t.shape[-2:]
-            for t, turn in zip((a, b), self._turns, strict=True)
-        )
-        try:
-            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        except ValueError:
-            batch = None
-        if k != same or batch is None:
-            message = f"{list(a.shape)} cannot be multiplied by {list(b.shape)}"
-            raise OperatorError(message)
-        expect(self.output, (*batch, m, n), a.dtype)
+        expect(self.output, product_shape(a.shape, b.shape, self._turns), a.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         kind = DType.INT32 if y.dtype is DType.INT16 else y.dtype

@@ -192,6 +192,29 @@ def _rows_leading(label: Axes) -> bool:
     return label[:2] == ("N", "O")
 
 
+def product_shape(a: Shape, b: Shape, turned: tuple[bool, bool]) -> Shape:
+    """Return the shape of a product of matrices, [..., rows, columns], either of them transposed.
+
+    Raises:
+        OperatorError: there is no such product.
+    """
+    if min(len(a), len(b)) < _MATRIX:
+        message = f"{list(a)} and {list(b)} are no matrices"
+        raise OperatorError(message)
+    (rows, inner), (same, columns) = (
+        shape[:-3:-1] if turn else shape[-2:]
+        for shape, turn in zip((a, b), turned, strict=True)
+    )
+    try:
+        batch = np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        batch = None
+    if inner != same or batch is None:
+        message = f"{list(a)} cannot be multiplied by {list(b)}"
+        raise OperatorError(message)
+    return (*batch, rows, columns)
+
+
 class BatchMatMul(Operator):
     """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y`: the last two are swapped.
 
@@ -206,24 +229,13 @@ class BatchMatMul(Operator):
 
     def check(self) -> None:
         a, b, y = self.input(0), self.input(1), self.output
-        if min(a.rank, b.rank) < _MATRIX:
-            message = f"{list(a.shape)} and {list(b.shape)} are no matrices"
-            raise OperatorError(message)
-        m, k = a.shape[:-3:-1] if self.options.adj_x else a.shape[-2:]
-        same, n = b.shape[:-3:-1] if self.options.adj_y else b.shape[-2:]
-        try:
-            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        except ValueError:
-            batch = None
-        if k != same or batch is None:
-            message = f"{list(a.shape)} cannot be multiplied by {list(b.shape)}"
-            raise OperatorError(message)
+        made = product_shape(a.shape, b.shape, (self.options.adj_x, self.options.adj_y))
         if not self.on_integers():
             expect_real(a, b, y)
         elif {a.dtype, b.dtype} != {DType.INT8}:
             message = f"{a.dtype.label} by {b.dtype.label} makes no int32"
             raise OperatorError(message)
-        expect(y, (*batch, m, n), y.dtype)
+        expect(y, made, y.dtype)
 
     def frames(self) -> Sequence[Frame]:
         batch = axis_names(self.output.rank - 2)
