@@ -107,3 +107,12 @@ def test_inputs_too_many(code: str) -> None:
     m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
     with pytest.raises(ConversionError, match="it has 2 inputs, which are too many or too few"):
         convert(m.bytes())
+
+
+def test_floats_of_two_types() -> None:
+    """No kernel, and no node, makes one of the other."""
+    m = Build()
+    made = m.tensor([3, 5], dtype="float16")
+    m.output(*m.op("SOFTMAX", [m.input([3, 5])], [made], beta=1.0))
+    with pytest.raises(ConversionError, match="float32 does not become float16"):
+        convert(m.bytes())

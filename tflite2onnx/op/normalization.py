@@ -32,6 +32,9 @@ class LastAxis(Operator):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
                 message = f"{tensor.name} is {tensor.dtype.label}, which has no kernel"
                 raise OperatorError(message)
+        if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
+            message = f"{x.dtype.label} does not become {y.dtype.label}"
+            raise OperatorError(message)
 
 
 class Softmax(LastAxis):
