@@ -106,3 +106,9 @@ def test_spectrogram_refuses() -> None:
 def test_mfcc_refuses(options: dict[str, Any], reason: str) -> None:
     m = Build()
     assert reason in refusal(m, mfcc(m, m.input([1, 3, 257]), **options))
+
+
+def test_mfcc_of_more_axes() -> None:
+    m = Build()
+    made = mfcc(m, m.input([1, 3, 129, 1]))
+    assert "[1, 3, 129, 1] is not [channels, times, frequencies]" in refusal(m, made)

@@ -12,6 +12,7 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Valu
 from tflite2onnx.op.parameters import affordable, expect, integer
 from tflite2onnx.tensor import Array, DType, Shape
 
+_SPECTRA = 3  # axes
 _FLOOR = 1e-12  # of the energy in a band, below which its logarithm is not taken
 
 
@@ -86,7 +87,11 @@ class Mfcc(Operator):
         return bands, kept
 
     def shapes(self) -> Sequence[Shape]:
-        return [(*self.input(0).shape[:2], self._counts[1])]
+        x = self.input(0)
+        if x.rank != _SPECTRA:
+            message = f"{list(x.shape)} is not [channels, times, frequencies]"
+            raise OperatorError(message)
+        return [(*x.shape[:2], self._counts[1])]
 
     def check(self) -> None:
         x = self.input(0)
