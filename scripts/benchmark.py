@@ -179,14 +179,24 @@ def spread(times: Sequence[float]) -> str:
     return f"{median(times):.3f} [{min(times):.3f}-{max(times):.3f}]"
 
 
+def environment() -> dict[str, str]:
+    """Return this process's environment, but let Python keep the modules that it compiles.
+
+    Installed packages have them. Without, a checkout compiles its modules in every turn, which is a
+    third of the time of a small conversion, and installed ones that it is compared with do not.
+    """
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
 def execute(words: list[str], timeout: float) -> Run:
     """Run one process to its end, or kill it and its children after ``timeout`` seconds."""
     with TemporaryFile() as output:
         start = time.perf_counter()
         try:
             process = Popen(  # noqa: S603 - the user's own commands, without a shell
-                words, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
+                words, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                env=environment(),
+            )  # fmt: skip
         except OSError as error:
             return Run(0.0, 0, "not started", str(error))
         handle, ended = os.pidfd_open(process.pid), False
