@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from ai_edge_litert import pywrap_genai_ops
-from ai_edge_litert.interpreter import InterpreterWithCustomOps
 
 from tests.references import drawn, hold
+from tests.references.genai import run
 from tests.toolkit import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -23,19 +22,6 @@ if TYPE_CHECKING:
     from tests.toolkit.runtimes import Array
 
 CODE = "odml.scaled_dot_product_attention"
-
-
-def run(data: bytes, inputs: list[Array]) -> Array:
-    interpreter = InterpreterWithCustomOps(
-        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
-        num_threads=1,
-    )  # fmt: skip
-    interpreter.allocate_tensors()
-    for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(port["index"], value)
-    interpreter.invoke()
-    made: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    return made
 
 
 def attention(shapes: list[tuple[int, ...]], options: dict[str, Any] | None = None) -> Build:
@@ -64,7 +50,7 @@ def operands(heads: Heads) -> list[Array]:
 def attended(*arrays: Array, options: dict[str, Any]) -> Array:
     """LiteRT's delegate."""
     data = attention([x.shape for x in arrays], options).bytes()
-    return run(data, [x.copy() for x in arrays])
+    return run(data, [x.copy() for x in arrays])[0][0]
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)

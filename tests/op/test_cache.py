@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from ai_edge_litert import pywrap_genai_ops
-from ai_edge_litert.interpreter import InterpreterWithCustomOps
 
 from tests.references import drawn, hold, hold_runs
+from tests.references.genai import run
 from tests.streams import states
 from tests.toolkit import Build
 from tflite2onnx.convert import convert
@@ -18,27 +17,8 @@ from tflite2onnx.errors import ConversionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit.runtimes import Array
-
 CODE = "odml.update_external_kv_cache"
 Shape = tuple[int, ...]
-
-
-def run(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
-    """Return what LiteRT makes in one run after another."""
-    interpreter = InterpreterWithCustomOps(
-        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
-        num_threads=1,
-    )  # fmt: skip
-    interpreter.allocate_tensors()
-    made = []
-    for inputs in runs:
-        for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(port["index"], value)
-        interpreter.invoke()
-        ports = interpreter.get_output_details()
-        made.append([interpreter.get_tensor(port["index"]) for port in ports])
-    return made
 
 
 def caching(cache: Shape, new: Shape, count: int) -> Build:

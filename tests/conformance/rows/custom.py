@@ -23,6 +23,7 @@ from tests.op import (
     test_spectrum,
     test_volume_pool,
 )
+from tests.references.genai import run
 from tests.toolkit import Tensor
 
 _CLASSES = test_detection.CLASSES
@@ -167,7 +168,7 @@ def cached(*operands: Array) -> list[Array]:
     """LiteRT's own kernel."""
     kept, _, places, new, _ = operands
     data = test_cache.caching(kept.shape, new.shape, places.size).bytes()
-    return test_cache.run(data, operands)[0]
+    return run(data, operands)[0]
 
 
 def keeping(b: Bench, code: str, *, count: int) -> None:
@@ -189,7 +190,7 @@ class Kept:
     def __call__(self, *inputs: Array) -> list[Array]:
         """Return what one more run makes."""
         self.runs.append([*inputs])
-        return test_cache.run(self.data, *self.runs)[-1]
+        return run(self.data, *self.runs)[-1]
 
 
 def mean_of_tokens(b: Bench, code: str, *, tokens: list[int], blocks: int, size: int) -> None:

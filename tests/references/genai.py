@@ -1,0 +1,30 @@
+"""LiteRT's kernels of language models (odml.*), which its interpreter has to be given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ai_edge_litert import pywrap_genai_ops
+from ai_edge_litert.interpreter import InterpreterWithCustomOps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.toolkit.runtimes import Array
+
+
+def run(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
+    """Return what LiteRT makes in one run after another."""
+    interpreter = InterpreterWithCustomOps(
+        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
+        num_threads=1,
+    )  # fmt: skip
+    interpreter.allocate_tensors()
+    made = []
+    for inputs in runs:
+        for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(port["index"], value)
+        interpreter.invoke()
+        ports = interpreter.get_output_details()
+        made.append([interpreter.get_tensor(port["index"]) for port in ports])
+    return made
