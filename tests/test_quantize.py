@@ -78,25 +78,33 @@ def test_storage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "weights", "kept"),
+    ("x", "weights", "choice", "stored_type", "zero_point"),
     [
-        ("int8", "int8", "INT8"), ("int8", "int4", "INT8"), ("int8", "int2", "INT8"),
-        ("uint8", "uint8", "UINT8"), ("int16", "int16", "INT16"), ("int16", "int4", "INT8"),
-        ("float32", "int8", "INT8"), ("float32", "uint8", "INT8"),
-        ("float32", "int4", "INT4"), ("float32", "int2", "INT8"),
+        ("int8", "int8", "auto", "UINT8", 129), ("int8", "int8", "uint8", "UINT8", 129),
+        ("int8", "int8", "int8", "INT8", 1), ("int8", "int8", None, "INT8", 1),
+        ("uint8", "uint8", "auto", "UINT8", 1), ("uint8", "uint8", "int8", "INT8", -127),
+        ("uint8", "uint8", None, "UINT8", 1), ("int8", "int4", "auto", "INT8", 1),
+        ("int8", "int2", "uint8", "INT8", 1), ("int16", "int8", "auto", "INT8", 1),
+        ("int16", "int16", "auto", "INT16", 1), ("int16", "int4", "auto", "INT8", 1),
+        ("float32", "int8", "auto", "INT8", 0), ("float32", "uint8", "auto", "INT8", 0),
+        ("float32", "int4", "auto", "INT4", 0), ("float32", "int2", "auto", "INT8", 0),
     ],
 )  # fmt: skip
-def test_weights(x: str, weights: str, kept: str) -> None:
-    """Of float data they have no zero point, and may be made real at once."""
+def test_weights(
+    x: str, weights: str, choice: str | None, stored_type: str, zero_point: int
+) -> None:
+    """Weights of float data have no zero point, and may become real at once."""
     data = tensor(DType[x.upper()], None if x == "float32" else scaled(0.5, 1))
-    made = weight_storage(data, tensor(DType[weights.upper()], scaled(0.25, 1)), folds=True)
-    assert made.dtype is DType[kept]
-    assert (made.zero_point, made.folds) == ((0, True) if x == "float32" else (1, False))
+    kept = weight_storage(
+        data, tensor(DType[weights.upper()], scaled(0.25, 1)), choice, folds=True
+    )
+    assert kept.dtype is DType[stored_type]
+    assert (kept.zero_point, kept.folds) == (zero_point, x == "float32")
 
 
 def test_weights_that_are_real() -> None:
     data = tensor(DType.FLOAT32)
-    assert weight_storage(data, data, folds=True) == Storage(DType.FLOAT32, None)
+    assert weight_storage(data, data, "auto", folds=True) == Storage(DType.FLOAT32, None)
 
 
 def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
@@ -145,11 +153,13 @@ def test_wide_biases_of_eight_bits() -> None:
 
 
 def test_stored() -> None:
-    """Moved by 128, as the same bits, or as they are."""
+    """Elements are moved by 128, read as the same bits, or left as they are."""
     every = np.arange(-128, 128).astype(np.int8)
-    np.testing.assert_array_equal(
-        stored(every, DType.INT8, Storage(DType.UINT8)), np.arange(256).astype(np.uint8)
-    )
+    unsigned = np.arange(256).astype(np.uint8)
+    moved = stored(every, DType.INT8, Storage(DType.UINT8, moved=True))
+    np.testing.assert_array_equal(moved, unsigned, strict=True)
+    moved = stored(unsigned, DType.UINT8, Storage(DType.INT8, moved=True))
+    np.testing.assert_array_equal(moved, every, strict=True)
     same = stored(every.view(np.uint8), DType.UINT8, Storage(DType.INT8))
     np.testing.assert_array_equal(same, every)
     assert stored(every, DType.INT4, Storage(DType.INT8)) is every

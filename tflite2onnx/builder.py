@@ -144,21 +144,23 @@ class Body(NamedTuple):
 class Builder(Pairs):
     """Collects nodes for one opset, and knows what each tensor has become.
 
-    `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all
-    quantized integers. The builder of a nested graph knows the one `around` it: what comes from
-    there is moved there, outside of any loop, and so are constants.
+    `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all quantized
+    integers; `weights` is how weights of integer products are stored. The builder of a nested graph
+    knows the one `around` it: what comes from there is moved there, outside of any loop, and so are
+    constants.
     """
 
     def __init__(
         self, opset: int, *, fixed: bool = False, unsigned: bool = False, plain: bool = False,
-        around: Builder | None = None,
+        weights: str = "auto", around: Builder | None = None,
     ) -> None:  # fmt: skip
         super().__init__(opset, fixed=fixed, around=around)
         self.unsigned = unsigned
         self.plain = plain
+        self.weights = weights
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
-        self._views: dict[tuple[Hashable, Order, DType, Sizes | None], Value] = {}
+        self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
 
     @property
@@ -169,8 +171,9 @@ class Builder(Pairs):
     def nested(self) -> Builder:
         """Return the builder of a graph within this one."""
         return Builder(
-            self.opset, fixed=self.fixed, unsigned=self.unsigned, plain=self.plain, around=self
-        )
+            self.opset, fixed=self.fixed, unsigned=self.unsigned, plain=self.plain,
+            weights=self.weights, around=self,
+        )  # fmt: skip
 
     def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
@@ -225,6 +228,8 @@ class Builder(Pairs):
             if pair and self.plain:
                 return self._numbers(tensor, order, kept, shape)
             value = self._fetch(tensor, order, kept, shape)
+            if pair and kept.dtype is DType.INT8 and value.data is not None:
+                value = self.own_constant(value.data, kept.dtype, value.name)
             # Every reader gets a DequantizeLinear of its own, as fusions want it.
             return self.dequantize(value, *_in_shape(tensor, order, kept, shape)) if pair else value
 
@@ -233,7 +238,7 @@ class Builder(Pairs):
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:
             return self._around._fetch(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
-        key = (_identity(tensor), order, kept.dtype, shape)
+        key = (_identity(tensor), order, kept.dtype, kept.moved, shape)
         if key not in self._views:
             self._views[key] = self._fetched(tensor, order, kept, shape)
         sizes = _sizes(tensor, order) if shape is None else shape

@@ -94,6 +94,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     static: bool = False,
     signature: str | None = None,
     names: str = "tensor",
+    weights: str = "auto",
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -118,13 +119,16 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             file does not fix stay open, if all operators can do without knowing them.
         signature: which entry point of the model to convert; the main one if None.
         names: what inputs and outputs are called by: the "tensor", or the "signature".
+        weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, and
+            right on processors with VNNI or ARM's dot product only: on other x86-64 processors
+            ONNX Runtime's products of uint8 and int8 saturate), or "auto" (right everywhere).
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
     """
     options = ConversionOptions(
         {} if layouts is None else layouts, io_layout, opset, quantization, activations,
-        allow_custom, static, signature, names,
+        allow_custom, static, signature, names, weights,
     )  # fmt: skip
     if output is not None and not isinstance(model, bytes):
         keep_apart(output, model)
@@ -234,6 +238,7 @@ def _with_opset(
     builder = partial(
         Builder, fixed=options.opset is not None, plain=options.quantization == "float",
         unsigned=options.activations == "uint8" or (auto and prefers_uint8(operators)),
+        weights=options.weights,
     )  # fmt: skip
     version = options.opset or DEFAULT_OPSET
     while True:

@@ -274,7 +274,8 @@ def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
     data, weights, bias = operator.product
     if operand == weights:
         x, w = operator.input(data), operator.input(weights)
-        return weight_storage(x, w, folds=operator.folds_weights or g.is_nested)
+        choice = None if g.weights == "auto" and operator.is_depthwise else g.weights
+        return weight_storage(x, w, choice, folds=operator.folds_weights or g.is_nested)
     if operand == bias:
         return bias_storage(*(operator.input(i) for i in operator.product))
     return None

@@ -231,6 +231,15 @@ class Nodes:
             return value
         return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
+    def own_constant(self, data: Array, dtype: DType, name: str = "constant") -> Value:
+        """Return a constant that no other node reads.
+
+        With session.x64quantprecision ONNX Runtime makes uint8 of the int8 weights and zero points
+        that each product reads. It names the copies after the originals, so that a second reader
+        of one of them makes the model fail to load (avx2_weight_s8_to_u8.cc).
+        """
+        return Value(data, dtype, name)
+
     def ints(self, items: Sequence[int]) -> Value:
         """Return a one-dimensional int64 constant."""
         return self.constant(np.asarray(items, np.int64).reshape(-1))

@@ -10,13 +10,14 @@ import onnx
 from tflite2onnx.errors import OptionError
 from tflite2onnx.interface import IO_LAYOUTS
 from tflite2onnx.nodes import MIN_OPSET
+from tflite2onnx.quantize import WEIGHTS
 from tflite2onnx.signatures import NAMES
 
 QUANTIZATIONS = ("qdq", "float")
 ACTIVATIONS = ("auto", "int8", "uint8")
 _WORDS = {
     "io_layout": IO_LAYOUTS, "quantization": QUANTIZATIONS, "activations": ACTIVATIONS,
-    "names": NAMES,
+    "weights": WEIGHTS, "names": NAMES,
 }  # fmt: skip
 
 
@@ -38,6 +39,7 @@ class ConversionOptions:
     static: bool = False
     signature: str | None = None
     names: str = "tensor"
+    weights: str = "auto"
 
     def __post_init__(self) -> None:
         for name, known in _WORDS.items():

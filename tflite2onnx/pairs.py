@@ -61,10 +61,11 @@ class Pairs(Nodes):
         scale, zero = _ordered(quantization, order)
         # DequantizeLinear of int32 takes no zero point but 0; fusions want one on all others.
         wide = kept.dtype is DType.INT32
-        zero_point = None if wide else self.constant(zero.astype(kept.dtype.numpy), kept.dtype)
+        points = None if wide else self.own_constant(zero.astype(kept.dtype.numpy), kept.dtype)
+        scales = self.own_constant(scale, DType.FLOAT32)
         axis = order.index(quantization.axis) if scale.ndim else None
         size = quantization.block_size or None
-        return self.node(op_type, x, self.constant(scale), zero_point, axis=axis, block_size=size)
+        return self.node(op_type, x, scales, points, axis=axis, block_size=size)
 
     def _scaled(self, x: Operand, quantization: Quantization, order: Order) -> Value:
         """Return the same as DequantizeLinear, of nodes that are older and computed once."""

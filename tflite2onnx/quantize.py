@@ -4,8 +4,10 @@ A quantized tensor is stored as integers. Operators that only move values move t
 read real values through DequantizeLinear and write through QuantizeLinear, and runtimes fuse
 such a pattern into an integer kernel.
 
-int8 activations may be kept as uint8 with a zero point 128 higher: the real values are the same,
-and on x86-64 ONNX Runtime has integer kernels for them where it has none for int8.
+int8 activations may be stored as uint8 with a zero point 128 higher: the real values are the same,
+and on x86-64 ONNX Runtime has integer kernels for them where it has none for int8. So may int8
+weights, because kernels that multiply uint8 data by int8 weights saturate on some processors
+(docs/quantization.md, "Which kernels can saturate").
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
+_EIGHT_BITS = {DType.INT8, DType.UINT8}
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
 # What an activation function leaves of the real numbers; None is no bound.
 BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -27,6 +30,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU_N1_TO_1": (-1, 1),
     "RELU_0_TO_1": (0, 1),
 }
+# How the weights of integer products are stored: see `weight_storage`.
+WEIGHTS = ("auto", "int8", "uint8")
 # Integers as the numbers that they are, whatever they stand for.
 AS_NUMBERS = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64))
 
@@ -36,13 +41,15 @@ class Storage(NamedTuple):
 
     Where `folds`, a constant is made real by nodes that runtimes compute once, when they load the
     model; DequantizeLinear, which they keep for their integer kernels, runs each time. `dropped`
-    low bits of each element are left out, and allowed for in the scale.
+    low bits of each element are left out, and allowed for in the scale. `moved` says that 128 was
+    added to int8 elements to store them as uint8, or subtracted from uint8 to store them as int8.
     """
 
     dtype: DType
     quantization: Quantization | None = None
     folds: bool = False
     dropped: int = 0
+    moved: bool = False
 
     @property
     def scale(self) -> Array:
@@ -76,26 +83,41 @@ def same_scale(a: Tensor, b: Tensor) -> bool:
 
 def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
     """Return how a tensor is kept; int8 as uint8 if `unsigned`."""
-    quantization = tensor.quantization if is_quantized(tensor) else None
-    if not unsigned or quantization is None or tensor.dtype is not DType.INT8:
-        return Storage(tensor.dtype, quantization)
-    shifted = replace(quantization, zero_point=quantization.zero_point + 128)
-    return Storage(DType.UINT8, shifted)
+    kept = Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
+    return move_zero_point(kept, DType.UINT8) if unsigned and tensor.dtype is DType.INT8 else kept
 
 
-def weight_storage(x: Tensor, weights: Tensor, *, folds: bool) -> Storage:
-    """Return how constant weights are kept: as they are in the file, with two exceptions.
+def move_zero_point(kept: Storage, dtype: DType) -> Storage:
+    """Return how elements of 8 bits are stored as int8 or uint8; their real values are the same."""
+    if kept.quantization is None or kept.dtype is dtype:
+        return kept
+    distance = 128 if dtype is DType.UINT8 else -128
+    zero_point = kept.quantization.zero_point + distance
+    return Storage(dtype, replace(kept.quantization, zero_point=zero_point), moved=True)
 
-    Integer kernels multiply by nothing narrower than eight bits, and what ONNX Runtime makes of
-    float data and two bits is wrong (MatMulNBits of 1.31). And weights of float data are not what
-    they seem: the hybrid kernels take no zero point, and read uint8 as the bits of int8
-    (EvalHybrid in conv.cc and fully_connected.cc).
+
+def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: bool) -> Storage:
+    """Return how the constant weights of a product are stored; `choice` is one of `WEIGHTS`.
+
+    Where no kernel can saturate there is no choice (None): weights keep the file's type, which is
+    faster for depthwise convolutions by int8 weights without zero point.
+
+    1. Weights of quantized 8-bit data: "auto" and "uint8" store int8 weights as uint8, because
+       kernels that multiply uint8 data by int8 weights saturate on x86-64 processors without
+       VNNI. "int8" stores uint8 weights as int8.
+    2. Weights under eight bits are widened to int8 or uint8: integer kernels multiply by nothing
+       narrower. They cannot saturate: 2 * 255 * 8 fits into 16 bits.
+    3. Weights of float data have no zero point, and uint8 weights are the bits of int8 weights
+       (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are widened, because what
+       ONNX Runtime 1.31 makes of them and float data is wrong (MatMulNBits).
     """
     kept = storage(weights, unsigned=False)
     if kept.quantization is None:
         return kept
     if is_quantized(x):
-        return kept._replace(dtype=widened(kept.dtype))
+        if choice is None or not {x.dtype, weights.dtype} <= _EIGHT_BITS:
+            return kept._replace(dtype=widened(kept.dtype))
+        return move_zero_point(kept, DType.INT8 if choice == "int8" else DType.UINT8)
     zero = np.zeros_like(kept.quantization.zero_point)
     dtype = DType.INT8 if kept.dtype in (DType.UINT8, DType.INT2) else kept.dtype
     return Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
@@ -130,11 +152,12 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
 def stored(data: Array, dtype: DType, kept: Storage) -> Array:
     """Return a constant's elements as they are kept.
 
-    int8 as uint8 is the same plus 128; uint8 as int8 are the same bits (`weight_storage`). Types
-    under eight bits are held in int8 and uint8 anyway.
+    Elements of 8 bits are moved by 128 (`Storage.moved`), or uint8 elements are read as the bits of
+    int8 (`weight_storage`). Types under eight bits are held in int8 and uint8 anyway.
     """
-    if dtype is DType.INT8 and kept.dtype is DType.UINT8:
-        return np.asarray(data.view(np.uint8) ^ np.uint8(128))
+    if kept.moved:
+        moved = data.view(np.uint8) ^ np.uint8(128)
+        return np.asarray(moved.view(np.int8) if kept.dtype is DType.INT8 else moved)
     if dtype is DType.UINT8 and kept.dtype is DType.INT8:
         return data.view(np.int8)
     if dtype is DType.INT64 and kept.dtype is DType.INT32:

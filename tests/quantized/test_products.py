@@ -13,6 +13,8 @@ from tests.quantized.layers import Layer, Scheme, Shape
 from tests.toolkit import check, run_onnx
 from tests.toolkit.fusions import fused_operators
 from tflite2onnx.convert import convert
+from tflite2onnx.options import ACTIVATIONS
+from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
 
@@ -146,11 +148,13 @@ def test_activations_that_the_range_implies(shape: str, activation: str) -> None
     assert fused_operators(model)[KERNELS[shape]] == 1
 
 
-@pytest.mark.parametrize("activations", ["auto", "uint8", "int8"])
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_types_of_activations(shape: str, activations: str) -> None:
+def test_types_inside(shape: str, activations: str, weights: str) -> None:
     """The numbers are the same, and so are the types of inputs and outputs."""
-    model = prove(Layer(SHAPES[shape], INT8), activations=activations).model
+    options = {"activations": activations, "weights": weights}
+    model = prove(Layer(SHAPES[shape], INT8), **options).model
     quantized = {n.op_type for n in model.graph.node if n.op_type == "QuantizeLinear"}
     assert quantized
     ports = (*model.graph.input, *model.graph.output)

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from tests.toolkit import Build, check
 from tests.toolkit.fusions import fused_operators
+from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,14 +94,16 @@ def test_large_products_are_those_of_the_kernel(
     """To the last digits, though the data is not what it was."""
     options: dict[str, Any] = {"scales": scales, "asymmetric_quantize_inputs": asymmetric}
     model = dense([rows, FEATURES], [rows, OUT], **options)
-    result = check(model, inputs=[data(rows, FEATURES)])
-    assert stored(result) == {TensorProto.INT8}
-    left = fused_operators(result.model)
-    if rows > 1:
-        assert left["MatMulInteger"] == 1
-    else:
-        assert left["DynamicQuantizeMatMul" if asymmetric else "MatMulIntegerToFloat"] == 1
-        assert left["Add"] + left["Cast"] + left["Mul"] == 0
+    for weights in WEIGHTS:
+        result = check(model, inputs=[data(rows, FEATURES)], weights=weights)
+        signed = weights == "int8"
+        assert stored(result) == {TensorProto.INT8 if signed else TensorProto.UINT8}
+        left = fused_operators(result.model)
+        if rows > 1:
+            assert left["MatMulInteger"] == 1
+        else:
+            assert left["DynamicQuantizeMatMul" if asymmetric else "MatMulIntegerToFloat"] == 1
+            assert left["Add"] + left["Cast"] + left["Mul"] == 0
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])

@@ -19,6 +19,7 @@ from tflite2onnx.files import keep_apart
 from tflite2onnx.interface import IO_LAYOUTS, Endpoint
 from tflite2onnx.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
+from tflite2onnx.quantize import WEIGHTS
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import NAMES
 from tflite2onnx.text import columns, count, show
@@ -78,6 +79,12 @@ def _computing(parser: argparse.ArgumentParser) -> None:
         "--activations", choices=ACTIVATIONS, default="auto",
         help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
         " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
+    )  # fmt: skip
+    add(
+        "--weights", choices=WEIGHTS, default="auto",
+        help="8-bit weights of integer products: as uint8; as int8, which is up to twice as fast on"
+        " processors with VNNI or ARM's dot product, and wrong on other x86-64 processors, where"
+        " ONNX Runtime's products of uint8 and int8 saturate; or right on every processor (auto)",
     )  # fmt: skip
     add(
         "--allow-custom", action="store_true",

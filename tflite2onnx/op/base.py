@@ -87,6 +87,14 @@ class Operator:
         self.options = op.options
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each output channel of a product reads one input channel and no other does.
+
+        ONNX Runtime's depthwise kernels multiply in 32 bits, so that int8 weights cannot saturate.
+        """
+        return False
+
+    @property
     def rounds(self) -> bool:
         """Whether it makes integers of real data before it computes, as a hybrid kernel does."""
         return False

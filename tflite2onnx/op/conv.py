@@ -65,6 +65,11 @@ class Conv2D(Convolution):
         return letter in "HW" or (letter == "N" and not self._rounds)
 
     @property
+    def is_depthwise(self) -> bool:
+        channels, filters = self.sizes(0)["C"], self.sizes(1)
+        return channels > 1 == filters["I"] and channels == filters["O"]
+
+    @property
     def _rounds(self) -> bool:
         """Whether the data is quantized as the hybrid kernel does.
 

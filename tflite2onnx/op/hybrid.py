@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import Storage, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # From so many multiplications on, integers are faster than anything else, quantizing included.
@@ -58,10 +58,10 @@ def symmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
     """Quantize the rows of x, which has this shape, around 0."""
     peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
-    shared = g.scalar(_MIDDLE, DType.UINT8)
-    zero = shared if shape[0] == 1 else g.constant(np.full(shape[:1], _MIDDLE, np.uint8))
-    integers = g.QuantizeLinear(x, scale, zero, axis=_axis(shape))
-    return Rounded(integers, scale, zero, shape[0], shared)
+    middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
+    zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
+    integers = g.QuantizeLinear(x, scale, zeros[0], axis=_axis(shape))
+    return Rounded(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
 
 
 def asymmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
@@ -87,14 +87,16 @@ def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
     return g.reduce(op_type, x, list(axes), keepdims=False)
 
 
-def multiply(g: Builder, x: Rounded, weights: Value, scale: Array, sums: Array) -> Value:
+def multiply(g: Builder, x: Rounded, weights: Value, kept: Storage, sums: Array) -> Value:
     """Return [rows, features] times integer weights [features, out], as real numbers.
 
-    `scale` is that of the weights, [out] or a scalar, and `sums` are those of their columns. Of
-    one row ONNX Runtime makes a single kernel of all this: MatMulIntegerToFloat, or
-    DynamicQuantizeMatMul.
+    `kept` is how the weights are stored, with one scale or [out], and `sums` are the sums of their
+    columns, zero point subtracted. Of one row ONNX Runtime makes a single kernel of all this:
+    MatMulIntegerToFloat, or DynamicQuantizeMatMul.
     """
-    accumulators = g.MatMulInteger(x.integers, weights, x.shared)
+    zero_point = g.scalar(kept.zero_point, kept.dtype) if kept.zero_point else None
+    accumulators = g.MatMulInteger(x.integers, weights, x.shared, zero_point)
+    scale = kept.scale if kept.scale.size > 1 else kept.scale.reshape(())
     if x.shared is None:  # MatMulInteger takes no zero point for each row
         zero = g.reshape(g.cast(x.zero_point, DType.INT32), (x.rows, 1))
         accumulators = g.Sub(accumulators, g.Mul(zero, sums))

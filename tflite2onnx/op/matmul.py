@@ -14,7 +14,7 @@ from tflite2onnx.op.activation import unbounded
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.parameters import expect, expect_real
-from tflite2onnx.quantize import is_quantized, stored, weight_storage
+from tflite2onnx.quantize import is_quantized, move_zero_point, stored, weight_storage
 from tflite2onnx.tensor import DType, Shape
 
 _MATRIX = 2  # axes
@@ -127,8 +127,9 @@ class FullyConnected(Operator):
 
     def _integers(self, g: Builder, x: View, w: View) -> Value:
         """Return [batch, out] as the hybrid kernel multiplies, the bias left out."""
-        kept = weight_storage(x.tensor, w.tensor, folds=False)
+        kept = weight_storage(x.tensor, w.tensor, None, folds=False)
         integers = stored(w.constant, w.tensor.dtype, kept)
+        read = kept if g.weights == "int8" else move_zero_point(kept, DType.UINT8)
         out, features = w.tensor.shape[0], self._features
         shape = (x.tensor.elements // features, features)
         quantize = asymmetric if self.options.asymmetric_quantize_inputs else symmetric
@@ -136,8 +137,8 @@ class FullyConnected(Operator):
         return multiply(
             g,
             quantize(g, x.reshaped(shape), shape),
-            g.view(w.tensor, columns, kept=kept).reshaped((features, out)),
-            kept.scale if kept.scale.size > 1 else kept.scale.reshape(()),
+            g.view(w.tensor, columns, kept=read).reshaped((features, out)),
+            read,
             integers.reshape(out, features).sum(1, dtype=np.int32),
         )
 

@@ -65,7 +65,7 @@ def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
 
 def real(x: Tensor, weights: Tensor) -> Array:
     """Return the real numbers that constant weights stand for, which x is multiplied by."""
-    kept = weight_storage(x, weights, folds=True)
+    kept = weight_storage(x, weights, None, folds=True)
     data = stored(elements(weights), weights.dtype, kept)
     if kept.quantization is None:
         return data.astype(np.float32, copy=False)
@@ -86,7 +86,7 @@ def stacked(
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
-    kept = [weight_storage(x, w, folds=True) for w in matrices]
+    kept = [weight_storage(x, w, g.weights, folds=True) for w in matrices]
     scales = [k.quantization for k in kept if k.quantization and _of_rows(k.quantization)]
     if g.plain or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
         half = all(elements(w).dtype == np.float16 for w in matrices)
