@@ -14,6 +14,7 @@ from tflite2onnx.quantize import (
     clamp,
     dequantized,
     integer_range,
+    is_exact_depthwise,
     is_quantized,
     limits,
     storage,
@@ -100,6 +101,19 @@ def test_weights(
     )
     assert kept.dtype is DType[stored_type]
     assert (kept.zero_point, kept.folds) == (zero_point, x == "float32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements", "exact"),
+    [
+        ("int8", [127, -127], True), ("int8", [127, -128], False), ("int8", [], True),
+        ("uint8", [0, 255], True),
+    ],
+)  # fmt: skip
+def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> None:
+    """On ARM64 two products of -128 by -128 do not fit into 16 bits."""
+    data = np.array(elements, dtype)
+    assert is_exact_depthwise(tensor(DType[dtype.upper()], scaled(0.5), data)) == exact
 
 
 def test_weights_that_are_real() -> None:

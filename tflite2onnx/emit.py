@@ -30,6 +30,7 @@ from tflite2onnx.quantize import (
     bias_storage,
     clamp,
     dequantized,
+    is_exact_depthwise,
     is_quantized,
     limits,
     weight_storage,
@@ -274,7 +275,8 @@ def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
     data, weights, bias = operator.product
     if operand == weights:
         x, w = operator.input(data), operator.input(weights)
-        choice = None if g.weights == "auto" and operator.is_depthwise else g.weights
+        exact = operator.is_depthwise and is_exact_depthwise(w)
+        choice = None if g.weights == "auto" and exact else g.weights
         return weight_storage(x, w, choice, folds=operator.folds_weights or g.is_nested)
     if operand == bias:
         return bias_storage(*(operator.input(i) for i in operator.product))

@@ -123,6 +123,19 @@ def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: boo
     return Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
 
 
+def is_exact_depthwise(weights: Tensor) -> bool:
+    """Return whether no kernel of a depthwise convolution saturates or wraps with these weights.
+
+    On x86-64 the products have 32 bits. On ARM64 kernels of 3x3 and 5x5 windows add two products of
+    int8 in 16 bits, which is too narrow for two products of -128 by -128 only
+    (qdwconv_kernelsize.cpp in MLAS).
+    """
+    lowest = -128
+    return weights.dtype is not DType.INT8 or weights.data is None or (
+        int(weights.data.min(initial=0)) > lowest
+    )
+
+
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     """Return how the bias of a quantized convolution or matrix product is kept, None if as it is.
 
