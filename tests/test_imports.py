@@ -32,6 +32,7 @@ ROWS = (
         "builder", "flex_rules", "inline", "interface", "memory", "metadata", "normalise", "reader",
         "shapes",
     },
+    {"initial"},
     {"flex", "op.base", "sizes", "state"},
     {"op.*"},
     {"op"},

@@ -12,8 +12,13 @@ last one an output. One that nothing writes to is a constant. Variable tensors o
 that operators run do not last: they begin anew each time.
 
 An operator that writes to its variable inputs gets one more output for each of them, in the
-sequence of the inputs: the next value. What an operator keeps inside is a variable input as well
-(see `memory`).
+sequence of the inputs: the next value. If two of its inputs are the same variable, its option
+`shared_state` says so. What an operator keeps inside is a variable input as well (see `memory`).
+
+A variable may also be computed: Keras gives a layer an `initial_state` that way. An operator that
+computes it in each run leaves nothing of what it held before. But LiteRT runs some operators on
+constants only once: a variable that one of them computes is a state, and the constant is its
+initial value.
 """
 
 from __future__ import annotations
@@ -24,16 +29,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import RulesOf, fold
-from tflite2onnx.graph import Graph, Model, Op, copying
+from tflite2onnx.graph import Graph, Model, Op, Options, copying
+from tflite2onnx.initial import cleared, computed_once
 from tflite2onnx.inline import inlined
 from tflite2onnx.memory import remembered
 from tflite2onnx.names import Names
 from tflite2onnx.normalise import densify
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, Tensor
 
 # What is about resources alone, and gone when they are dataflow.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
@@ -205,6 +209,8 @@ class _Threads:
         outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
             outputs += [self._made(t, op) for t in variables]
+            if len({*variables}) < len(variables):
+                op = replace(op, options=Options({**op.options, "shared_state": True}))
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
         self.ops.append(self._run(op) if op.graphs else op)
 
@@ -303,6 +309,8 @@ class _Explicit:
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
         self._values = _initial_values(model, graph, rules_of) if resources else {}
+        once = computed_once(graph, rules_of)
+        self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
         self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
         self._initial: dict[Variable, Array] = {}
@@ -310,6 +318,8 @@ class _Explicit:
     def graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
         """Return the graph without variables, where some tensors say whether the run goes on."""
         graph = self._graph
+        ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
+        graph = replace(graph, ops=ops)
         threads = _Threads(graph, self._first, self._names, goes_on=goes_on)
         outputs = tuple(threads.holder(t) for t in graph.outputs)
         lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
@@ -340,6 +350,8 @@ class _Explicit:
                 start = self._resource(variable)
             else:
                 start = replace(variable, is_variable=False, shape_signature=())
+            if variable in self._computed_once:
+                start = replace(start, data=self._computed_once[variable])
             data = self._cleared(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             kept = None if variable in self._written else data
@@ -348,7 +360,7 @@ class _Explicit:
 
     def _cleared(self, variable: Tensor) -> Array:
         self._room -= variable.nbytes
-        return _cleared(variable, self._room)
+        return cleared(variable, self._room)
 
     def _resource(self, variable: Resource) -> Tensor:
         """Return a tensor like a resource, with its initial value if that is known."""
@@ -402,23 +414,6 @@ def _without_handles(graph: Graph) -> Graph:
         return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
 
     return graph.mapped(kept)
-
-
-def _cleared(tensor: Tensor, room: int) -> Array:
-    """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
-
-    ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
-    """
-    if tensor.dtype.numpy is None:
-        message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
-        raise OperatorError(message)
-    if room < 0:
-        size = f"{tensor.nbytes:,} bytes"
-        message = f"{tensor.name} is a variable of {size}, which with all others are too many"
-        raise OperatorError(message)
-    zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
-    element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
-    return np.broadcast_to(element, tensor.shape)  # a file may declare any size
 
 
 def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:

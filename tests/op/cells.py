@@ -27,6 +27,10 @@ class Form:
     `back` the cells of a second direction that may have others than the first. The auxiliary input
     of two directions is "added" with weights of its own, "crossed" (the second direction reads it
     in place of the first input), or not there.
+
+    `initial` says where states come from: "computed" of inputs in each run, "given" as inputs, all
+    "one" tensor that is computed, or the name of an operator that computes them of constants. By
+    default nothing computes them.
     """
 
     weights: str = "float32"
@@ -54,6 +58,7 @@ class Form:
     asymmetric: bool = False
     dynamic: bool = False
     hidden_zero: int = 3
+    initial: str = ""
 
     @property
     def lead(self) -> list[int]:
@@ -86,9 +91,11 @@ class Form:
 class Model(Build):
     """A model with constants at random, its weights of one type."""
 
-    def __init__(self, dtype: str = "float32") -> None:
+    def __init__(self, dtype: str = "float32", initial: str = "") -> None:
         super().__init__()
         self.dtype = dtype
+        self.initial = initial
+        self.states: list[Tensor] = []
         self.generator = np.random.default_rng(0)
 
     def sequence(self, form: Form) -> Tensor:
@@ -116,8 +123,18 @@ class Model(Build):
         return self.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
 
     def state(self, *shape: int) -> Tensor:
-        """A state of real numbers."""
-        return self.tensor(shape, variable=True)
+        """A state of real numbers; see `Form.initial`."""
+        if self.initial == "given":
+            return self.input(shape, variable=True)
+        if self.initial == "one" and self.states:
+            return self.states[0]
+        state = self.tensor(shape, variable=True)
+        self.states.append(state)
+        if self.initial in ("one", "computed"):
+            self.op("TANH", [self.input(shape)], [state])
+        elif self.initial:
+            _of_constants(self, self.initial, state)
+        return state
 
     def gates(self, form: Form, make: Callable[[], Tensor]) -> Tensors:
         """A tensor for each gate, for the input gate only if it is not coupled."""
@@ -140,9 +157,25 @@ class Model(Build):
         ]
 
 
+def _of_constants(m: Model, code: str, state: Tensor) -> None:
+    """Let an operator compute a state of constants."""
+    rows, columns = state.shape
+    real = m.generator.uniform(-1, 1, (rows, columns)).astype(np.float32)
+    integers = m.generator.integers(-128, 127, (rows, columns), np.int8)
+    inputs = {
+        "DEQUANTIZE": lambda: [m.constant(real.astype(np.float16))],
+        "DEQUANTIZE int8": lambda: [m.constant(integers, scale=0.01)],
+        "EXP": lambda: [m.constant(real)],
+        "FILL": lambda: [m.constant([rows, columns]), m.constant(np.array(0.7, np.float32))],
+        "GATHER": lambda: [m.constant(real), m.constant([*range(rows)][::-1])],
+        "TILE": lambda: [m.constant(real[:1]), m.constant([rows, 1])],
+    }
+    m.op(code.split(maxsplit=1)[0], inputs[code](), [state])
+
+
 def lstm(form: Form) -> bytes:
     """UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if the form has a single step."""
-    m = Model(form.weights)
+    m = Model(form.weights, form.initial)
     norms: Tensors = [None] * 4
     x = m.sequence(form)
     cell = m.cell(form)
@@ -162,7 +195,7 @@ def _outputs(form: Form, sizes: Sequence[int]) -> list[list[int]]:
 
 def bidirectional_lstm(form: Form) -> bytes:
     """BIDIRECTIONAL_SEQUENCE_LSTM; both directions have as many cells."""
-    m = Model(form.weights)
+    m = Model(form.weights, form.initial)
     x = m.sequence(form)
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
     extra = m.input([*form.lead, more]) if more else None
@@ -181,7 +214,7 @@ def bidirectional_lstm(form: Form) -> bytes:
 
 def rnn(form: Form) -> bytes:
     """UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if the form has a single step."""
-    m, n = Model(form.weights), form.cells
+    m, n = Model(form.weights, form.initial), form.cells
     x = m.sequence(form)
     operands = [x, m.weights(n, form.features), m.weights(n, n), m.vector(n)]
     code = "RNN" if form.single else "UNIDIRECTIONAL_SEQUENCE_RNN"
@@ -192,7 +225,7 @@ def rnn(form: Form) -> bytes:
 
 def bidirectional_rnn(form: Form) -> bytes:
     """BIDIRECTIONAL_SEQUENCE_RNN."""
-    m, sizes = Model(form.weights), (form.cells, form.back)
+    m, sizes = Model(form.weights, form.initial), (form.cells, form.back)
     operands: Tensors = [m.sequence(form)]
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
     extra = m.input([*form.lead, more]) if more else None
@@ -209,7 +242,7 @@ def bidirectional_rnn(form: Form) -> bytes:
 
 def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
     """SVDF: its cells are units, each of so many filters."""
-    m, filters = Model(form.weights), form.cells * rank
+    m, filters = Model(form.weights, form.initial), form.cells * rank
     operands = [
         m.input([form.batch, form.features]),
         m.weights(filters, form.features),
@@ -224,9 +257,9 @@ def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
     return m.bytes()
 
 
-def basic_lstm() -> bytes:
+def basic_lstm(form: Form | None = None) -> bytes:
     """LSTM of the kernel BASIC; the model's outputs are those of the operator."""
-    m = Model()
+    m = Model(initial=form.initial if form else "")
     x, h = m.input([3, 7]), m.state(3, 11)
     operands = [x, h, m.weights(44, 18), m.vector(44), m.state(3, 11)]
     m.output(*m.op(

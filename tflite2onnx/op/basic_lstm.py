@@ -47,6 +47,9 @@ def check(operator: Operator) -> None:
     if len(op.inputs) != _INPUTS or len(op.outputs) < _OUTPUTS:
         message = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
         raise OperatorError(message)
+    if op.options.get("shared_state"):
+        message = "two of its inputs are the same variable, which the kernel writes to twice"
+        raise OperatorError(message)
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
     if x.rank != 2 or h.rank != 2:  # batch and features

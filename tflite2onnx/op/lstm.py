@@ -63,6 +63,12 @@ class UnidirectionalLstm(Recurrent):
             self._check_direction(slots)
 
     @property
+    def shares_state(self) -> bool:
+        """Whether h and c are the same variable, as Keras makes of `initial_state=[s, s]`."""
+        h, c = (self.input(i) for i in self.states[0])
+        return bool(self.options.get("shared_state")) and h is c and len(self.states) == 1
+
+    @property
     def units(self) -> list[int]:
         """How many features each direction makes."""
         last = _RECURRENT + _GATES.index("o")
@@ -110,6 +116,7 @@ class UnidirectionalLstm(Recurrent):
                 self.op.intermediates, "".join(there), c, h, self.output,
                 normalized=first.normalization is not None, projected=projection is not None,
             ),
+            self.shares_state,
         )  # fmt: skip
 
     def _gate(self, slots: Slots, letter: str) -> Gate | None:

@@ -8,6 +8,10 @@ where the peephole P of o looks at c'. Layer normalization comes before b is add
 forget gate are coupled (CIFG) there are no parameters for i, which is 1 - f.
 
 An integer kernel stores sums, gates and states as integers; `Grids` says in which scales.
+
+The kernels write states in place. If h and c are one variable, the float kernel multiplies the
+recurrent weights of o by c' in place of h (the hybrid kernel has quantized h before), and both
+states are h' in the end.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value
 from tflite2onnx.op.activation import activated
+from tflite2onnx.op.hybrid import is_hybrid
 from tflite2onnx.op.recurrent import (
     bias,
     integers,
@@ -94,6 +99,7 @@ class Cell:
     cell_limits: tuple[float, float] | None
     output_limits: tuple[float, float] | None
     grids: Grids
+    shares_state: bool = False
 
     @property
     def cells(self) -> int:
@@ -108,6 +114,8 @@ class Cell:
     def is_onnx(self, c: Tensor, times: int | str) -> bool:
         """Return whether ONNX's LSTM does the same for so many steps from this state on."""
         if self.grids.cell or self.projection or self.gates["o"].normalization:
+            return False
+        if self.shares_state:
             return False
         return self.activation in _ACTIVATIONS and not self._clips(c, times)
 
@@ -204,10 +212,7 @@ class Cell:
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         h, c = states
-        sums = rounded(g, g.Gemm(h, weights.recurrent, now), self._sums)
-        sizes = g.ints([self.cells] * len(self.gates))
-        parts = g.many("Split", len(self.gates), sums, sizes, axis=1)
-        each = dict(zip(self.gates, parts, strict=True))
+        each = self._sums_of_gates(weights, g, now, h)
         forget = self._gate(g, "f", each["f"], c)
         if "i" in self.gates:
             new = self._gate(g, "i", each["i"], c)
@@ -218,11 +223,22 @@ class Cell:
         added = g.Mul(new, self._gate(g, "c", each["c"], c))
         c = rounded(g, g.Add(kept, added), self.grids.cell)
         c = within(g, c, self.cell_limits)
+        if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
+            each = self._sums_of_gates(weights, g, now, c)
         shown = rounded(g, activated(g, self.activation, c), self.grids.functions)
         hidden = g.Mul(self._gate(g, "o", each["o"], c), shown)
         if not g.plain:
             hidden = within(g, hidden, self.grids.hidden_limits)
-        return self._output(g, weights, rounded(g, hidden, self.grids.hidden)), c
+        h = self._output(g, weights, rounded(g, hidden, self.grids.hidden))
+        return h, g.Identity(h) if self.shares_state else c
+
+    def _sums_of_gates(
+        self, weights: Weights, g: Builder, now: Value, h: Value
+    ) -> dict[str, Value]:
+        sums = rounded(g, g.Gemm(h, weights.recurrent, now), self._sums)
+        sizes = g.ints([self.cells] * len(self.gates))
+        parts = g.many("Split", len(self.gates), sums, sizes, axis=1)
+        return dict(zip(self.gates, parts, strict=True))
 
     def _gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:
         gate = self.gates[letter]

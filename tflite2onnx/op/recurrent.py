@@ -241,6 +241,15 @@ class Recurrent(Operator):
         states = [self.input(i).shape for indices in self.states for i in indices]
         return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
 
+    def inferred(self) -> tuple[Shape, ...]:
+        """Return the outputs' shapes; states that are computed have the batch of the sequence."""
+        batch = self.input(0).shape[self._batch_axis]
+        for state in (self.input(i) for indices in self.states for i in indices):
+            if state.rank == _STATE and state.shape[0] != batch:
+                message = f"{state.name} is {list(state.shape)} for a batch of {batch}"
+                raise OperatorError(message)
+        return super().inferred()
+
     def expect_sequences(self, ranks: Container[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs fit each other."""
         x, other = self.input(0), self.optional(self.auxiliary)
@@ -249,6 +258,9 @@ class Recurrent(Operator):
             raise OperatorError(message)
         if other is not None and (other.shape[:-1] != x.shape[:-1] or other.dtype is not x.dtype):
             message = f"{other.name} and {x.name} are not as long, or of different types"
+            raise OperatorError(message)
+        if self.options.get("shared_state") and not self.shares_state:
+            message = "two of its inputs are the same variable, which the kernel writes to twice"
             raise OperatorError(message)
         if len(self.op.outputs) < self.sequences:
             message = f"it has {len(self.op.outputs)} outputs"
@@ -302,6 +314,11 @@ class Recurrent(Operator):
     @property
     def adds_auxiliary(self) -> bool:
         """Whether there are parameters for the auxiliary sequence."""
+        return False
+
+    @property
+    def shares_state(self) -> bool:
+        """Whether all states are the same variable, and the class can do with that."""
         return False
 
     def run(
