@@ -10,6 +10,9 @@ word on inner tensors is not asked, since it is often missing or stale.
 
 Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
 trials as well: what comes out the same is a constant, and what does not is left to be computed.
+A size that nobody foresees can be anything, as that of a variable which grows in a loop: what is
+the same in two trials, as whether such a size is less than a number, may differ in a third. It is
+a constant only if all operators behind the size move elements.
 
 Whether an operator can be converted for any size is its own affair: `Operator.keeps_open`.
 """
@@ -100,16 +103,16 @@ class _Walk:
 
     `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
     those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
-    Sizes that nobody foresees are `sizes`. Where it is not `strict` what cannot be inferred is as
-    declared.
+    Sizes that nobody foresees are `sizes`, and what is `computed` from them is no constant. Where
+    it is not `strict` what cannot be inferred is as declared.
     """
 
     def __init__(
         self, graph: Graph, operator_of: SizedOf, sizes: Mapping[_Place, int] | None = None,
-        *, strict: bool = False,
+        computed: frozenset[Tensor] = frozenset(), *, strict: bool = False,
     ) -> None:  # fmt: skip
         self._graph, self._operator_of = graph, operator_of
-        self._sizes, self._strict = sizes or {}, strict
+        self._sizes, self._computed, self._strict = sizes or {}, computed, strict
         self._room = room_for(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
@@ -140,7 +143,8 @@ class _Walk:
             outputs = [_resized(*pair, self._sizes) for pair in self._outputs(op, here)]
             here = replace(here, outputs=tuple(outputs))
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
-            made = constants_made(here, self._operator_of, self._room)
+            fixed = self._computed.isdisjoint(op.outputs)
+            made = constants_made(here, self._operator_of, self._room) if fixed else []
             self._room -= sum(t.nbytes for t in made)
             self.known |= dict(zip(op.outputs, made or outputs, strict=True))
 
@@ -178,8 +182,14 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     if not places and not unforeseen:
         return graph
     graph = densify(graph)
-    trials = _Trials(graph, operator_of, places, unforeseen)
-    return trials.result()
+    computed: frozenset[Tensor] = frozenset()
+    while True:
+        trials = _Trials(graph, operator_of, places, unforeseen, computed)
+        more = trials.computed()
+        if more <= computed:
+            return trials.result()
+        computed |= more
+        unforeseen = _unforeseen(graph, operator_of, computed)
 
 
 def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
@@ -199,7 +209,9 @@ def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
     return graph
 
 
-def _unforeseen(graph: Graph, operator_of: SizedOf) -> dict[_Place, str]:
+def _unforeseen(
+    graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
+) -> dict[_Place, str]:
     """Return the sizes that nobody foresees with their names.
 
     What follows from constants, or from shapes, is foreseen. What follows from such a size in a
@@ -210,7 +222,7 @@ def _unforeseen(graph: Graph, operator_of: SizedOf) -> dict[_Place, str]:
     if not any(_groups(op, operator_of) for op in graph.every_op()):
         return found
     while True:
-        walk = _Walk(graph, operator_of, _sizes(found, _STRIDE))
+        walk = _Walk(graph, operator_of, _sizes(found, _STRIDE), computed)
         walk.whole()
         more = {
             place: f"{places[0][0].name}_{places[0][1]}"
@@ -308,9 +320,10 @@ class _Trials:
 
     def __init__(
         self, graph: Graph, operator_of: SizedOf, places: Sequence[_Place],
-        unforeseen: Mapping[_Place, str],
+        unforeseen: Mapping[_Place, str], computed: frozenset[Tensor],
     ) -> None:  # fmt: skip
         self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
+        self._computed = computed
         self._file = self._known({})
         names, grown = self._grown(places)
         close = self._tried(_sizes(names, 1))
@@ -366,11 +379,31 @@ class _Trials:
 
     def _known(self, sizes: Mapping[_Place, int]) -> Known:
         """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
-        return _Walk(self._graph, self._operator_of, sizes, strict=bool(sizes)).whole()
+        strict = bool(sizes)
+        return _Walk(self._graph, self._operator_of, sizes, self._computed, strict=strict).whole()
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
         """Return the sizes of an axis in the file and in the trials."""
         return tuple(known[tensor].shape[axis] for known in (self._file, *self._others))
+
+    def computed(self) -> frozenset[Tensor]:
+        """Return what is the same in all trials, but follows from sizes that nobody foresees."""
+        later = self._tried(_sizes(self._unforeseen, _STRIDE)) if self._unforeseen else None
+        found: set[Tensor] = set()
+        if later is None:
+            return frozenset()
+        for op in self._graph.every_op():
+            operator, inputs = self._operator_of(op), [t for t in op.inputs if t is not None]
+            moved = operator.moves or operator.of_shapes
+            varies = not moved and any(self._varies(t, later) for t in inputs)
+            if varies or (not operator.of_shapes and not found.isdisjoint(inputs)):
+                found.update(t for t in op.outputs if self._same(t))
+        return frozenset(found)
+
+    def _varies(self, tensor: Tensor, later: Known) -> bool:
+        """Return whether a tensor holds other elements where sizes that nobody foresees differ."""
+        data, other = (known.get(tensor, tensor).data for known in (self._file, later))
+        return data is not None and other is not None and not np.array_equal(data, other)
 
     def result(self) -> Graph:
         """Return the graph with names of sizes."""
