@@ -42,6 +42,8 @@ _ENUMERATIONS = {
     "mode": "MirrorPadMode",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
+# No kernel reads the scale of these integers, whatever it is: a bias is added to accumulators.
+_ACCUMULATORS = (DType.INT32, DType.INT64)
 _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
@@ -297,7 +299,7 @@ class _Reader:
         scale, axis = table["scale"], table["quantized_dimension"]
         if len(shape) == 1:
             axis = 0  # of biases old converters say the weights' axis
-        if not scale.size:
+        if not scale.size or (dtype in _ACCUMULATORS and not _are_scales(scale)):
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
@@ -355,8 +357,12 @@ class _Reader:
         return Signature(key, index, named(inputs), named(outputs))
 
 
+def _are_scales(scale: Array) -> bool:
+    return bool(np.isfinite(scale).all() and scale.min(initial=0) >= 0)
+
+
 def _check_scales(scale: Array) -> None:
-    if not np.isfinite(scale).all() or scale.min(initial=0) < 0:
+    if not _are_scales(scale):
         message = "a scale is no positive number"
         raise elements.ElementsError(message)
 
