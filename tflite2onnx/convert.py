@@ -119,9 +119,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             file does not fix stay open, if all operators can do without knowing them.
         signature: which entry point of the model to convert; the main one if None.
         names: what inputs and outputs are called by: the "tensor", or the "signature".
-        weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, and
-            right on processors with VNNI or ARM's dot product only: on other x86-64 processors
-            ONNX Runtime's products of uint8 and int8 saturate), or "auto" (right everywhere).
+        weights: how 8-bit weights of products are stored: "uint8", "int8" (faster, and right on
+            processors with VNNI or ARM's dot product only), or "auto" (right everywhere).
 
     Raises:
         ConversionError: the model cannot be converted; the message says why.
