@@ -18,7 +18,7 @@ from tests.golden import records
 from tests.golden.__main__ import main
 from tests.golden.closeness import Converted, Distance, judge
 from tests.golden.dump import dump
-from tests.golden.hold import UPDATE, hold_budget, hold_numbers, hold_text
+from tests.golden.hold import UPDATE, hold_budget, hold_exactness, hold_numbers, hold_text
 from tests.golden.isolated import Crashed, isolated
 from tests.golden.kernels import integer, kernels, real, runtime
 from tests.golden.records import ASSETS, ZOO, Case, Record, Records, assets
@@ -38,6 +38,11 @@ def test_graph(case: Case) -> None:
 @MODELS
 def test_budget(case: Case) -> None:
     hold_budget(case, RECORDS)
+
+
+@MODELS
+def test_exactness(case: Case) -> None:
+    hold_exactness(case)
 
 
 @MODELS

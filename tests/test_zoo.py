@@ -16,6 +16,7 @@ import pytest
 from tests.golden.hold import (
     hold_budget,
     hold_difference,
+    hold_exactness,
     hold_integers,
     hold_loaded,
     hold_numbers,
@@ -36,11 +37,13 @@ def checks(case: Case) -> Iterator[tuple[str, Check]]:
     """Yield what is asked of a model, by name."""
     record = RECORDS.of(case, sha256(case.path.read_bytes()).hexdigest())
     if record is None:
+        yield "exactness", hold_exactness
         yield "numbers", hold_numbers
         return
     yield "budget", partial(hold_budget, records=RECORDS)
     if integer(record.kernels):
         yield "integers", partial(hold_integers, records=RECORDS)
+        yield "exactness", hold_exactness
     if not record.error:
         yield "numbers", NUMBERS[record.numbers]
         if case.golden.exists():

@@ -8,8 +8,10 @@ from hashlib import sha256
 from tests.golden.closeness import Converted, judge, load
 from tests.golden.dump import dump
 from tests.golden.isolated import isolated
-from tests.golden.kernels import real
+from tests.golden.kernels import accepted, real
 from tests.golden.records import Case, Records, measured
+from tests.golden.saturation import saturating
+from tests.toolkit.fusions import optimized
 from tflite2onnx import convert
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import DType
@@ -62,6 +64,17 @@ def hold_integers(case: Case, records: Records) -> None:
     swishes = sum(op.code == "HARD_SWISH" for op in inner)
     left = real(record.kernels) - min(swishes, record.kernels.get("Mul", 0))
     assert not left, f"{left} kernels of {case.name} compute real numbers: {record.kernels}"
+
+
+def hold_exactness(case: Case) -> None:
+    """Have ONNX Runtime run no product of integers that saturates on processors without VNNI."""
+    lossy = isolated(_lossy_products, convert(case.path).skeleton.serialized())
+    assert not lossy, f"{len(lossy)} products of {case.name} may saturate: {lossy}"
+
+
+def _lossy_products(model: bytes) -> list[str]:
+    with accepted("ONNX Runtime does not take it"):
+        return saturating(optimized(model))
 
 
 def hold_numbers(case: Case) -> None:

@@ -61,17 +61,17 @@ def rows(shape: tuple[int, ...], least: int) -> Array:
 
 
 def hybrid(
-    shape: Shape, dtype: str, *, per_channel: bool, bias: bool = True, **options: Any
-) -> bytes:
-    """Return a model of one layer."""
+    shape: Shape, dtype: str, *, per_channel: bool, bias: bool = True,
+    integers: Array | None = None, **options: Any,
+) -> bytes:  # fmt: skip
+    """Return a model of one layer, of these weights or of random ones."""
     m, channels = Build(), shape.w[shape.channel]
     generator = np.random.default_rng(1)
     scale = generator.uniform(0.01, 0.1, channels if per_channel else 1).astype(np.float32)
     # The hybrid kernels take no notice of a zero point.
     zero = 100 if dtype == "uint8" else 0
-    w = m.constant(
-        weights(dtype, *shape.w), dtype=dtype, scale=scale, zero_point=zero, axis=shape.channel
-    )
+    integers = weights(dtype, *shape.w) if integers is None else integers
+    w = m.constant(integers, dtype=dtype, scale=scale, zero_point=zero, axis=shape.channel)
     b = m.constant(generator.standard_normal(channels).astype(np.float32)) if bias else None
     x = m.input(shape.x)
     operands = [x, w, b]
@@ -95,7 +95,7 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
     """The kernels of ONNX Runtime quantize the data as well, always without a zero point."""
     layer = SHAPES[shape]
     dense = layer.code == "FULLY_CONNECTED"
-    options = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
+    options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
     data = hybrid(layer, dtype, per_channel=per_channel, **options)
     inputs = extremes(layer, asymmetric=asymmetric)
     check(data, inputs=inputs, optimize=[False])

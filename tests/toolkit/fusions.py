@@ -10,8 +10,8 @@ import onnx
 import onnxruntime
 
 
-def fused_operators(model: onnx.ModelProto | bytes) -> Counter[str]:
-    """How many nodes of each type are left when ONNX Runtime has optimized the graph.
+def optimized(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
+    """The graph that ONNX Runtime runs, with all its optimizations.
 
     Its own operators (QGemm, MatMulNBits, ...) stand beside those of ONNX. Which it has is a
     matter of the processor and of its version.
@@ -25,5 +25,9 @@ def fused_operators(model: onnx.ModelProto | bytes) -> Counter[str]:
         providers = ["CPUExecutionProvider"]
         data = model if isinstance(model, bytes) else model.SerializeToString()
         onnxruntime.InferenceSession(data, options, providers)
-        nodes = onnx.load_model(path, load_external_data=False).graph.node
-    return Counter(node.op_type for node in nodes)
+        return onnx.load_model(path)
+
+
+def fused_operators(model: onnx.ModelProto | bytes) -> Counter[str]:
+    """How many nodes of each type are left when ONNX Runtime has optimized the graph."""
+    return Counter(node.op_type for node in optimized(model).graph.node)

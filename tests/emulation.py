@@ -1,0 +1,127 @@
+"""ONNX Runtime on processors that QEMU emulates: an integer kernel is chosen by the processor.
+
+    made = run_models([(model, [[x], [x]])], "Haswell", folder)
+
+The models are converted before; the emulated process only runs them, by this file as its script.
+There is no emulated AArch64: an interpreter and a wheel of that architecture would be needed, and
+under qemu-aarch64 7.2 ONNX Runtime 1.31 ends its process when it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnxruntime
+
+from tflite2onnx.stateful import Stateful
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Runs: TypeAlias = Sequence[Sequence[Array]]
+
+QEMU = "qemu-x86_64"
+# AVX2 without VNNI, and SSE 4.1 without AVX: two families of kernels that add products in 16 bits.
+EMULATED = ("Haswell", "Nehalem")
+NATIVE = "native"
+
+
+def why_not() -> str:
+    """Return why no processor can be emulated here; empty if it can."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return f"ONNX Runtime is installed for {platform.machine()}, not for x86-64"
+    if shutil.which(QEMU) is None:
+        return f"{QEMU} is not installed (apt-get install qemu-user)"
+    return ""
+
+
+def emulated(processor: str, script: Path, *words: str) -> None:
+    """Run a Python script on a processor: one that QEMU has by this name, or this machine's.
+
+    The script imports what this process can import.
+
+    Raises:
+        AssertionError: the script ends with an error, which is in the message.
+    """
+    # The link in a virtual environment leads to the file that QEMU has to load; without the link
+    # Python finds its own library alone, and all others by their paths.
+    python = str(Path(sys.executable).resolve())
+    command = [python, str(script), *words]
+    if processor != NATIVE:
+        command = [QEMU, "-cpu", processor, *command]
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    if done.returncode:
+        message = f"{' '.join(command)} ends with {done.returncode}: {done.stderr}"
+        raise AssertionError(message)
+
+
+def run_models(
+    models: Sequence[tuple[bytes, Runs]], processor: str, folder: Path
+) -> list[list[list[Array]]]:
+    """Run models on a processor, all in one process, with all graph optimizations.
+
+    Each model comes with its inputs in each run. The files that pass between the processes lie in
+    the folder.
+
+    Returns:
+        For each model the outputs of each run.
+    """
+    for number, (model, runs) in enumerate(models):
+        (folder / f"{number}.onnx").write_bytes(model)
+        _save(folder / f"{number}.inputs.npz", runs)
+    emulated(processor, Path(__file__), str(folder))
+    return [_load(folder / f"{number}.outputs.npz") for number in range(len(models))]
+
+
+def _save(path: Path, runs: Runs) -> None:
+    """Write arrays by run and place."""
+    arrays = {
+        f"{run} {place}": array
+        for run, each in enumerate(runs)
+        for place, array in enumerate(each)
+    }
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def _load(path: Path) -> list[list[Array]]:
+    """Read what `_save` wrote."""
+    runs: dict[str, list[Array]] = {}
+    with np.load(path) as arrays:
+        for name in arrays.files:  # in the sequence in which they were written
+            runs.setdefault(name.split()[0], []).append(arrays[name])
+    return list(runs.values())
+
+
+def main(folder: Path) -> None:
+    """Run each model of a folder on its inputs, and write its outputs."""
+    for path in folder.glob("*.onnx"):
+        made = _run(path, _load(path.with_suffix(".inputs.npz")))
+        _save(path.with_suffix(".outputs.npz"), made)
+
+
+def _run(path: Path, runs: Runs) -> list[list[Array]]:
+    """Return the outputs of each run of a model, which keeps its state from run to run."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    live = Stateful(session)
+    names = [port.name for port in session.get_inputs()]
+    return [
+        [np.asarray(array) for array in live.run(None, dict(zip(names, arrays, strict=True)))]
+        for arrays in runs
+    ]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""Which integer products of a graph lose something on some processor: all that is known of it.
+
+On processors with AVX2 or AVX-512 but without VNNI ONNX Runtime multiplies uint8 data by int8
+weights with VPMADDUBSW, which adds two products in 16 bits and saturates. A node cannot saturate if
+one of these holds:
+
+1. Its weights are uint8. These products are computed in 16 by 16 bits, and added in 32.
+2. It is a depthwise QLinearConv: each group has one channel and one filter. Its kernels add no
+   products before they have 32 bits. More filters for each channel, or one channel alone with more
+   filters, make it a product of matrices.
+3. It is MatMulNBits, whose kernels take odd and even bytes apart before they multiply.
+4. Its weights are constant, and in each pair of them that is added the positive ones are 128 at
+   most together, the negative ones -128 at least: of all uint8 data 255 x 128 fits into 16 bits.
+   Zero points do not matter, as they are allowed for afterwards. The pairs are the weights 0 and 1,
+   2 and 3, ... of a column; of a convolution the columns are the filters with their channels last.
+
+5. It is MatMulInteger of int8 data, for which x86-64 has no kernel with this instruction. Of other
+   nodes the type of the data does not matter: ONNX Runtime may make uint8 of int8 data.
+
+ConvInteger multiplies with the operands swapped, so that it is the data that must not be int8: no
+node of it is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from tests.toolkit.runtimes import Array
+
+# Where products have their weights, as [..., terms, columns], and where these have zero points.
+_WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "QLinearConv": ((3, 5),),
+    "QGemm": ((3, 5),),
+    "QLinearMatMul": ((3, 5),),
+    "MatMulInteger": ((1, 3),),
+    "MatMulIntegerToFloat": ((1, 5),),
+    "DynamicQuantizeMatMul": ((1, 3),),
+    "QAttention": ((1, 7),),
+    "DynamicQuantizeLSTM": ((1, 9), (2, 11)),
+}
+_NEVER_EXACT = ("ConvInteger", "ConvIntegerToFloat")
+_MOST = 128
+
+
+def saturating(model: onnx.ModelProto) -> list[str]:
+    """Return the nodes of an optimized graph that may saturate, with their weights."""
+    return list(_saturating(model.graph, {}, {}))
+
+
+def _saturating(
+    graph: onnx.GraphProto, around: Mapping[str, TensorProto], types_around: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the nodes of a graph, and of the graphs in it, which see the names around them."""
+    constants = {**around, **{each.name: each for each in graph.initializer}}
+    infos = (*graph.value_info, *graph.input, *graph.output)
+    types = {**types_around, **{each.name: each.type.tensor_type.elem_type for each in infos}}
+    types |= {name: each.data_type for name, each in constants.items()}
+    for node in graph.node:
+        if node.op_type in _NEVER_EXACT:
+            yield f"{node.op_type} {node.name}"
+        for place, zero in _WEIGHTS.get(node.op_type, ()):
+            name = node.input[place]
+            kind = _type(node, (place, zero), types)
+            weights = numpy_helper.to_array(constants[name]) if name in constants else None
+            if not _stays_signed(node, types) and _may_saturate(node, kind, weights):
+                yield f"{node.op_type} {node.name} by {name}"
+        for inner in (each.g for each in node.attribute if each.HasField("g")):
+            yield from _saturating(inner, constants, types)
+
+
+def _type(node: onnx.NodeProto, places: tuple[int, int], types: Mapping[str, int]) -> int:
+    """Return the type of an operand, by its zero point if there is no other word of it."""
+    for place in places:
+        name = node.input[place] if place < len(node.input) else ""
+        if types.get(name):
+            return types[name]
+    message = f"the type of input {places[0]} of {node.op_type} {node.name} must be known"
+    raise AssertionError(message)
+
+
+def _stays_signed(node: onnx.NodeProto, types: Mapping[str, int]) -> bool:
+    """Return whether the data of a node is int8 on every processor."""
+    return node.op_type == "MatMulInteger" and _type(node, (0, 2), types) == TensorProto.INT8
+
+
+def _may_saturate(node: onnx.NodeProto, kind: int, weights: Array | None) -> bool:
+    if kind == TensorProto.UINT8:
+        return False
+    if weights is None:
+        return True
+    if node.op_type != "QLinearConv":
+        turned = _attribute(node, "transB", 0)
+        return pairs_saturate(weights.swapaxes(-1, -2) if turned else weights)
+    filters, channels = weights.shape[:2]
+    if channels == 1 and filters == _attribute(node, "group", 1):
+        return False
+    return pairs_saturate(np.moveaxis(weights, 1, -1).reshape(filters, -1).T)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    found: list[Any] = [each.i for each in node.attribute if each.name == name]
+    return int(found[0]) if found else default
+
+
+def pairs_saturate(weights: Array) -> bool:
+    """Return whether a pair of int8 weights, [..., terms, columns], is too much for 16 bits."""
+    terms = weights.shape[-2]
+    pad = [(0, 0)] * (weights.ndim - 2) + [(0, terms % 2), (0, 0)]
+    even = np.pad(weights.astype(np.int32), pad)
+    pairs = even.reshape(*even.shape[:-2], -1, 2, even.shape[-1])
+    above, below = (np.clip(pairs, *bounds).sum(-2) for bounds in ((0, None), (None, 0)))
+    return bool((above > _MOST).any() or (below < -_MOST).any())
