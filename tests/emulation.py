@@ -3,8 +3,7 @@
     made = run_models([(model, [[x], [x]])], "Haswell", folder)
 
 The models are converted before; the emulated process only runs them, by this file as its script.
-There is no emulated AArch64: an interpreter and a wheel of that architecture would be needed, and
-under qemu-aarch64 7.2 ONNX Runtime 1.31 ends its process when it is imported.
+AArch64 is not emulated: that takes a Python and an ONNX Runtime of that architecture.
 """
 
 from __future__ import annotations
