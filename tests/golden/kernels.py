@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -54,3 +55,14 @@ def integer(counts: Mapping[str, int]) -> int:
 def real(counts: Mapping[str, int]) -> int:
     """Return the number of kernels that compute in real numbers what others do in integers."""
     return sum(count for name, count in counts.items() if _REAL.match(name))
+
+
+def portable(counts: Mapping[str, int]) -> Counter[str]:
+    """Return the counts without what the width of the processor's vectors decides.
+
+    Real convolutions are computed in blocks of 8 or 16 channels where these are as many: then
+    activations are fused with them in another way, and Reorder nodes surround them.
+    """
+    names = {name: re.sub("^Fused(?=Conv)", "", name) for name in counts}
+    left = [name for name in counts if name not in ("ReorderInput", "ReorderOutput")]
+    return sum((Counter({names[name]: counts[name]}) for name in left), Counter())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.isolated import isolated
-from tests.golden.kernels import integer, kernels, real, runtime
+from tests.golden.kernels import integer, kernels, portable, real, runtime
 from tflite2onnx import ConversionError, Result, convert
 
 ZOO = "TFLITE2ONNX_ZOO"
@@ -91,7 +91,7 @@ class Record:
             costs.append(("real kernels", real(self.kernels), real(now.kernels)))
         worse = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new > old]
         better = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new < old]
-        if fused and self.kernels != now.kernels and not worse + better:
+        if fused and portable(self.kernels) != portable(now.kernels) and not worse + better:
             better.append(f"{now.kernels}, not {self.kernels}")
         return worse, better
 
