@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,6 +222,23 @@ def _hybrid(
     return Sample.of(f"hybrid {words}", data, runs, tolerance=tolerance)
 
 
+def dequantized() -> Iterator[Sample]:
+    """Yield products of float data that were integers: ONNX Runtime multiplies these."""
+    features, out = 70, 37
+    for code, dtype, rows in product(
+        ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 19)
+    ):  # fmt: skip
+        m, shape = Build(), (rows, features)
+        x = m.input(shape, dtype=dtype, scale=0.05, zero_point=3)
+        (real,) = m.op("DEQUANTIZE", [x], [m.tensor(shape)])
+        w = extreme("int8", (out, features), 0, least=-127)
+        w = w if code == "FULLY_CONNECTED" else np.ascontiguousarray(w.T)
+        m.output(*m.op(code, [real, m.constant(w, scale=0.01)], [m.tensor((rows, out))]))
+        runs = [[np.full(shape, each, dtype)] for each in LIMITS[dtype]]
+        name = f"dequantized, {code}, {dtype}, {rows} rows"
+        yield Sample.of(name, m.bytes(), runs, tolerance=_QUANTIZED_AGAIN)
+
+
 def recurrent() -> Iterator[Sample]:
     """Yield cells of integer weights and float data, and of integers."""
     wide = Form(features=35, cells=33, times=4)
@@ -273,4 +291,4 @@ def _by_xnnpack(data: bytes, runs: Sequence[Sequence[Array]]) -> list[list[Array
 @cache
 def samples() -> tuple[Sample, ...]:
     """Return all of them."""
-    return (*layers(), *products(), *hybrids(), *recurrent(), *networks())
+    return (*layers(), *products(), *hybrids(), *dequantized(), *recurrent(), *networks())

@@ -110,6 +110,8 @@ def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: boo
     3. Weights of float data have no zero point, and uint8 weights are the bits of int8 weights
        (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are widened, because what
        ONNX Runtime 1.31 makes of them and float data is wrong (MatMulNBits).
+    4. Weights of float data that DequantizeLinear makes real: as 1. Where the data was dequantized
+       ONNX Runtime makes a product of integers of it (MatMulIntegerToFloat).
     """
     kept = storage(weights, unsigned=False)
     if kept.quantization is None:
@@ -120,7 +122,10 @@ def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: boo
         return move_zero_point(kept, DType.INT8 if choice == "int8" else DType.UINT8)
     zero = np.zeros_like(kept.quantization.zero_point)
     dtype = DType.INT8 if kept.dtype in (DType.UINT8, DType.INT2) else kept.dtype
-    return Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
+    signed = Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
+    if folds or choice in (None, "int8") or weights.dtype not in _EIGHT_BITS:
+        return signed
+    return move_zero_point(signed, DType.UINT8)
 
 
 def is_exact_depthwise(weights: Tensor) -> bool:

@@ -105,7 +105,9 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
     left = fused_operators(result.model)
     assert left["MatMulNBits"] == (1 if dense else 0)
     assert left["DequantizeLinear"] + left["Cast"] == 0
-    stored = "int8" if dtype == "uint8" else dtype
+    stored = dtype
+    if dtype in ("int8", "uint8"):
+        stored = "uint8" if dense else "int8"
     assert initializers(result) <= {getattr(TensorProto, stored.upper()), TensorProto.FLOAT}
 
 
