@@ -13,7 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -65,12 +65,13 @@ def emulated(processor: str, script: Path, *words: str) -> None:
 
 
 def run_models(
-    models: Sequence[tuple[bytes, Runs]], processor: str, folder: Path
+    models: Sequence[tuple[bytes, Runs]], processor: str, folder: Path, **config: str
 ) -> list[list[list[Array]]]:
     """Run models on a processor, all in one process, with all graph optimizations.
 
-    Each model comes with its inputs in each run. The files that pass between the processes lie in
-    the folder.
+    Each model comes with its inputs in each run; a model without any run is loaded. The files that
+    pass between the processes lie in the folder. `config` has further entries "session.NAME" of
+    the sessions by their names.
 
     Returns:
         For each model the outputs of each run.
@@ -78,7 +79,8 @@ def run_models(
     for number, (model, runs) in enumerate(models):
         (folder / f"{number}.onnx").write_bytes(model)
         _save(folder / f"{number}.inputs.npz", runs)
-    emulated(processor, Path(__file__), str(folder))
+    words = [f"{name}={value}" for name, value in config.items()]
+    emulated(processor, Path(__file__), str(folder), *words)
     return [_load(folder / f"{number}.outputs.npz") for number in range(len(models))]
 
 
@@ -101,16 +103,18 @@ def _load(path: Path) -> list[list[Array]]:
     return list(runs.values())
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, config: Mapping[str, str]) -> None:
     """Run each model of a folder on its inputs, and write its outputs."""
     for path in folder.glob("*.onnx"):
-        made = _run(path, _load(path.with_suffix(".inputs.npz")))
+        made = _run(path, _load(path.with_suffix(".inputs.npz")), config)
         _save(path.with_suffix(".outputs.npz"), made)
 
 
-def _run(path: Path, runs: Runs) -> list[list[Array]]:
+def _run(path: Path, runs: Runs, config: Mapping[str, str]) -> list[list[Array]]:
     """Return the outputs of each run of a model, which keeps its state from run to run."""
     options = onnxruntime.SessionOptions()
+    for name, value in config.items():
+        options.add_session_config_entry(f"session.{name}", value)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
@@ -123,4 +127,4 @@ def _run(path: Path, runs: Runs) -> list[list[Array]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), dict(word.split("=") for word in sys.argv[2:]))

@@ -6,20 +6,24 @@ that multiply uint8 by int8 there add two of them in 16 bits, and saturate.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from onnx import TensorProto
 
-from tests.emulation import EMULATED, NATIVE, run_models, why_not
+from tests.emulation import EMULATED, NATIVE, Runs, run_models, why_not
 from tests.extremes import Sample, samples
+from tests.golden.records import assets, zoo
 from tests.golden.saturation import saturating
 from tests.toolkit import difference
 from tests.toolkit.fusions import optimized
 from tests.toolkit.needs import lacking
-from tflite2onnx import convert
+from tflite2onnx import ConversionError, convert
+from tflite2onnx.quantize import WEIGHTS
 
 
 @cache
@@ -53,3 +57,28 @@ def test_no_product_may_saturate() -> None:
     """Whether there is an emulator or not."""
     lossy = {sample.name: saturating(optimized(model)) for sample, model in converted()}
     assert not {name: nodes for name, nodes in lossy.items() if nodes}
+
+
+def quantized() -> Iterator[bytes]:
+    """Yield the quantized models of the project and of the folder that TFLITE2ONNX_ZOO names."""
+    for case in (*assets(), *zoo()):
+        data = case.path.read_bytes()
+        for weights in WEIGHTS[:2]:
+            try:
+                model = convert(data, weights=weights).model
+            except ConversionError:
+                continue
+            types = {tensor.data_type for tensor in model.graph.initializer}
+            if types & {TensorProto.INT8, TensorProto.UINT8} and not lacking(model):
+                yield model.SerializeToString()
+
+
+@pytest.mark.parametrize("processor", [emulated("Haswell")])
+def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
+    """ONNX Runtime makes uint8 of int8 weights on processors without VNNI if it is asked to.
+
+    It fails on a model in which two nodes read one weight, or one zero point.
+    """
+    models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized()]
+    assert models
+    run_models(models, processor, tmp_path, x64quantprecision="1")
