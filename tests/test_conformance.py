@@ -22,7 +22,8 @@ from tests.conformance.table import Case, Row
 from tests.toolkit import Build, run_tflite
 from tests.toolkit.facts import OPERATORS as TFLITE
 from tflite2onnx.flex_rules import NAMES
-from tflite2onnx.op import OPERATORS, OURS
+from tflite2onnx.op import OPERATORS, OURS, operator_for
+from tflite2onnx.reader import read
 
 SEED, COUNT = 0, 3
 ROOT = Path(__file__).parents[1]
@@ -96,6 +97,19 @@ def test_all_choices_are_in_cases() -> None:
     first = [case.choice for case in row.cases() if case.kind == row.kinds[0]]
     pairs = {(c["pair"], c["fused_activation_function"]) for c in first}
     assert len(pairs) == len(row.grid["pair"]) * len(row.grid["fused_activation_function"])
+
+
+@pytest.mark.parametrize("code", [code for code in ROWS if code in OPERATORS])
+def test_verify_allows_the_same_steps(code: str) -> None:
+    """The bounds of this table are those that the classes of operators give to `verify`."""
+    cases = {case.kind: case for case in reversed([*ROWS[code].cases()])}
+    for kind, case in cases.items():
+        if "quantized" not in kind and " by " not in kind:
+            continue
+        ops = read(case.built().data).graphs[0].ops
+        for op in [op for op in ops if op.code == code and op.outputs][:1]:
+            if not op.outputs[0].dtype.is_float:
+                assert operator_for(op).allowed_steps == ROWS[code].bound(kind).steps, kind
 
 
 def wrong(row: Row) -> Verdict:

@@ -14,6 +14,7 @@ import numpy as np
 from tests.conformance.bench import QUANTIZED, Array, Bench
 from tests.toolkit import random_inputs
 from tests.toolkit.facts import carrier
+from tflite2onnx.op import OPERATORS
 
 # All element types that a file can have, but for handles; each operator is tried with each.
 PLAIN = (
@@ -32,6 +33,14 @@ class Bound(NamedTuple):
     part: float = 0.0
     steps: int = 0
     reason: str = ""
+
+
+def coarse(code: str, kind: str, reason: str) -> Bound:
+    """Return the bound that the class of an operator gives for a kind of integers, with its cause.
+
+    `verify` holds operators to the same number of steps.
+    """
+    return Bound(0, OPERATORS[code].steps[f"{code} {kind.rsplit(maxsplit=1)[-1]}"], reason)
 
 
 _STEPS_OF_FLOATS = {

@@ -70,6 +70,8 @@ class Activation(Elementwise):
         "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
     }
     codes = tuple(rows)
+    # The kernels interpolate in tables.
+    steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
 
 
 class Bounded(Elementwise):

@@ -7,7 +7,7 @@ all operators is done by the driver in `emit.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -63,6 +63,8 @@ class Operator:
             all axes: no size of theirs is part of what `emit` makes. See `keeps_open`.
         sizes_from: the inputs whose elements say how large the outputs are.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
+        steps: by operator and element type of the output ("TANH int16"), how many steps its
+            integers may be from LiteRT's, given LiteRT's inputs. Others: see `allowed_steps`.
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
@@ -81,6 +83,7 @@ class Operator:
     folds_weights: ClassVar[bool] = False
     any_size: ClassVar[str] = ""
     sizes_from: ClassVar[tuple[int, ...]] = ()
+    steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -228,6 +231,20 @@ class Operator:
     def on_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""
         return self.as_filed or (self.moves and (self.one_scale or not self.rescales))
+
+    @property
+    def allowed_steps(self) -> int:
+        """How many steps the integers of quantized outputs may be from LiteRT's.
+
+        Both runtimes are given the same inputs. Integers that only move are equal. Integers that
+        are rescaled may be one step apart: LiteRT's plain kernels round a product twice, and
+        ONNX Runtime rounds it once.
+        """
+        known = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
+        if known is not None:
+            return known
+        moved = self.on_integers() and self.averages is None
+        return int(is_quantized(self.output) and not moved)
 
     @property
     def one_scale(self) -> bool:

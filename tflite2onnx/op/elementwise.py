@@ -192,6 +192,7 @@ class Unary(Elementwise):
         "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
     }
     codes = tuple(rows)
+    steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
 
 
 class Unbounded(Elementwise):
@@ -206,6 +207,8 @@ class Unbounded(Elementwise):
         "RSQRT": Row(nodes(reciprocal_root), "float32"),
     }
     codes = tuple(rows)
+    # The kernel interpolates in a table, in which the logarithm is steep near 0.
+    steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         kept = storage(y.tensor, unsigned=False)

@@ -7,7 +7,7 @@ projection and no layer normalization, and its `clip` bounds what goes into the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from tflite2onnx.builder import Builder, Value, View
@@ -44,6 +44,8 @@ class UnidirectionalLstm(Recurrent):
     """UNIDIRECTIONAL_SEQUENCE_LSTM: a cell with gates, step after step."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
+    # The kernel looks up its functions in tables and rounds each gate.
+    steps: ClassVar[Mapping[str, int]] = {"UNIDIRECTIONAL_SEQUENCE_LSTM int8": 3}
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
     states: ClassVar[tuple[tuple[int, ...], ...]] = ((18, 19),)
     ranks: ClassVar[tuple[int, ...]] = (2, 3)
@@ -157,6 +159,8 @@ class Lstm(UnidirectionalLstm):
     """LSTM: a single step. Its kernel BASIC has operands of its own, see `basic_lstm`."""
 
     codes = ("LSTM",)
+    # The kernel BASIC, of uint8, rounds the gates of the cell to 12 bits.
+    steps: ClassVar[Mapping[str, int]] = {"LSTM int8": 3, "LSTM uint8": 64}
     ranks = (2,)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -42,6 +43,7 @@ class Softmax(LastAxis):
 
     codes = ("SOFTMAX",)
     types = "float32 float16"
+    steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}  # exponentials come from a table
 
     @property
     def written(self) -> Quantization | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
@@ -25,6 +28,7 @@ class Quantize(Operator):
     """
 
     codes = ("QUANTIZE",)
+    steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
     any_size = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."

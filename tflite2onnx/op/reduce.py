@@ -71,6 +71,8 @@ class Reduction(Operator):
         ),
     }  # fmt: skip
     codes = tuple(rows)
+    # The kernel rounds each product in steps of the output.
+    steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     sizes_from = (1,)
     category = Category.ATTRIBUTE
 

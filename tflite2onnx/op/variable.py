@@ -11,6 +11,7 @@ class Variable(Operator):
 
     codes = RESOURCES
     category = Category.TERMINATE
+    moves = True
 
     def check(self) -> None:
         message = "its handle is used otherwise than to read or to assign a variable"

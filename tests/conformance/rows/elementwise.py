@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.conformance.bench import Bench, Range
-from tests.conformance.table import KINDS, Bound, Row
+from tests.conformance.table import KINDS, Row, coarse
 from tests.toolkit.tensor import TensorFields
 
 SIZES = (2, 3, 5, 7, 4, 2)
@@ -147,11 +147,8 @@ _OF_INT16 = {"LOG": (2000, 32767)}
 _LIMITS = {"LOG": "close to 0 the kernel's table for int16 is thousands of steps off"}
 _MAKES = {"LOGISTIC": _LOGISTIC, "TANH": _TANH}
 _OFF = {
-    "EXP": {Q16: Bound(0, 60, _TABLES)},
-    "LOG": {Q16: Bound(0, 400, _TABLES)},
-    "LOGISTIC": {Q16: Bound(0, 16, _TABLES)},
-    "TANH": {Q16: Bound(0, 16, _TABLES)},
-}
+    code: {Q16: coarse(code, Q16, _TABLES)} for code in ("EXP", "LOG", "LOGISTIC", "TANH")
+}  # fmt: skip
 
 
 def kinds(words: str) -> tuple[str, ...]:
@@ -288,7 +285,7 @@ ROWS = (
         without=dict.fromkeys([kind for kind in KINDS if kind != "float32"],
                               "not converted: the kernel takes the elements for float32")),
     Row("GELU", Unary(), kinds("float32 float16 q8 qu8 q16"),
-        {"rank": RANKS, "approximate": (False, True)}, bounds={Q16: Bound(0, 60, _TABLES)}),
+        {"rank": RANKS, "approximate": (False, True)}, bounds={Q16: coarse("GELU", Q16, _TABLES)}),
     Row("LEAKY_RELU", Unary(), kinds("float32 q8 qu8 q16"),
         {"rank": RANKS, "alpha": (0.2, 0.01, 1.5, -0.5)}),
     Row("POW", powers, kinds("float32 int32"), {"pair": PAIRS}),
