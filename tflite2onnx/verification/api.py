@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
+from tflite2onnx.graph import Graph
 from tflite2onnx.inline import runs_graphs
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import Array
@@ -77,25 +80,21 @@ def verify(  # noqa: PLR0913 - options
     _check(samples, seed)
     converted = convert(model) if converted is None else converted
     ends = opened(converted)
-    source, model = model, with_entry(model, ends.signature)
-    interpreter = interpreter_of(model, inner=tensors or per_operator)
-    _check_same(interpreter, ends)
-    given = _given(model, interpreter, inputs or {}, images)
-    arrays = [sample(interpreter, seed + i, given[i % len(given)]) for i in range(samples)]
-    skeleton = inside(source, converted, ends) if tensors or per_operator else None
-    graph = read(model).graphs[0]
-    found = [] if skeleton is None else places(graph, skeleton)
-
-    both = _Both(model, ends, skeleton, found, tolerance, progress or (lambda *_: None))
+    both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
+    both.check_same()
+    given = both.given(inputs or {}, images)
     ways = [False] * tensors + [True] * per_operator
     try:
-        outputs, inner = both.found(interpreter, arrays, ways)
+        arrays = both.samples(seed, samples, given)
+        report = both.report(arrays, seed, ways)
     except VerifyError:
         if any(given):
             raise
-        outputs, inner = both.found_tamely(seed, samples, ways)
-    closed = tuple(op.code for op in graph.ops if runs_graphs(op))
-    return Report(outputs, samples, seed, inner.get(False, ()), inner.get(True, ()), closed)
+        arrays = both.samples(seed, samples, [{}], tame=True)
+        report = both.report(arrays, seed, ways)
+    if report.ok:
+        return report
+    return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
 
 
 def _check(samples: int, seed: int) -> None:
@@ -107,56 +106,102 @@ def _check(samples: int, seed: int) -> None:
         raise OptionError(message)
 
 
-class _Both(NamedTuple):
-    """The two models, the ONNX model's inside if it is looked at, and how they are compared."""
+class _Both:
+    """The two models, and how they are compared."""
 
-    model: ModelFile
-    ends: Opened
-    skeleton: Skeleton | None
-    places: Sequence[Place]
-    tolerance: float
-    progress: Progress
+    def __init__(
+        self, model: ModelFile, converted: ConvertedModel, ends: Opened, tolerance: float,
+        progress: Progress, *, optimize: bool = True,
+    ) -> None:  # fmt: skip
+        self._source, self._model = model, with_entry(model, ends.signature)
+        self._converted, self._ends = converted, ends
+        self._tolerance, self._progress = tolerance, progress
+        self._optimize = optimize
 
-    def found(
-        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
-    ) -> Found:
-        """Compare both, and operators alone too if their errors may have added up."""
-        outputs, inner = self.compared(interpreter, arrays, ways)
-        wrong = any(not c.difference.ok for each in inner.values() for c in each)
-        if wrong and True not in ways:
-            inner |= self.compared(interpreter_of(self.model, inner=True), arrays, [True])[1]
-        return outputs, inner
+    def check_same(self) -> None:
+        """Raise VerifyError if the ONNX model has other inputs or outputs than the TFLite model."""
+        shapes = [tuple(detail["shape"]) for detail in self._interpreter.get_input_details()]
+        count, ends = len(self._interpreter.get_output_details()), self._ends
+        if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
+            message = "the ONNX model was not made from this TFLite model: inputs or outputs differ"
+            raise VerifyError(message)
 
-    def found_tamely(self, seed: int, samples: int, ways: Sequence[bool]) -> Found:
-        """Compare both on numbers that are indices of whatever the model looks up."""
-        interpreter = interpreter_of(self.model, inner=bool(ways))
-        arrays = [sample(interpreter, seed + i, {}, tame=True) for i in range(samples)]
-        return self.found(interpreter, arrays, ways)
+    def given(
+        self, inputs: Mapping[str, Array], images: Sequence[str | os.PathLike[str]]
+    ) -> list[Mapping[str, Array]]:
+        """Return what is given for the inputs by name, of one sample after another."""
+        if not images:
+            return [inputs]
+        target = image_input(self._model, self._interpreter.get_input_details())
+        return [{**inputs, target.name: target.array(path)} for path in images]
 
-    def compared(
-        self, interpreter: Any, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
-    ) -> Found:
-        """Compare both on some samples, inside in each of some ways: operators alone, or not."""
-        known = self.skeleton if self.places else None
-        walks = [] if known is None else [Inside(known, self.places, alone=way) for way in ways]
-        run = Run(self.model, interpreter, self.ends, self.tolerance, self.progress)
-        return run.compared(arrays, walks)
+    def samples(
+        self, seed: int, count: int, given: Sequence[Mapping[str, Array]], *, tame: bool = False
+    ) -> list[list[Array]]:
+        """Return inputs for so many runs; see `sample`."""
+        return [
+            sample(self._interpreter, seed + i, given[i % len(given)], tame=tame)
+            for i in range(count)
+        ]
 
+    def report(
+        self, arrays: Sequence[Sequence[Array]], seed: int, ways: Sequence[bool]
+    ) -> Report:
+        """Compare both; operators run alone as well if anything is further off than one may be.
 
-def _given(
-    model: ModelFile, interpreter: Any, inputs: Mapping[str, Array],
-    images: Sequence[str | os.PathLike[str]],
-) -> list[Mapping[str, Array]]:  # fmt: skip
-    """Return what is given for the inputs by name, of one sample after another."""
-    if not images:
-        return [inputs]
-    target = image_input(model, interpreter.get_input_details())
-    return [{**inputs, target.name: target.array(path)} for path in images]
+        `ways` are those in which tensors inside are compared: each operator alone, or not.
+        """
+        run, (outputs, inner) = self._compared(arrays, ways)
+        found = (*outputs.values(), *(c.difference for each in inner.values() for c in each.values()))
+        if True not in ways and not all(each.within for each in found):
+            inner |= self._compared(arrays, [True])[1][1]
+        chain = inner.get(False, {})
+        run.forgive(arrays, self._places if chain else (), outputs, chain)
+        graph = self._graph
+        return Report(
+            tuple(outputs.values()), len(arrays), seed, tuple(chain.values()),
+            tuple(inner.get(True, {}).values()),
+            tuple(op.code for op in graph.ops if runs_graphs(op)),
+            tuple(tensor.name for tensor in graph.outputs),
+        )  # fmt: skip
 
+    def is_right_unoptimized(self, arrays: Sequence[Sequence[Array]], report: Report) -> bool:
+        """Return whether all is right if ONNX Runtime does not optimize the ONNX model."""
+        try:
+            other = _Both(
+                self._source, self._converted, opened(self._converted, optimize=False),
+                self._tolerance, lambda *_: None, optimize=False,
+            )  # fmt: skip
+            return other.report(arrays, report.seed, [True] if report.operators else []).ok
+        except VerifyError:  # it has no kernel for a node
+            return False
 
-def _check_same(interpreter: Any, ends: Opened) -> None:
-    shapes = [tuple(detail["shape"]) for detail in interpreter.get_input_details()]
-    count = len(interpreter.get_output_details())
-    if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
-        message = "the ONNX model was not made from this TFLite model: inputs or outputs differ"
-        raise VerifyError(message)
+    def _compared(
+        self, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
+    ) -> tuple[Run, Found]:
+        """Compare both, inside in each of some ways: operators alone, or not."""
+        interpreter = interpreter_of(self._model, inner=bool(ways))
+        run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
+        walks = [
+            Inside(self._skeleton, self._places, alone=way, optimize=self._optimize)
+            for way in ways if self._places
+        ]  # fmt: skip
+        return run, run.compared(arrays, walks)
+
+    @cached_property
+    def _interpreter(self) -> Any:
+        """What knows the inputs and outputs; it is not run."""
+        return interpreter_of(self._model)
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return read(self._model).graphs[0]
+
+    @cached_property
+    def _skeleton(self) -> Skeleton:
+        return inside(self._source, self._converted, self._ends)
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        return places(self._graph, self._skeleton)
+

@@ -45,19 +45,23 @@ class Opened(NamedTuple):
         return next(iter(self.signatures), None)
 
 
-def opened(converted: ConvertedModel) -> Opened:
+def opened(converted: ConvertedModel, *, optimize: bool = True) -> Opened:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
+
+    ONNX Runtime may `optimize` the model, as it does by default.
 
     Raises:
         VerifyError: it cannot be read, ONNX Runtime cannot run it, or it does not say how it is
             laid out.
     """
     if isinstance(converted, Result):
-        return _opened(_session_of_result(converted), converted.inputs, converted.outputs)
+        session = _session_of_result(converted, optimize=optimize)
+        return _opened(session, converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with blaming("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
-    session = session_of(converted if isinstance(converted, bytes) else _readable(converted))
+    file = converted if isinstance(converted, bytes) else _readable(converted)
+    session = session_of(file, optimize=optimize)
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _described(properties.get(INPUTS))
     return _opened(session, inputs, _described(properties.get(OUTPUTS)))
@@ -78,13 +82,13 @@ def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint
     return Opened(inputs, outputs, Stateful(session), json.loads(said))
 
 
-def _session_of_result(result: Result) -> Any:
+def _session_of_result(result: Result, *, optimize: bool) -> Any:
     if result.size <= LARGEST_FILE:
-        return session_of(result.skeleton.serialized())
+        return session_of(result.skeleton.serialized(), optimize=optimize)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         path = f"{directory}/model.onnx"
         result.save(path)
-        return session_of(path)
+        return session_of(path, optimize=optimize)
 
 
 def _described(text: str | None) -> list[Endpoint]:
@@ -102,16 +106,17 @@ def _described(text: str | None) -> list[Endpoint]:
 def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton:
     """Return the ONNX model with the tensors of the TFLite model in it, none if they are unknown.
 
-    A file does not say which of its values is which tensor in which order. Converting once more
-    does, where the same nodes compute the same values; what they hold, axes or weights, may
-    differ, and that is what is looked for.
+    A file does not say which of its values is which tensor in which order. A second conversion
+    does, if the same nodes compute values of the same names and element types. Attributes and
+    weights may differ: these differences are what a verification looks for.
     """
     if isinstance(converted, Result):
         return converted.skeleton
     with blaming("ONNX Runtime"):
         proto = _loaded(converted)
     for result in _conversions(model, proto, ends):
-        if _nodes(result.skeleton.proto) == _nodes(proto):
+        other = result.skeleton.proto
+        if _nodes(other) == _nodes(proto) and _types(other).items() <= _types(proto).items():
             return Skeleton(proto, (), result.skeleton.tensors)
     return Skeleton(proto, ())
 
@@ -164,6 +169,13 @@ def _pinned(model: ModelFile, ends: Opened) -> dict[str, tuple[str, str]]:
     pairs = [*zip(graph.inputs, ends.inputs, strict=False)]
     pairs += zip(graph.outputs, ends.outputs, strict=False)
     return {tensor.name: end.layout for tensor, end in pairs}
+
+
+def _types(proto: onnx.ModelProto) -> dict[str, int]:
+    """Return the element types of values, by name: int8 tensors may be stored as uint8."""
+    graph = proto.graph
+    infos = (*graph.value_info, *graph.input, *graph.output)
+    return {info.name: info.type.tensor_type.elem_type for info in infos}
 
 
 def _nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:

@@ -1,6 +1,8 @@
 """What two runtimes' elements of one tensor differ by, and how much of that is allowed.
 
-It depends on what rounding does to a network:
+An operator that both runtimes run on the same inputs is held to a number of steps, which its class
+gives (`Operator.allowed_steps`). What a whole network may differ by depends on what rounding does
+to it:
 
 - A float may differ by 1e-4 of the range of its tensor. That is ten times what rounding adds up to
   in deep float32 networks, and far less than a mistake in a layout, a padding or a constant makes.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +34,22 @@ _FACTOR = 2.0
 _MORE_NOISE = 3.0  # dB
 # Squares of numbers within these limits neither overflow in float32 nor vanish.
 _SMALL, _LARGE = 1e-12, 1e12
+
+
+class Limits(NamedTuple):
+    """What is allowed: a part of the range of floats, or a `step` of what they stand for.
+
+    `steps` are allowed of integers; if None, one of 8 and 16 bits and none of others. So many
+    `decibels` of signal to noise are enough whatever else is off; inf never suffices.
+    """
+
+    part: float = TOLERANCE
+    decibels: float = math.inf
+    step: float = 0.0
+    steps: int | None = None
+
+
+_USUAL = Limits()
 
 
 @dataclass(frozen=True)
@@ -60,10 +79,15 @@ class Difference:
         return self.largest / (self.spread or 1)
 
     @property
+    def within(self) -> bool:
+        """True if no element is further off than is allowed of one, noise aside."""
+        return self.largest <= self.allowed
+
+    @property
     def ok(self) -> bool:
         """True if the difference is allowed."""
         loud = math.isfinite(self.largest) and self.decibels >= self.enough
-        return self.largest <= self.allowed or loud
+        return self.within or loud
 
     @property
     def complaint(self) -> str:
@@ -77,7 +101,7 @@ class Difference:
 
     def or_worse(self, other: Difference) -> Difference:
         """Return what is the worse result for the same tensor."""
-        return max(self, other, key=lambda d: (not d.ok, d.largest))
+        return max(self, other, key=lambda d: (not d.ok, not d.within, d.largest))
 
     def beside(self, kernels: Difference) -> Difference:
         """Return the same, allowed to be about as large as that of LiteRT's own kernels is."""
@@ -89,35 +113,27 @@ class Difference:
 
 
 def compare(
-    name: str,
-    want: Array,
-    have: Array,
-    tolerance: float = TOLERANCE,
-    enough: float | None = None,
-    step: float = 0,
-    zero_point: int = 0,
+    name: str, want: Array, have: Array, limits: Limits = _USUAL, zero_point: int = 0
 ) -> Difference:
     """Compare a tensor that ONNX Runtime has made with what LiteRT wants it to be.
 
-    Floats may differ by `tolerance` of their range, by two of their own steps where these are
-    coarser, or by `step` if they stand for integers. NaN is equal to NaN, and an infinity to
-    itself. `enough` decibels of signal to noise are right, too, if they are given; integers are
-    as loud as they are far from the `zero_point`.
+    Floats may differ by two of their own steps where these are coarser than the limits. NaN is
+    equal to NaN, and an infinity to itself. Integers are as loud as they are far from the
+    `zero_point`.
     """
     if want.dtype != have.dtype or want.shape != have.shape:
         types = [f"{a.dtype}{list(a.shape)}" for a in (want, have)]
         reason = f"{types[0]} in LiteRT, {types[1]} in ONNX Runtime"
         return Difference(name, want.dtype.name, math.inf, 0, 0, reason)
     largest, spread, decibels = _measured(want, have, zero_point)
-    allowed = float(want.dtype.name in QUANTIZED)
+    allowed = float(want.dtype.name in QUANTIZED if limits.steps is None else limits.steps)
     if want.dtype.kind in "fc":
         smallest = float(np.finfo(np.float32).tiny)
-        part = max(tolerance, 2 * float(np.finfo(want.dtype).eps))
-        allowed = max(part * max(spread, smallest), step)
-    loudness = math.inf if enough is None else enough
+        part = max(limits.part, 2 * float(np.finfo(want.dtype).eps))
+        allowed = max(part * max(spread, smallest), limits.step)
     return Difference(
-        name, want.dtype.name, largest, spread, allowed, "", decibels, loudness
-    )  # fmt: skip
+        name, want.dtype.name, largest, spread, allowed, "", decibels, limits.decibels
+    )
 
 
 def _measured(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:

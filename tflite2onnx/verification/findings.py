@@ -1,13 +1,21 @@
-"""What a verification found, as data."""
+"""What a verification found, as data, and the one verdict on each tensor."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tflite2onnx.verification.difference import Difference
+from tflite2onnx.verification.processor import instruction_sets
 from tflite2onnx.verification.tensors import Compared
+
+# Verdicts on a tensor.
+RIGHT = "right"
+DIFFERS = "differs"  # it is too far off, and its operator is right, or was not run alone
+WRONG = "WRONG"  # its operator computes it wrongly from LiteRT's own inputs
 
 
 @dataclass(frozen=True)
@@ -16,8 +24,11 @@ class Report:
 
     `tensors` are in order of execution; there are none if the ONNX model does not tell where its
     tensors are. `operators` are the same tensors, each computed from LiteRT's own inputs; there
-    are none unless that was asked for, or tensors are further off than is allowed. `closed` are
-    the operators that run sub-graphs: what is computed in these is compared where it leaves them.
+    are none unless that was asked for, or an element is further off than an operator alone may be.
+    `closed` are the operators that run sub-graphs: what is computed in these is compared where it
+    leaves them. `names` are the outputs' names in the TFLite model, where they have others.
+    `right_unoptimized` is True if the model is not right, but is with the optimizations of ONNX
+    Runtime disabled. `processor` tells which instruction sets there are, None of what is unknown.
     """
 
     outputs: tuple[Difference, ...]
@@ -26,11 +37,39 @@ class Report:
     tensors: tuple[Compared, ...] = ()
     operators: tuple[Compared, ...] = ()
     closed: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    right_unoptimized: bool = False
+    processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
 
     @property
     def ok(self) -> bool:
         """True if every output is as it should be, and every operator that was run alone."""
         return all(d.ok for d in (*self.outputs, *(c.difference for c in self.operators)))
+
+    @cached_property
+    def verdicts(self) -> Mapping[str, str]:
+        """The verdict on each tensor, by its name in the TFLite model.
+
+        Of an output the model as it is counts, not the one whose tensors are outputs.
+        """
+        close = {c.name: c.difference.ok for c in self.tensors}
+        close |= {name: d.ok for name, d in zip(self._names, self.outputs, strict=True)}
+        alone = {c.name: c.difference.ok for c in self.operators}
+        return {
+            name: WRONG if not alone.get(name, True) else RIGHT if ok else DIFFERS
+            for name, ok in (alone | close).items()
+        }
+
+    @property
+    def judged_outputs(self) -> list[tuple[Difference, str]]:
+        """The outputs, each with the verdict on its tensor."""
+        return [
+            (d, self.verdicts[name]) for name, d in zip(self._names, self.outputs, strict=True)
+        ]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.names or tuple(d.name for d in self.outputs)
 
     @property
     def diverging(self) -> Compared | None:
@@ -38,7 +77,8 @@ class Report:
 
         A tensor that is too far off while all operators are right shows how roundings add up.
         """
-        return next((c for c in self.operators or self.tensors if not c.difference.ok), None)
+        found, bad = (self.operators, WRONG) if self.operators else (self.tensors, DIFFERS)
+        return next((c for c in found if self.verdicts[c.name] == bad), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as numbers, strings, lists and dicts; what is infinite is None."""
@@ -48,11 +88,16 @@ class Report:
             "samples": self.samples,
             "seed": self.seed,
             "diverging": diverging and diverging.name,
-            "outputs": [_plain(d) for d in self.outputs],
-            "tensors": [_plain(c) for c in self.tensors],
-            "operators": [_plain(c) for c in self.operators],
+            "outputs": [_plain(d) | {"verdict": verdict} for d, verdict in self.judged_outputs],
+            "tensors": [self._judged(c) for c in self.tensors],
+            "operators": [self._judged(c) for c in self.operators],
             "closed": list(self.closed),
+            "right_unoptimized": self.right_unoptimized,
+            "processor": dict(self.processor),
         }
+
+    def _judged(self, compared: Compared) -> dict[str, Any]:
+        return _plain(compared) | {"verdict": self.verdicts[compared.name]}
 
 
 def _plain(found: Difference | Compared) -> dict[str, Any]:

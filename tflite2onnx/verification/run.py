@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.converted import Opened
-from tflite2onnx.verification.difference import DECIBELS, Difference, compare
+from tflite2onnx.verification.difference import DECIBELS, Difference, Limits, compare
 from tflite2onnx.verification.runtimes import (
     PLAIN_KERNELS,
     ModelFile,
@@ -23,8 +24,8 @@ from tflite2onnx.verification.samples import Detail, real, restored, step_of, st
 from tflite2onnx.verification.tensors import Compared, Inside, Place, as_stored, compared
 
 Progress = Callable[[int, int], None]
-# The outputs, and the tensors inside by whether operators run alone.
-Found = tuple[tuple[Difference, ...], dict[bool, tuple[Compared, ...]]]
+# The outputs, and the tensors inside by whether operators run alone; each by its name.
+Found = tuple[dict[str, Difference], dict[bool, dict[str, Compared]]]
 _Each = TypeVar("_Each", Difference, Compared)
 
 _OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
@@ -40,8 +41,9 @@ class Run:
         progress: Progress,
     ) -> None:  # fmt: skip
         self._model, self._interpreter, self._ends = model, interpreter, ends
-        self._tolerance, self._progress = tolerance, progress
-        self._enough = DECIBELS if is_quantized(interpreter) else None
+        self._progress = progress
+        noise = DECIBELS if is_quantized(interpreter) else math.inf
+        self._limits = Limits(tolerance, noise)
 
     def compared(
         self, samples: Sequence[Sequence[Array]], walks: Sequence[Inside]
@@ -63,50 +65,42 @@ class Run:
                 if walk.alone and state:  # which is not LiteRT's own but at the start
                     done += len(walk.places)
                     continue
-                for each in walk.compared(self._interpreter, feeds, self._tolerance, self._enough):
+                for each in walk.compared(self._interpreter, feeds, self._limits):
                     _keep_worst(inner[walk.alone], [each])
                     done += 1
                     self._progress(done, total)
-        chains = [(walk, inner[False]) for walk in walks if not walk.alone]
-        for kernels in _OTHER_KERNELS:
-            self._forgive(kernels, samples, outputs, chains)
-        return tuple(outputs.values()), {how: tuple(each.values()) for how, each in inner.items()}
+        return outputs, inner
 
     def _outputs(self, want: Sequence[Array], have: Sequence[Array]) -> Iterator[Difference]:
         """Compare the outputs of LiteRT with others in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
             own, other = (real(end, each, detail) for each in (a, b))
-            step = step_of(end, detail)
-            yield compare(end.name, own, other, self._tolerance, self._enough, step)
+            limits = self._limits._replace(step=step_of(end, detail))
+            yield compare(end.name, own, other, limits)
 
-    def _forgive(
-        self, kernels: str, samples: Sequence[Sequence[Array]],
-        outputs: dict[str, Difference], chains: Sequence[tuple[Inside, dict[str, Compared]]],
+    def forgive(
+        self, samples: Sequence[Sequence[Array]], places: Sequence[Place],
+        outputs: dict[str, Difference], chain: dict[str, Compared],
     ) -> None:  # fmt: skip
         """Allow what is too far off to be about as far as other kernels of LiteRT are.
 
-        Operators that run alone are not forgiven: the kernels' differences have added up.
+        `chain` are tensors as the network computes them. Operators that run alone are not forgiven:
+        the kernels' differences have added up.
         """
-        wrong = [
-            (found, place)
-            for walk, found in chains
-            for place in walk.places
-            if kernels == _OPEN_KERNELS and _is_wrong(found, place)
-        ]
-        if all(each.ok for each in outputs.values()) and not wrong:
-            return
-        try:
-            own, own_inner = self._own(kernels, samples, [place for _, place in wrong])
-        except VerifyError:  # they lack an operator
-            return
-        for name, each in outputs.items():
-            outputs[name] = each if each.ok else each.beside(own[name])
-        for found, place in wrong:
-            name = place.tensor.name
-            if name in own_inner:
-                allowed = found[name].difference.beside(own_inner[name].difference)
-                found[name] = replace(found[name], difference=allowed)
+        for kernels in _OTHER_KERNELS:
+            wrong = [p for p in places if kernels == _OPEN_KERNELS and _is_wrong(chain, p)]
+            if all(each.ok for each in outputs.values()) and not wrong:
+                continue
+            try:
+                own, own_inner = self._own(kernels, samples, wrong)
+            except VerifyError:  # they lack an operator
+                continue
+            for name, each in outputs.items():
+                outputs[name] = each if each.ok else each.beside(own[name])
+            for name, compared in own_inner.items():
+                allowed = chain[name].difference.beside(compared.difference)
+                chain[name] = replace(chain[name], difference=allowed)
 
     def _own(
         self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
@@ -126,7 +120,7 @@ class Run:
                 a, b = (inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
-                    _keep_worst(inner, [compared(place, a, b, self._tolerance, self._enough)])
+                    _keep_worst(inner, [compared(place, a, b, self._limits)])
         return outputs, inner
 
 

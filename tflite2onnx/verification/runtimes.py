@@ -69,15 +69,18 @@ def is_quantized(interpreter: Any) -> bool:
     )
 
 
-def session_of(model: str | bytes, *, arena: bool = True) -> Any:
+def session_of(model: str | bytes, *, arena: bool = True, optimize: bool = True) -> Any:
     """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
 
-    Without an `arena` it keeps no memory between runs.
+    Without an `arena` it keeps no memory between runs. Unless it may `optimize`, each node runs in
+    a kernel of its own.
     """
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors: warnings are about nodes that it will optimize away
     options.enable_cpu_mem_arena = arena
+    if not optimize:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     with blaming("ONNX Runtime"):
         return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

@@ -6,6 +6,7 @@ one operator. They are brought back into TFLite's layout and element type before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -15,9 +16,16 @@ import numpy as np
 
 from tflite2onnx.builder import Port
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
 from tflite2onnx.quantize import dequantized, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
-from tflite2onnx.verification.difference import QUANTIZED, Difference, compare, steps
+from tflite2onnx.verification.difference import (
+    QUANTIZED,
+    Difference,
+    Limits,
+    compare,
+    steps,
+)
 from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
 from tflite2onnx.verification.segments import MOST_BYTES, segments
 from tflite2onnx.writer import Skeleton
@@ -26,9 +34,11 @@ MOST_STEPS = 16  # that are counted one by one
 # What lies between -1 and 1 is computed to within so much of 1, however small it is.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
-# A kernel of real numbers with quantized weights rounds all activations in steps of the largest:
-# so many decibels of signal to noise are right.
+# A kernel of real numbers with quantized weights rounds its activations to 127 steps of the
+# largest. In a network so many decibels of signal to noise are right,
 _HYBRID = 10.0
+# and of an operator on LiteRT's own inputs such a part of the range: published networks have 0.035.
+_HYBRID_PART = 0.05
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
 # Of an element type by name: numpy has no numbers of these.
@@ -101,8 +111,9 @@ class Inside:
     """
 
     def __init__(
-        self, skeleton: Skeleton, found: Sequence[Place], *, alone: bool, most: int = MOST_BYTES
-    ) -> None:
+        self, skeleton: Skeleton, found: Sequence[Place], *, alone: bool, most: int = MOST_BYTES,
+        optimize: bool = True,
+    ) -> None:  # fmt: skip
         self.alone = alone
         self.places = tuple(found)
         # Where nothing has to be moved, a TRANSPOSE or RESHAPE gives one value a second meaning.
@@ -110,19 +121,21 @@ class Inside:
         for place in found:
             self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
-            (segment._replace(model=b""), session_of(segment.model, arena=False))
+            (segment._replace(model=b""), session_of(segment.model, arena=False, optimize=optimize))
             for segment in segments(skeleton, list(self._places), alone=alone, most=most)
         ]
 
     def compared(
-        self, interpreter: Any, feeds: Mapping[str, Array],
-        tolerance: float, enough: float | None,
-    ) -> Iterator[Compared]:  # fmt: skip
-        """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs."""
+        self, interpreter: Any, feeds: Mapping[str, Array], limits: Limits
+    ) -> Iterator[Compared]:
+        """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs.
+
+        The limits are those of a network; an operator alone is held to its own.
+        """
         for place, have in self._values(interpreter, feeds):
             want = inner_tensor(interpreter, place.litert)
             if want is not None:
-                yield compared(place, want, have, tolerance, enough)
+                yield compared(place, want, have, limits, alone=self.alone)
 
     def _values(
         self, interpreter: Any, feeds: Mapping[str, Array]
@@ -160,7 +173,7 @@ class Inside:
 
 
 def compared(
-    place: Place, want: Array, have: Array, tolerance: float, enough: float | None
+    place: Place, want: Array, have: Array, limits: Limits, *, alone: bool = False
 ) -> Compared:
     """Compare a tensor as LiteRT has it with what a value of the ONNX model stores."""
     tensor, port = place.tensor, place.port
@@ -168,17 +181,39 @@ def compared(
     if have.size == want.size and tensor.shape != port.tensor.shape:
         have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
     want, step = _real(place, want)
-    smallest = _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
-    if enough is not None and want.dtype.kind == "f" and any(map(_is_weight, place.op.inputs)):
-        enough = min(enough, _HYBRID)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
-    found = compare(tensor.name, want, have, tolerance, enough, max(step, smallest), zero)
+    limits = (_limits_alone if alone else _limits_in_network)(place, limits, step)
+    found = compare(tensor.name, want, have, limits, zero)
     counts: tuple[int, ...] = ()
     if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
         counts = _counted(want, have, step)
     return Compared(
         found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
     )  # fmt: skip
+
+
+def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
+    """Return what an operator may differ by on LiteRT's own inputs, whatever noise that is."""
+    steps = operator_for(place.op).allowed_steps
+    coarse = max(step * max(steps, 1), _coarse(place))
+    part = max(limits.part, _HYBRID_PART) if _is_hybrid(place) else limits.part
+    return Limits(part, math.inf, coarse, steps)
+
+
+def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
+    decibels = limits.decibels
+    if _is_hybrid(place) and math.isfinite(decibels):
+        decibels = min(decibels, _HYBRID)
+    return limits._replace(decibels=decibels, step=max(step, _coarse(place)))
+
+
+def _coarse(place: Place) -> float:
+    return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
+
+
+def _is_hybrid(place: Place) -> bool:
+    """Return whether the operator multiplies real numbers by quantized weights."""
+    return place.tensor.dtype.is_float and any(map(_is_weight, place.op.inputs))
 
 
 def _is_weight(tensor: Tensor | None) -> bool:

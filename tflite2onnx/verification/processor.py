@@ -1,0 +1,87 @@
+"""Which instruction sets the processor has, of those that choose ONNX Runtime's integer kernels.
+
+Without VNNI, AMX or ARM's dot product a product of uint8 by int8 may saturate in 16 bits.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+_CPUINFO = Path("/proc/cpuinfo")  # of Linux alone
+
+
+class _Set(NamedTuple):
+    """An instruction set: by numpy's name, "" if numpy does not look for it, and Linux's names."""
+
+    name: str
+    numpy: str
+    linux: tuple[str, ...]
+
+
+_SETS = {
+    "x86": (
+        _Set("AVX2", "AVX2", ("avx2",)),
+        _Set("AVX-512", "AVX512_SKX", ("avx512bw",)),
+        _Set("VNNI", "AVX512VNNI", ("avx512_vnni", "avx_vnni")),
+        _Set("AMX", "", ("amx_int8",)),
+    ),
+    "ARM": (
+        _Set("dot product", "ASIMDDP", ("asimddp",)),
+        _Set("i8mm", "", ("i8mm",)),
+    ),
+}
+_MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "ARM", "arm64": "ARM"}
+
+
+def instruction_sets() -> dict[str, bool | None]:
+    """Return which instruction sets there are, by name; None of what is not known.
+
+    numpy asks the processor itself. Linux knows more, but under an emulator /proc/cpuinfo is that
+    of the machine around it: then numpy alone is believed.
+    """
+    sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
+    features, flags = _numpy_features(), _linux_flags()
+    asked = {each: features.get(each.numpy) for each in sets}
+    emulated = any(
+        found is False and flags is not None and each.linux[0] in flags
+        for each, found in asked.items()
+    )
+    if emulated:
+        return {each.name: found for each, found in asked.items()}
+    return {each.name: _has(each, found, flags) for each, found in asked.items()}
+
+
+def _has(each: _Set, found: bool | None, flags: frozenset[str] | None) -> bool | None:
+    if found:
+        return True
+    if flags is not None:
+        return not flags.isdisjoint(each.linux)
+    return found if len(each.linux) == 1 else None  # numpy looks for one of several
+
+
+def _numpy_features() -> Mapping[str, bool]:
+    """Return what numpy has found at its start; it is not part of numpy's promised interface."""
+    for core in ("numpy._core", "numpy.core"):  # of numpy 2, and of numpy 1
+        try:
+            module = import_module(f"{core}._multiarray_umath")
+        except ImportError:
+            continue
+        return dict(getattr(module, "__cpu_features__", {}))
+    return {}
+
+
+def _linux_flags() -> frozenset[str] | None:
+    """Return the features of the first processor in /proc/cpuinfo, None if there are none."""
+    try:
+        text = _CPUINFO.read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        key, _, words = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return None
