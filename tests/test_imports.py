@@ -40,7 +40,7 @@ ROWS = (
     {"signatures", "writer"},
     {"options", "result"},
     {"convert"},
-    {"verification.difference"},
+    {"verification.difference", "verification.processor"},
     {"verification.runtimes", "verification.samples"},
     {
         "verification.converted", "verification.entry", "verification.images",

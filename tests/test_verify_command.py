@@ -48,13 +48,14 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
     """Converted on the way; nothing is written."""
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
-    head, output, *counts = out.splitlines()
+    head, output, processor, *counts = out.splitlines()
     assert head == "LiteRT and ONNX Runtime on 3 samples:"
     assert output.startswith("soft  largest difference ")
     assert output.endswith(" dB  right")
+    assert processor.startswith("instruction sets of this processor: ")
     assert counts == [
-        "4 tensors, in order of execution: 0 too far off",
-        "4 operators, each on LiteRT's own inputs: 0 too far off",
+        "4 tensors, in order of execution: 4 right, 0 differ, 0 wrong",
+        "4 operators, each on LiteRT's own inputs: 0 wrong",
     ]
     assert err == ""
     assert [p.name for p in Path().iterdir()] == [model]
@@ -65,14 +66,20 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     onnx.save(damaged(convert(model), wrong_pad), "wrong.onnx")
     assert main(["verify", model, "wrong.onnx"]) == 2
     out, err = capsys.readouterr()
-    assert "soft  largest difference" in out
-    assert "WRONG" in out
-    assert "2 too far off" in out
-    assert "CONV_2D (2)  last  largest difference" in out
-    *outputs, last = err.splitlines()
-    assert "model.tflite: output soft is wrong: it differs by" in outputs[0]
-    assert last == (
+    lines = out.splitlines()
+    assert lines[1].startswith("soft  largest difference")
+    assert lines[1].endswith("differs")  # its own operator is right
+    assert lines[3] == "4 tensors, in order of execution: 2 right, 1 differ, 1 wrong"
+    assert lines[4] == "4 operators, each on LiteRT's own inputs: 1 wrong"
+    assert lines[5].startswith("CONV_2D (2)  last  largest difference")
+    assert lines[5].endswith("wrong")
+    assert lines[6].startswith("SOFTMAX (3)  soft  largest difference")
+    assert lines[6].endswith("differs")
+    first, last = err.splitlines()
+    assert "model.tflite: output soft: it differs by" in first
+    assert last.startswith(
         "tflite2onnx: model.tflite: the first tensor that diverges is of CONV_2D (operator 2, last)"
+        ": on LiteRT's own inputs it differs by"
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
     assert capsys.readouterr() == ("", err)
@@ -86,13 +93,13 @@ def test_long_lists() -> None:
     )
     report = Report((wrong,), 1, 0, tensors)
     lines = [*outputs(report), *inside(report)]
-    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    WRONG"
-    assert lines[2] == "12 tensors, in order of execution: 12 too far off"
-    assert lines[3] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere"
+    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    differs"
+    assert lines[3] == "12 tensors, in order of execution: 0 right, 12 differ, 0 wrong"
+    assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere      differs"
     assert lines[-1] == "... and 2 more"
     closed = inside(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
-        *lines[2:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+        *lines[3:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
     ]  # fmt: skip
 
 

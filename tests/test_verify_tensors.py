@@ -20,6 +20,7 @@ from tflite2onnx.op import OPERATORS
 from tflite2onnx.reader import read
 from tflite2onnx.verification import tensors
 from tflite2onnx.verification.converted import opened
+from tflite2onnx.verification.difference import Limits
 from tflite2onnx.verification.runtimes import (
     inner_tensor,
     interpreter_of,
@@ -332,8 +333,9 @@ def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
     run_litert(interpreter, arrays)
     feeds = stored(result.inputs, arrays, interpreter.get_input_details())
     reports = [
-        list(Inside(result.skeleton, found, alone=alone, most=m).compared(interpreter, feeds, 0, 0))
+        list(inner.compared(interpreter, feeds, Limits()))
         for m in (0, 4000, 1 << 30)
+        for inner in [Inside(result.skeleton, found, alone=alone, most=m)]
     ]
     assert reports[0] == reports[1] == reports[2]
     names = [place.port.name for place in found]

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from tflite2onnx.text import columns, complain, count
-from tflite2onnx.verification import Compared, Difference, Report
-from tflite2onnx.verification.findings import DIFFERS, RIGHT, WRONG
+from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.verification.processor import described
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # tensors that are listed
-_KNOWN = {True: "yes", False: "no", None: "unknown"}
-_KERNELS = (
-    "with its optimizations disabled ONNX Runtime computes the right numbers: the cause is its"
-    " kernels on this processor, not the conversion. Convert with --weights auto or --weights uint8,"
-    " which are right on every processor (int8 is for processors with VNNI or ARM's dot product),"
-    " or run the model with SessionOptions.graph_optimization_level = ORT_DISABLE_ALL"
-)
 
 
 def judged(model: str, report: Report) -> int:
@@ -28,8 +21,8 @@ def judged(model: str, report: Report) -> int:
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
         complain(model, f"the first tensor that diverges is of {place}{_alone(report, first)}")
-    if report.right_unoptimized:
-        complain(model, _KERNELS)
+    if report.cause:
+        complain(model, report.cause)
     return OK if report.ok else DIFFERENT
 
 
@@ -39,41 +32,16 @@ def _alone(report: Report, first: Compared) -> str:
 
 def outputs(report: Report) -> list[str]:
     """Return what was found of the outputs, and the instruction sets of the processor."""
-    rows = [(d.name, *_measured(d), verdict) for d, verdict in report.judged_outputs]
-    has = ", ".join(f"{name} {_KNOWN[known]}" for name, known in report.processor.items())
+    rows = [(d.name, *_measured(d), verdict.value) for d, verdict in report.judged_outputs]
     return [
         f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:", *columns(rows),
-        f"instruction sets of this processor: {has or 'unknown'}",
+        f"instruction sets of this processor: {described(report.processor)}",
     ]  # fmt: skip
 
 
 def inside(report: Report) -> list[str]:
     """Return what was found of the tensors between the operators, each with its verdict."""
-    lines = []
-    found = report.tensors or report.operators
-    if found:
-        verdicts = report.verdicts
-        counts = Counter(verdicts[each.name] for each in found)
-        lines.append(
-            f"{count(len(found), 'tensor')}, in order of execution: {counts[RIGHT]:,} right,"
-            f" {counts[DIFFERS]:,} {DIFFERS}, {counts[WRONG]:,} {WRONG}"
-        )
-        if report.operators:
-            lines.append(
-                f"{count(len(report.operators), 'operator')} run on LiteRT's own inputs:"
-                f" {counts[WRONG]:,} {WRONG}"
-            )
-        far = [each for each in found if verdicts[each.name] != RIGHT]
-        far.sort(key=lambda each: verdicts[each.name] != WRONG)
-        alone = {each.name: each.difference for each in report.operators}
-        lines += columns(
-            [
-                (*_place(c), *_measured(c.difference), _own(alone.get(c.name)), verdicts[c.name])
-                for c in far[:_MOST]
-            ]
-        )
-        if len(far) > _MOST:
-            lines.append(f"... and {len(far) - _MOST:,} more")
+    lines = _tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
         lines.append("the tensors inside the ONNX model are not known: outputs alone are compared")
     if report.closed:
@@ -82,8 +50,30 @@ def inside(report: Report) -> list[str]:
     return lines
 
 
-def _place(compared: Compared) -> tuple[str, str]:
-    return f"{compared.operator} ({compared.index})", compared.name
+def _tensors(report: Report) -> list[str]:
+    """Count the verdicts, and list the tensors that are not right, wrong operators first."""
+    found, verdicts = report.tensors or report.operators, report.verdicts
+    counts = Counter(verdicts[each.name] for each in found)
+    right, far, wrong = (counts[v] for v in (Verdict.RIGHT, Verdict.DIFFERS, Verdict.WRONG))
+    counted = f"{right:,} right, {far:,} differ, {wrong:,} wrong"
+    lines = [f"{count(len(found), 'tensor')}, in order of execution: {counted}"]
+    if report.operators:
+        number = count(len(report.operators), "operator")
+        lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
+    alone = {each.name: each.difference for each in report.operators}
+    listed = [each for each in found if verdicts[each.name] is not Verdict.RIGHT]
+    listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
+    rows = [
+        (
+            f"{each.operator} ({each.index})", each.name, *_measured(each.difference),
+            _own(alone.get(each.name)), verdicts[each.name].value,
+        )
+        for each in listed[:_MOST]
+    ]  # fmt: skip
+    lines += columns(rows)
+    if len(listed) > _MOST:
+        lines.append(f"... and {len(listed) - _MOST:,} more")
+    return lines
 
 
 def _measured(difference: Difference) -> tuple[str, str]:

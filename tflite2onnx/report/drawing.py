@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.elements import data, keys, short, text
 from tflite2onnx.report.strip import Line, Strip
-from tflite2onnx.verification import Compared, Difference
+from tflite2onnx.verification import Compared, Difference, Report, Verdict
 
 _ROW, _LANE = 22, 12  # pixels
 _REGIONS = (
@@ -18,14 +18,13 @@ _GRID = 20  # dB between lines
 _LINKED = 120  # dots that are joined; more would fill the plot with lines
 
 
-def depth(chain: Sequence[Compared], alone: Sequence[Compared], bound: float | None) -> str:
-    """Return a plot of signal to noise over tensors in order of execution.
+def depth(report: Report, bound: float | None) -> str:
+    """Return a plot of signal to noise over the tensors of a report, in order of execution.
 
-    Args:
-        chain: the tensors as the network computes them.
-        alone: the same, each computed from LiteRT's own inputs; may be empty.
-        bound: decibels below which tensors are too far off, None if that is no matter of noise.
+    Below so many decibels as `bound` tensors are too far off; None if that is no matter of noise.
     """
+    chain, alone = report.tensors, report.operators
+    far = {name for name, verdict in report.verdicts.items() if verdict is not Verdict.RIGHT}
     order = {c.name: i for i, c in enumerate(chain or alone)}
     last = max(len(order) - 1, 1)
     finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
@@ -39,7 +38,7 @@ def depth(chain: Sequence[Compared], alone: Sequence[Compared], bound: float | N
         return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
 
     series = [
-        _series(kind, [(place(c), c.difference.ok) for c in found if c.name in order])
+        _series(kind, [(place(c), c.name not in far) for c in found if c.name in order])
         for kind, found in (("alone", alone), ("chain", chain))
     ]
     lines = [_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)]
@@ -48,13 +47,12 @@ def depth(chain: Sequence[Compared], alone: Sequence[Compared], bound: float | N
         lines.append(_line(100 * (top - bound) / (top - low), "", " bound"))
     own = {c.name: c for c in alone}
     points = [
-        {"x": order[c.name] / last, "name": c.name, "lines": _told(c, own.get(c.name))}
+        {"x": order[c.name] / last, "name": c.name, "lines": _told(c, own.get(c.name), far)}
         for c in chain or alone
     ]
     named = [("chain", "as the network computes it"), ("alone", "its operator alone")]
     named.append(("bad", "too far off"))
-    wrong = [c for c in (*chain, *alone) if not c.difference.ok]
-    drawn = [entry for entry, found in zip(named, (chain, alone, wrong), strict=True) if found]
+    drawn = [entry for entry, found in zip(named, (chain, alone, far), strict=True) if found]
     return (
         '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'
         f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
@@ -83,12 +81,13 @@ def _line(y: float, label: str, kind: str = "") -> str:
     return f'<div class="grid{kind}" style="top:{y:.2f}%"><span>{text(label)}</span></div>'
 
 
-def _told(compared: Compared, alone: Compared | None) -> list[str]:
+def _told(compared: Compared, alone: Compared | None, far: Collection[str]) -> list[str]:
     lines = [f"{compared.operator}, operator {compared.index}", told(compared.difference)]
     if alone is not None:
         lines.append(f"alone: {told(alone.difference)}")
-    if not compared.difference.ok:
-        lines.append(compared.difference.complaint)
+    own = compared if alone is None or alone.difference.ok else alone
+    if compared.name in far and not own.difference.ok:
+        lines.append(own.difference.complaint)
     return lines
 
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from tflite2onnx.text import printable
+from tflite2onnx.verification import Verdict
 
 
 def text(words: object) -> str:
@@ -60,8 +61,9 @@ def short(name: object, longest: int = 30) -> str:
 
 
 def _cell(cell: object) -> str:
-    if isinstance(cell, bool):
-        return f'<span class="{"right" if cell else "wrong"}">{"right" if cell else "wrong"}</span>'
+    if isinstance(cell, Verdict):
+        kind = "right" if cell is Verdict.RIGHT else "wrong"
+        return f'<span class="{kind}">{cell.value}</span>'
     return text(cell)
 
 

@@ -11,11 +11,13 @@ from tflite2onnx.report import drawing
 from tflite2onnx.report.elements import bars, paragraph, section, table, text
 from tflite2onnx.report.facts import Facts, Latency
 from tflite2onnx.text import count
-from tflite2onnx.verification import Compared, Difference, Report
+from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.verification.processor import described
 from tflite2onnx.verification.tensors import MOST_STEPS
 from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
+_WORST_FIRST = (Verdict.WRONG, Verdict.DIFFERS, Verdict.RIGHT)
 _EQUAL = -99  # a decade for what does not differ
 _SMALLEST = 1e-7  # part of the elements that a bar can show
 
@@ -52,6 +54,7 @@ def _head(facts: Facts) -> str:
         ("Opset", facts.opset),
         ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
         ("Compared", _extent(report)),
+        ("Processor", described(report.processor)),
     ]
     cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
     return (
@@ -68,6 +71,10 @@ def _extent(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
+    return f"{_summary(report)} {report.cause}".strip()
+
+
+def _summary(report: Report) -> str:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
@@ -75,20 +82,20 @@ def _verdict(report: Report) -> str:
     if not report.ok:
         return "Outputs are further from LiteRT's than rounding explains."
     words = "ONNX Runtime gives what LiteRT gives, as closely as their arithmetic allows."
-    if any(not c.difference.ok for c in report.tensors):
+    if Verdict.DIFFERS in report.verdicts.values():
         words += " Inside, roundings add up to more, and no operator is wrong on its own."
     return words
 
 
 def _ends(facts: Facts) -> str:
-    found = {d.name: d for d in facts.report.outputs}
+    found = {d.name: (d, verdict) for d, verdict in facts.report.judged_outputs}
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
     rows = [
         (
             kind, end.name, end.dtype,
             f"{_sizes(end.tflite_shape)} {end.layout[0]}",
             f"{_sizes(end.onnx_shape)} {end.layout[1]}",
-            *(_judged(found[end.name]) if kind == "output" and end.name in found else [""] * 3),
+            *(_judged(*found[end.name]) if kind == "output" and end.name in found else [""] * 3),
         )
         for kind, end in kinds
     ]  # fmt: skip
@@ -96,9 +103,9 @@ def _ends(facts: Facts) -> str:
     return section("Inputs and outputs", table(head, rows))
 
 
-def _judged(difference: Difference) -> tuple[str, str, bool]:
+def _judged(difference: Difference, verdict: Verdict) -> tuple[str, str, Verdict]:
     largest, _, decibels = _numbers(difference)
-    return largest, decibels, difference.ok
+    return largest, decibels, verdict
 
 
 def _sizes(shape: Sequence[int]) -> str:
@@ -120,8 +127,8 @@ def _depth(report: Report) -> str:
     )
     if enough:
         words += " Below the dashed line a tensor has to be within a step, or close to what"
-        words += " LiteRT's own kernels differ by."
-    plot = drawing.depth(chain, alone, max(enough) if enough else None)
+        words += " LiteRT's own kernels differ by. An operator alone has to be within its steps."
+    plot = drawing.depth(report, max(enough) if enough else None)
     return section("Along the depth of the network", paragraph(words, "soft"), plot)
 
 
@@ -178,16 +185,16 @@ def _worst(report: Report) -> str:
     chain = report.tensors or report.operators
     alone = {c.name: c for c in report.operators} if report.tensors else {}
 
-    def badness(compared: Compared) -> tuple[bool, bool, float]:
-        own = alone.get(compared.name, compared).difference
-        return own.ok, compared.difference.ok, compared.difference.decibels
+    def badness(compared: Compared) -> tuple[int, float]:
+        verdict = report.verdicts[compared.name]
+        return _WORST_FIRST.index(verdict), compared.difference.decibels
 
     rows = [
         (c.index, c.operator, c.name, *_numbers(c.difference),
          *([_decibels(alone[c.name].difference) if c.name in alone else ""] if alone else []),
-         alone.get(c.name, c).difference.ok)
+         report.verdicts[c.name])
         for c in sorted(chain, key=badness)[:_WORST]
-        if c.difference.largest
+        if c.difference.largest or report.verdicts[c.name] is not Verdict.RIGHT
     ]  # fmt: skip
     head = (
         "No.#", "Operator", "Tensor*", "Difference#", "Of the range#", "Signal to noise#",

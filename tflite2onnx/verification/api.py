@@ -152,8 +152,8 @@ class _Both:
         `ways` are those in which tensors inside are compared: each operator alone, or not.
         """
         run, (outputs, inner) = self._compared(arrays, ways)
-        found = (*outputs.values(), *(c.difference for each in inner.values() for c in each.values()))
-        if True not in ways and not all(each.within for each in found):
+        differences = [c.difference for each in inner.values() for c in each.values()]
+        if True not in ways and not all(each.within for each in (*outputs.values(), *differences)):
             inner |= self._compared(arrays, [True])[1][1]
         chain = inner.get(False, {})
         run.forgive(arrays, self._places if chain else (), outputs, chain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,24 @@ from tflite2onnx.verification.difference import Difference
 from tflite2onnx.verification.processor import instruction_sets
 from tflite2onnx.verification.tensors import Compared
 
-# Verdicts on a tensor.
-RIGHT = "right"
-DIFFERS = "differs"  # it is too far off, and its operator is right, or was not run alone
-WRONG = "WRONG"  # its operator computes it wrongly from LiteRT's own inputs
+_KERNELS = (
+    "With its optimizations disabled ONNX Runtime computes the right numbers: the cause is its"
+    " kernels on this processor, not the conversion. Convert with --weights auto or --weights"
+    " uint8, which are right on every processor (int8 is for processors with VNNI or ARM's dot"
+    " product), or run the model with SessionOptions.graph_optimization_level = ORT_DISABLE_ALL"
+)
+
+
+class Verdict(Enum):
+    """What is said of a tensor.
+
+    It is WRONG if its operator computes it wrongly from LiteRT's own inputs. It DIFFERS if it is
+    too far off and its operator is right, or was not run on LiteRT's own inputs.
+    """
+
+    RIGHT = "right"
+    DIFFERS = "differs"
+    WRONG = "wrong"
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Report:
         return all(d.ok for d in (*self.outputs, *(c.difference for c in self.operators)))
 
     @cached_property
-    def verdicts(self) -> Mapping[str, str]:
+    def verdicts(self) -> Mapping[str, Verdict]:
         """The verdict on each tensor, by its name in the TFLite model.
 
         Of an output the model as it is counts, not the one whose tensors are outputs.
@@ -56,12 +71,13 @@ class Report:
         close |= {name: d.ok for name, d in zip(self._names, self.outputs, strict=True)}
         alone = {c.name: c.difference.ok for c in self.operators}
         return {
-            name: WRONG if not alone.get(name, True) else RIGHT if ok else DIFFERS
+            name: (Verdict.RIGHT if ok else Verdict.DIFFERS) if alone.get(name, True)
+            else Verdict.WRONG
             for name, ok in (alone | close).items()
         }
 
     @property
-    def judged_outputs(self) -> list[tuple[Difference, str]]:
+    def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
         """The outputs, each with the verdict on its tensor."""
         return [
             (d, self.verdicts[name]) for name, d in zip(self._names, self.outputs, strict=True)
@@ -72,13 +88,19 @@ class Report:
         return self.names or tuple(d.name for d in self.outputs)
 
     @property
+    def cause(self) -> str:
+        """Why the model is not right and what to do, where ONNX Runtime's kernels are the cause."""
+        return _KERNELS if self.right_unoptimized else ""
+
+    @property
     def diverging(self) -> Compared | None:
         """The first tensor that an operator computes wrongly, in order of execution.
 
         A tensor that is too far off while all operators are right shows how roundings add up.
         """
-        found, bad = (self.operators, WRONG) if self.operators else (self.tensors, DIFFERS)
-        return next((c for c in found if self.verdicts[c.name] == bad), None)
+        bad = Verdict.WRONG if self.operators else Verdict.DIFFERS
+        found = self.operators or self.tensors
+        return next((c for c in found if self.verdicts[c.name] is bad), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as numbers, strings, lists and dicts; what is infinite is None."""
@@ -88,7 +110,7 @@ class Report:
             "samples": self.samples,
             "seed": self.seed,
             "diverging": diverging and diverging.name,
-            "outputs": [_plain(d) | {"verdict": verdict} for d, verdict in self.judged_outputs],
+            "outputs": [_plain(d) | {"verdict": v.value} for d, v in self.judged_outputs],
             "tensors": [self._judged(c) for c in self.tensors],
             "operators": [self._judged(c) for c in self.operators],
             "closed": list(self.closed),
@@ -97,7 +119,7 @@ class Report:
         }
 
     def _judged(self, compared: Compared) -> dict[str, Any]:
-        return _plain(compared) | {"verdict": self.verdicts[compared.name]}
+        return _plain(compared) | {"verdict": self.verdicts[compared.name].value}
 
 
 def _plain(found: Difference | Compared) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class _Set(NamedTuple):
 _SETS = {
     "x86": (
         _Set("AVX2", "AVX2", ("avx2",)),
-        _Set("AVX-512", "AVX512_SKX", ("avx512bw",)),
+        _Set("AVX-512", "AVX512BW", ("avx512bw",)),
         _Set("VNNI", "AVX512VNNI", ("avx512_vnni", "avx_vnni")),
         _Set("AMX", "", ("amx_int8",)),
     ),
@@ -45,22 +45,24 @@ def instruction_sets() -> dict[str, bool | None]:
     """
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
     features, flags = _numpy_features(), _linux_flags()
-    asked = {each: features.get(each.numpy) for each in sets}
-    emulated = any(
-        found is False and flags is not None and each.linux[0] in flags
-        for each, found in asked.items()
-    )
-    if emulated:
-        return {each.name: found for each, found in asked.items()}
-    return {each.name: _has(each, found, flags) for each, found in asked.items()}
+    asked = {each.name: features.get(each.numpy) for each in sets}
+    if any(asked[each.name] is False and each.linux[0] in flags for each in sets):
+        return asked
+    if flags:
+        return {
+            each.name: bool(asked[each.name] or not flags.isdisjoint(each.linux)) for each in sets
+        }
+    # Of two forms of an instruction set numpy looks for one.
+    return {
+        each.name: asked[each.name] or (asked[each.name] if len(each.linux) == 1 else None)
+        for each in sets
+    }
 
 
-def _has(each: _Set, found: bool | None, flags: frozenset[str] | None) -> bool | None:
-    if found:
-        return True
-    if flags is not None:
-        return not flags.isdisjoint(each.linux)
-    return found if len(each.linux) == 1 else None  # numpy looks for one of several
+def described(sets: Mapping[str, bool | None]) -> str:
+    """Return in words which instruction sets there are."""
+    words = {True: "yes", False: "no", None: "unknown"}
+    return ", ".join(f"{name} {words[known]}" for name, known in sets.items()) or "unknown"
 
 
 def _numpy_features() -> Mapping[str, bool]:
@@ -74,14 +76,14 @@ def _numpy_features() -> Mapping[str, bool]:
     return {}
 
 
-def _linux_flags() -> frozenset[str] | None:
-    """Return the features of the first processor in /proc/cpuinfo, None if there are none."""
+def _linux_flags() -> frozenset[str]:
+    """Return the features that /proc/cpuinfo lists, none if there is no such file."""
     try:
         text = _CPUINFO.read_text()
     except OSError:
-        return None
+        return frozenset()
     for line in text.splitlines():
         key, _, words = line.partition(":")
         if key.strip() in ("flags", "Features"):
             return frozenset(words.split())
-    return None
+    return frozenset()

@@ -98,8 +98,8 @@ class Run:
                 continue
             for name, each in outputs.items():
                 outputs[name] = each if each.ok else each.beside(own[name])
-            for name, compared in own_inner.items():
-                allowed = chain[name].difference.beside(compared.difference)
+            for name, own_one in own_inner.items():
+                allowed = chain[name].difference.beside(own_one.difference)
                 chain[name] = replace(chain[name], difference=allowed)
 
     def _own(

@@ -196,13 +196,14 @@ def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
     """Return what an operator may differ by on LiteRT's own inputs, whatever noise that is."""
     steps = operator_for(place.op).allowed_steps
     coarse = max(step * max(steps, 1), _coarse(place))
-    part = max(limits.part, _HYBRID_PART) if _is_hybrid(place) else limits.part
+    hybrid = place.tensor.dtype.is_float and _has_weights(place)
+    part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
     return Limits(part, math.inf, coarse, steps)
 
 
 def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
     decibels = limits.decibels
-    if _is_hybrid(place) and math.isfinite(decibels):
+    if place.port.dtype.is_float and _has_weights(place) and math.isfinite(decibels):
         decibels = min(decibels, _HYBRID)
     return limits._replace(decibels=decibels, step=max(step, _coarse(place)))
 
@@ -211,13 +212,9 @@ def _coarse(place: Place) -> float:
     return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
 
 
-def _is_hybrid(place: Place) -> bool:
-    """Return whether the operator multiplies real numbers by quantized weights."""
-    return place.tensor.dtype.is_float and any(map(_is_weight, place.op.inputs))
-
-
-def _is_weight(tensor: Tensor | None) -> bool:
-    return tensor is not None and tensor.data is not None and is_quantized(tensor)
+def _has_weights(place: Place) -> bool:
+    """Return whether the operator has quantized weights: of real data its kernel is a hybrid."""
+    return any(t is not None and t.data is not None and is_quantized(t) for t in place.op.inputs)
 
 
 def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:
