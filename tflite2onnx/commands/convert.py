@@ -118,8 +118,8 @@ def _verifying(parser: argparse.ArgumentParser) -> None:
         "--verify", action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
-        " quantized networks by a tenth of the signal; takes the packages of: pip install"
-        " tflite2onnx[verify]",
+        " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
+        " inputs; takes the packages of: pip install tflite2onnx[verify]",
     )  # fmt: skip
     add(
         "--report", metavar="FILE.html",

@@ -25,10 +25,15 @@ from tflite2onnx.verification.runtimes import ModelFile
 
 SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare what they make."
 EPILOG = """\
-The outputs are compared, and the tensors between the operators in order of execution. If some
-are too far off, each operator is run on LiteRT's own inputs as well: the first that is wrong then
-is where to look. Tensors come from further runs of the ONNX model with them as outputs, which are
-then not fused away.
+The outputs are compared, and the tensors between the operators in order of execution. If an
+integer is more than one step off, or a float too far, each operator is run on LiteRT's own inputs
+as well, and held to the number of steps that its kernel takes. The first operator that is wrong is
+where to look. The tensors are outputs of further runs, which prevents ONNX Runtime from fusing
+them away.
+
+Each tensor has one verdict: it is right; its operator computes it wrong from LiteRT's own inputs;
+or it differs, because tensors before it do. If the model is right with the optimizations of ONNX
+Runtime disabled, the message names its kernels as the cause.
 
 Of a bundle each model is verified, against its file in the folder that the bundle was converted to.
 

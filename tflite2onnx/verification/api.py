@@ -1,14 +1,16 @@
 """A converted model beside its original: ONNX Runtime against LiteRT on the same inputs.
 
-LiteRT runs its plain kernels, which define what the operators mean, without delegates; ONNX
-Runtime the model as it is, and once more with the tensors between the operators as outputs. What
-may differ is said in `difference`, with one exception:
+LiteRT runs its plain kernels, which define what the operators mean, without delegates. ONNX
+Runtime runs the model as it is, once more with the tensors between the operators as outputs, and,
+if an element is further off than one operator may be, each operator on LiteRT's own inputs. If the
+model is not right, it runs again without optimizations, which tells the runtime's kernels from the
+conversion. `difference` says what may differ, with one exception:
 
 LiteRT is not one reference. Its plain kernels round a product of integers twice, its reference
 kernels and XNNPACK once, and all of them round activations of a "dynamic range" network as they
-come. What is further off than is allowed is right if it is about as close as these kernels are to
-each other on the same inputs: within twice their difference or, in a quantized network, with at
-most 3 dB more noise.
+come. A tensor of the network that is further off than is allowed is right if it is about as close
+as these kernels are to each other on the same inputs: within twice their difference or, in a
+quantized network, with at most 3 dB more noise.
 """
 
 from __future__ import annotations
@@ -68,8 +70,7 @@ def verify(  # noqa: PLR0913 - options
             pictures.
         tolerance: what floats may differ by, as a part of the range of their tensor.
         tensors: compare the tensors between the operators as well.
-        per_operator: also run each operator on LiteRT's own inputs, so that differences do not
-            add up.
+        per_operator: run each operator on LiteRT's own inputs even if no element is far off.
         progress: is called with how many tensors are compared, and of how many.
 
     Raises:

@@ -17,6 +17,7 @@ from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS
+from tflite2onnx.quantize import WEIGHTS
 from tflite2onnx.reader import read
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import entry
@@ -24,6 +25,7 @@ from tflite2onnx.stateful import Stateful
 from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
+_STORAGE = ("DequantizeLinear", "QuantizeLinear")
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
@@ -132,17 +134,20 @@ def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
 def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iterator[Result]:
     """Yield what conversions the file may come from, the likeliest first."""
     opset = next((each.version for each in proto.opset_import if not each.domain), None)
-    kinds = [("qdq", activations) for activations in ACTIVATIONS] + [("float", "auto")]
+    kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
+    stored = any(node.op_type in _STORAGE for node in proto.graph.node)
+    kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
     static = not any(end.symbols for end in ends.inputs)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", _pinned(model, ends)))
-    for (signature, names), (quantization, activations), (io_layout, layouts) in product(
+    for (signature, names), (quantization, activations, weights), (io_layout, layouts) in product(
         _namings(ends), kinds, ways
     ):
         try:
             result = convert(
                 model, layouts=layouts, io_layout=io_layout, opset=opset, signature=signature,
-                quantization=quantization, activations=activations, names=names, static=static,
+                quantization=quantization, activations=activations, weights=weights, names=names,
+                static=static,
             )  # fmt: skip
         except ConversionError:
             continue
