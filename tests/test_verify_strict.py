@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from tests.toolkit import Build
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.reader import read
 from tflite2onnx.verification import Report, Verdict, converted, processor, tensors
 from tflite2onnx.verification.processor import described, instruction_sets
 from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.tensors import places
 
 MODELS = Path(__file__).parents[1] / "assets/models"
 QEMU = "qemu-x86_64"
@@ -96,6 +99,27 @@ def test_what_only_moves_is_exact() -> None:
     report = verify(data, damaged(result, narrow), inputs={"x": x}, samples=1, per_operator=True)
     assert [each.difference.largest for each in report.operators] == [0, 1]
     assert report.verdicts["moved"] is Verdict.WRONG
+
+
+def test_operators_whose_tensors_are_not_there() -> None:
+    """What is known of the last of them is what all of them make: their steps add up."""
+    m = Build()
+    kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x = m.input((2, 7, 8), name="x", **kept)
+    w = m.constant(np.random.default_rng(0).integers(-99, 99, (5, 8)).astype(np.int8), scale=0.01)
+    flat = m.tensor((14, 5), name="flat", **kept)
+    (flat,) = m.op("FULLY_CONNECTED", [x, w], [flat])
+    shape = m.constant(np.array([2, 7, 5], np.int32))
+    m.output(*m.op("RESHAPE", [flat, shape], [m.tensor((2, 7, 5), name="y", **kept)]))
+    graph = read(m.bytes()).graphs[0]
+    result = convert(m.bytes())
+    ports = tuple(p for p in result.skeleton.tensors if p.tensor.name != "flat")
+    hidden = replace(result.skeleton, tensors=ports)
+    (place,) = places(graph, hidden)
+    assert [op.code for op in place.ops] == ["RESHAPE", "FULLY_CONNECTED"]
+    report = verify(m.bytes(), replace(result, skeleton=hidden), per_operator=True)
+    assert report.ok
+    assert [each.difference.allowed for each in report.operators] == [1]
 
 
 def test_tables_are_coarser() -> None:

@@ -74,12 +74,17 @@ class Compared:
 
 
 class Place(NamedTuple):
-    """Where a tensor is found: by its index in LiteRT, its value in ONNX; and what makes it."""
+    """Where a tensor is found: by its index in LiteRT, its value in ONNX; and what makes it.
+
+    `ops` are the operators that compute it from other such tensors: `op`, and those before it whose
+    outputs the ONNX model does not have.
+    """
 
     tensor: Tensor
     litert: int
     port: Port
     op: Op
+    ops: tuple[Op, ...]
 
 
 def places(graph: Graph, skeleton: Skeleton) -> list[Place]:
@@ -90,12 +95,23 @@ def places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     """
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
+    makers = {tensor: op for op in graph.ops for tensor in op.outputs}
+    found = {t for t in makers if t.name in ports and _comparable(t, ports[t.name])}
+    unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
     return [
-        Place(tensor, indices[tensor], ports[tensor.name], op)
-        for op in graph.ops
-        for tensor in op.outputs
-        if tensor.name in ports and _comparable(tensor, ports[tensor.name])
+        Place(tensor, indices[tensor], ports[tensor.name], op, _makers(op, unseen))
+        for tensor, op in makers.items()
+        if tensor in found
     ]
+
+
+def _makers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
+    """Return an operator with those that make its inputs, as long as these are unseen."""
+    makers = [op]
+    for maker in makers:  # which grows
+        before = dict.fromkeys(unseen[t] for t in maker.inputs if t is not None and t in unseen)
+        makers += [each for each in before if each not in makers]
+    return tuple(makers)
 
 
 def _comparable(tensor: Tensor, port: Port) -> bool:
@@ -194,16 +210,16 @@ def compared(
 
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
     """Return what an operator may differ by on LiteRT's own inputs, whatever noise that is."""
-    steps = operator_for(place.op).allowed_steps
+    steps = sum(operator_for(op).allowed_steps for op in place.ops)
     coarse = max(step * max(steps, 1), _coarse(place))
-    hybrid = place.tensor.dtype.is_float and _has_weights(place)
+    hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
     part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
     return Limits(part, math.inf, coarse, steps)
 
 
 def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
     decibels = limits.decibels
-    if place.port.dtype.is_float and _has_weights(place) and math.isfinite(decibels):
+    if place.port.dtype.is_float and _has_weights(place.op) and math.isfinite(decibels):
         decibels = min(decibels, _HYBRID)
     return limits._replace(decibels=decibels, step=max(step, _coarse(place)))
 
@@ -212,9 +228,9 @@ def _coarse(place: Place) -> float:
     return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
 
 
-def _has_weights(place: Place) -> bool:
-    """Return whether the operator has quantized weights: of real data its kernel is a hybrid."""
-    return any(t is not None and t.data is not None and is_quantized(t) for t in place.op.inputs)
+def _has_weights(op: Op) -> bool:
+    """Return whether an operator has quantized weights: of real data its kernel is a hybrid."""
+    return any(t is not None and t.data is not None and is_quantized(t) for t in op.inputs)
 
 
 def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:
