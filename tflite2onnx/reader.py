@@ -244,9 +244,10 @@ class _Reader:
         if found is not None and found.kind == kind:
             return Options({name: self._option(name, value) for name, value in found.items()})
         return Options({
-            name: 0 if name in _WITH_UNKNOWN and isinstance(value, int) else self._option(name, value)
+            name: value if name in _WITH_UNKNOWN and isinstance(value, int)
+            else self._option(name, value)
             for name, value in cleared(kind).items()
-        })
+        })  # fmt: skip
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
         if name in _ENUMERATIONS and isinstance(value, int):

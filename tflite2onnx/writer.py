@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -22,7 +23,7 @@ from onnx import TensorProto, helper, shape_inference
 from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
-from tflite2onnx.files import replacing, writing
+from tflite2onnx.files import Create, replacing_all, writing
 from tflite2onnx.names import Names
 from tflite2onnx.nodes import Node, onnx_type
 from tflite2onnx.tensor import Array, DType, Sizes
@@ -271,16 +272,19 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     Raises:
         OutputError: the place cannot be written to.
     """
-    with writing(path) as target:
-        if skeleton.size <= LARGEST_FILE:
-            with replacing(target) as file:
-                return _stream(skeleton, file)
-        data = target.with_name(target.name + ".data")
-        # Left in reverse: the weights are in place before the model that refers to them.
-        with replacing(target) as small, replacing(data) as file:
-            model = _external(skeleton, data.name, file)
-            size = small.write(model.SerializeToString(deterministic=True))
-            return size + file.tell()
+    with writing(path) as target, replacing_all() as create:
+        return write_to(skeleton, target, create)
+
+
+def write_to(skeleton: Skeleton, target: Path, create: Create) -> int:
+    """Write the model to a file that is created for it; return its bytes."""
+    if skeleton.size <= LARGEST_FILE:
+        return _stream(skeleton, create(target))
+    # Created in this sequence: the weights take their place before the model that refers to them.
+    small, file = create(target), create(target.with_name(f"{target.name}.data"))
+    model = _external(skeleton, f"{target.name}.data", file)
+    size = small.write(model.SerializeToString(deterministic=True))
+    return size + file.tell()
 
 
 def _stream(skeleton: Skeleton, file: BinaryIO) -> int:

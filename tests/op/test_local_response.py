@@ -37,8 +37,8 @@ def test_factors_that_are_zero(alpha: float, beta: float) -> None:
 @pytest.mark.parametrize(("alpha", "beta"), [(-1.0, 0.5), (1.0, -0.5)])
 def test_factors_below_zero(alpha: float, beta: float) -> None:
     m = Build()
-    fields = {"radius": 2, "bias": 2.0, "alpha": alpha, "beta": beta}
-    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [m.input([1, 1, 1, 3])], [[1, 1, 1, 3]], **fields))
+    x = m.input([1, 1, 1, 3])
+    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [x.shape], alpha=alpha, beta=beta))
     with pytest.raises(ConversionError, match="alpha and beta must not be negative"):
         convert(m.bytes())
 
