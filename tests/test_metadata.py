@@ -231,12 +231,11 @@ def flowers(*, damaged: bool = False) -> bytes:
 
 
 def test_files_that_are_larger_than_they_say() -> None:
-    """No more of them is unpacked than they say."""
+    """No more of them is unpacked than they say, which is no archive then."""
     data = chain("ABS") + lying(1 << 28)
     tracemalloc.start()
     try:
-        with pytest.raises(ModelFileError, match="CRC"):
-            associated_files(data)
+        assert associated_files(data) == {}
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
