@@ -14,8 +14,6 @@ from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from tflite2onnx.builder import REAL, Body, Builder, Port, Stored, Unshaped, Value, View, alive
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op
@@ -141,7 +139,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
         operator, orders = planned[op]
         bodies = _bodies(g, operator, orders, planned)
         try:
-            with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
+            with guarded():
                 _emit_operator(g, operator, orders, bodies)
         except OperatorError as error:
             raise UnsupportedOperators([error.at(op.place)]) from error

@@ -25,7 +25,7 @@ from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
 from tflite2onnx.files import Create, replacing_all, writing
 from tflite2onnx.names import Names
-from tflite2onnx.nodes import Node, onnx_type
+from tflite2onnx.nodes import DOMAINS, Node, onnx_type
 from tflite2onnx.tensor import Array, DType, Sizes
 
 PRODUCER = "tflite2onnx"
@@ -33,8 +33,6 @@ PRODUCER = "tflite2onnx"
 _SMALL = 1024
 LARGEST_FILE = 2**31 - 1  # what a protobuf can be
 _ALIGNMENT = 64  # of each weight in a file of its own
-# The version of each further domain that nodes come from; others, which are the user's, have 1.
-_DOMAINS = {"ai.onnx.ml": 3}
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -134,7 +132,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     domains = sorted({node.domain for node in every_node(emitted.nodes)} - {""})
     model = helper.make_model(
         graph, producer_name=PRODUCER, producer_version=version,
-        opset_imports=[*opsets, *(helper.make_opsetid(d, _DOMAINS.get(d, 1)) for d in domains)],
+        opset_imports=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
         ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
     helper.set_model_props(model, dict(properties))
