@@ -11,8 +11,8 @@
    guesses, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
    forms.
 4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin`).
-5. `emit` nodes, of the smallest opset that has them, and `check` them; `renamed` calls inputs and outputs as a
-   signature does.
+5. `emit` nodes, of the smallest opset that has them, and `check` them; `renamed` calls inputs and
+   outputs as a signature does.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.
 """
 

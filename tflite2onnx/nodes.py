@@ -70,7 +70,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         ("Unique", dtype): (DType.INT64, _ALWAYS)
         for dtype in (DType.INT16, DType.INT32, DType.UINT8)
     },
-    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
+    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice", "Split")},
     **{(n, DType.BFLOAT16): (None, 16) for n in ("If", "Loop")},
 }
 # Types that hardly any node takes but Cast, and those that hold their elements.

@@ -29,8 +29,11 @@ _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
 # Nodes with graphs, and where their outputs begin among those of the graphs.
 _FIRST_OUTPUT = {"If": 0, "Loop": 1}
-_ONNX_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}
-_LABELS = {f"tensor({_ONNX_NAMES.get(dtype, dtype.label)})": dtype.label for dtype in DType}
+_RENAMED = {"float32": "float", "float64": "double"}
+_LABELS = {
+    f"tensor({_RENAMED.get(dtype.label, dtype.label.replace('_', ''))})": dtype.label
+    for dtype in DType
+}
 
 
 class _Parameter(NamedTuple):

@@ -35,7 +35,7 @@ class Range(Operator):
             message = f"there is no way from {start} to {limit} in steps of {step}"
             raise OperatorError(message)
         if start.dtype.kind == "f":
-            count = np.ceil(np.abs((limit - start) / step))
+            count = float(np.ceil(np.abs((limit - start) / step)))
         else:
             count = len(range(int(start), int(limit), int(step)))
         affordable(count)
