@@ -4,8 +4,9 @@
 
 damages each model with the seeds from FIRST up to LAST, or, where both are the same, cuts it off
 at every length. Every conversion has to give a result, which is written to nowhere, or to raise a
-ConversionError, of which none is to say that the fault is the converter's. What does not is named. The last model is kept in the file that the environment
-variable KEEP names: it is the one that ended the process if none is named.
+ConversionError; none is to say that the fault is the converter's. What does not is named. The last
+model is kept in the file that the environment variable KEEP names: it is the one that ended the
+process if none is named.
 """
 
 from __future__ import annotations

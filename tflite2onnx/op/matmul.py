@@ -14,7 +14,7 @@ from tflite2onnx.op.activation import unbounded
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.parameters import expect, expect_real
-from tflite2onnx.quantize import is_quantized, stored, weight_storage
+from tflite2onnx.quantize import bias_storage, is_quantized, stored, weight_storage
 from tflite2onnx.tensor import DType, Shape
 
 _MATRIX = 2  # axes
@@ -47,7 +47,9 @@ class FullyConnected(Operator):
             raise OperatorError(message)
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
-        expect_real(*(t for t in (x, w, bias, self.output) if t is not None))
+        expect_real(x, w, self.output)
+        if bias is not None and bias_storage(x, w, bias) is None:
+            expect_real(bias)
         if w.rank < _MATRIX or 0 in w.shape or x.elements % self._features or (
             w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:]
         ):
