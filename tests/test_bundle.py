@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.golden.records import ASSETS
 from tests.small import chain
 from tests.toolkit import Build
 from tflite2onnx import bundle as module
+from tflite2onnx import writer
 from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError, ConversionError, LayoutError, OutputError, VerifyError
@@ -35,6 +37,18 @@ def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
         for name, data in files.items():
             out.writestr(name, data)
     return made.getvalue()
+
+
+def lying(size: int) -> bytes:
+    """Return an archive of a file of zeros that says to be of 100 bytes."""
+    made, piece = io.BytesIO(), bytes(1 << 20)
+    with (
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out,
+        out.open("zeros", "w") as file,
+    ):
+        for _ in range(0, size, len(piece)):
+            file.write(piece)
+    return made.getvalue().replace(size.to_bytes(4, "little"), (100).to_bytes(4, "little"))
 
 
 def unknown() -> bytes:
@@ -98,7 +112,53 @@ def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
     (folder / "manifest.json").mkdir(parents=True)
     with pytest.raises(OutputError, match="cannot write to"):
         convert_bundle(task, folder)
-    assert not [p for p in folder.rglob("*") if p.is_file()]
+    assert [p.name for p in folder.rglob("*")] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("name", ["b.onnx", "b.onnx.data"])
+def test_a_bundle_that_fails_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What is in the folder stays, and no new folder does."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for old in ("a.onnx", "manifest.json"):
+        (folder / old).write_bytes(b"old")
+    (folder / name).mkdir()
+    monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
+    data = archive({"in.task/x": MODEL, "a": MODEL, "b": MODEL})
+    with pytest.raises(OutputError, match="Is a directory"):
+        convert_bundle(data, folder)
+    assert {p.name for p in folder.rglob("*")} == {"a.onnx", "manifest.json", name}
+    assert (folder / "a.onnx").read_bytes() == (folder / "manifest.json").read_bytes() == b"old"
+
+
+def test_a_file_where_a_folder_has_to_be(tmp_path: Path) -> None:
+    data = archive({"a": MODEL, "a.onnx/b": MODEL})
+    with pytest.raises(OutputError, match="cannot write to"):
+        convert_bundle(data, tmp_path / "some" / "where")
+    assert not list(tmp_path.iterdir())
+
+
+def test_links_that_leave_the_folder(tmp_path: Path) -> None:
+    """Neither a link that is a file of the bundle's, nor one that is a folder, is followed."""
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "a.onnx").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(folder)
+    for name, to in (("a.onnx", "../elsewhere/a.onnx"), ("in", "../elsewhere"), ("loop", "loop")):
+        link = folder / name
+        link.symlink_to(to)
+        data = archive({f"{name.removesuffix('.onnx')}": MODEL, f"{name}.task/a": MODEL})
+        with pytest.raises(OutputError, match="symbolic link"):
+            convert_bundle(data, tmp_path / "link")
+        link.unlink()
+        assert not list(folder.iterdir())
+    assert [p.read_bytes() for p in elsewhere.iterdir()] == [b"old"]
+    (folder / "a.onnx").symlink_to("b.onnx")
+    convert_bundle(archive({"a": MODEL}), tmp_path / "link")
+    assert {p.name for p in folder.iterdir()} == {"a.onnx", "b.onnx", "manifest.json"}
 
 
 def test_names_that_would_collide() -> None:
@@ -110,6 +170,24 @@ def test_names_that_would_collide() -> None:
 def test_names_that_leave_the_folder(name: str) -> None:
     with pytest.raises(BundleError, match="is named"):
         read_bundle(archive({name: MODEL}))
+
+
+def renamed(old: bytes, new: bytes) -> bytes:
+    """Return a bundle whose file is named otherwise than a zip archive can be made."""
+    return archive({old.decode(): MODEL}).replace(old, new)
+
+
+@pytest.mark.parametrize("name", [b"\0.tflite", b"\0" * 8, b"../mmmmm", b"./././..", b"..\0....."])
+def test_names_that_are_none(name: bytes) -> None:
+    """A NUL ends a name, which may be empty then."""
+    with pytest.raises(BundleError, match="is named"):
+        read_bundle(renamed(b"x.tflite", name))
+
+
+def test_a_name_that_two_files_have() -> None:
+    data = archive({"one": MODEL, "two": MODEL}).replace(b"two", b"one")
+    with pytest.raises(BundleError, match="two files of the bundle are named 'one'"):
+        read_bundle(data)
 
 
 def nested(levels: int) -> bytes:
@@ -138,6 +216,21 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
     many = {f"{i}.task": zeros for i in range(40)}
     with pytest.raises(BundleError, match="far more than it holds"):
         read_bundle(archive(many, zipfile.ZIP_DEFLATED))
+
+
+def test_sizes_that_are_lies() -> None:
+    """No more is unpacked than an archive says, whatever there is."""
+    size = 1 << 28
+    data = lying(size)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError, match="CRC"):
+            read_bundle(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data) < size >> 7
+    assert most < 4 * len(data)
 
 
 def test_compression_that_takes_what_memory_it_likes() -> None:

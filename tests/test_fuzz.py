@@ -399,14 +399,3 @@ def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_beyond_measure(beta: float) -> None:
     """float16 does not hold them; nobody is told on standard error."""
     assert convert(huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes
-
-
-def test_the_options_of_another_operator() -> None:
-    """The fields that an operator reads are not there."""
-    m, other = Build(), Build()
-    m.output(*m.op("LEAKY_RELU", [m.input([2])], [m.tensor([2], name="y")]))
-    other.op("CAST", [other.input([2])], [[2]])
-    theirs, ours = (b.model().subgraphs[0].operators[0] for b in (other, m))
-    ours.builtinOptionsType, ours.builtinOptions = theirs.builtinOptionsType, theirs.builtinOptions
-    with pytest.raises(UnsupportedOperators, match=r"LEAKY_RELU \(operator 0, y\): its options"):
-        convert(m.bytes())

@@ -37,7 +37,7 @@ ROWS = (
     {"op.*"},
     {"op"},
     {"ancestor", "emit", "variants"},
-    {"signatures", "writer"},
+    {"signatures", "validity", "writer"},
     {"options", "result"},
     {"convert"},
     {"verification.difference", "verification.processor"},
@@ -64,7 +64,7 @@ LIBRARIES = {
     "flatbuffers": {"flexbuffer"},
     "onnx": {
         "nodes", "options", "report.facts", "report.strip", "result", "verification.converted",
-        "verification.segments", "writer",
+        "validity", "verification.segments", "writer",
     },
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.metadata import packed
 from tests.small import chain
+from tests.test_bundle import lying
 from tests.toolkit import Build
 from tflite2onnx import convert, metadata
 from tflite2onnx.cli import main
@@ -226,6 +228,18 @@ def flowers(*, damaged: bool = False) -> bytes:
     raw = packed(WHOLE)
     m.metadata("TFLITE_METADATA", raw[: len(raw) // 2] if damaged else raw)
     return m.bytes() + archive(**{"labels.txt": b"rose\ntulip\n"})
+
+
+def test_files_that_are_larger_than_they_say() -> None:
+    """No more of them is unpacked than they say, which is no archive then."""
+    data = chain("ABS") + lying(1 << 28)
+    tracemalloc.start()
+    try:
+        assert associated_files(data) == {}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(data) < 1 << 24
 
 
 def test_described() -> None:

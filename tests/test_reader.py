@@ -159,7 +159,7 @@ def test_the_code_is_the_larger_of_two() -> None:
 
 
 def test_options_stand_in_two_tables() -> None:
-    """The second holds what is newer; of a table that is not known there is nothing to read."""
+    """The second holds what is newer; of a table that is not known nothing is read."""
     m = Build()
     x = m.input([2, 2], name="x")
     value = m.constant(np.float32(0))
@@ -175,7 +175,7 @@ def test_options_stand_in_two_tables() -> None:
     assert dict(concatenate.options) == {"dimension": 1}
     assert bucketize.options.boundaries == (1.0, 2.0)
     assert dict(case.options) == {"branch_subgraph_indices": (0,)}
-    assert dict(unknown.options) == {}
+    assert dict(unknown.options) == {"axis": 0, "fused_activation_function": "NONE"}
     assert relu.options.fused_activation_function == 0
 
 

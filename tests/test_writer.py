@@ -252,14 +252,19 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("old", [None, b"old"])
+@pytest.mark.parametrize("unnamed", [False, True])
 def test_a_failure_midway_leaves_all_as_it_was(
     place: Path,
     result: Result,
     monkeypatch: pytest.MonkeyPatch,
     failure: BaseException,
     old: bytes | None,
+    *,
+    unnamed: bool,
 ) -> None:
     """Neither half a file nor a temporary one; a file that was there stays."""
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     path = place / "out.onnx"
     if old:
         path.write_bytes(old)
@@ -269,7 +274,7 @@ def test_a_failure_midway_leaves_all_as_it_was(
     def fail_at_the_second(data: Any) -> memoryview:
         written.append(data.nbytes)
         if len(written) == 2:
-            assert len(list(place.iterdir())) == 1 + bool(old)
+            assert len(list(place.iterdir())) <= 1 + bool(old)
             raise failure
         return to_bytes(data)
 

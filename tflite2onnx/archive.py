@@ -1,7 +1,8 @@
 """Zip archives that others have made: bundles, and the files that are packed with a model.
 
 An archive says how large its files are, and deflate can make a thousand bytes of one; the same
-bytes can be the content of many files. Whatever would make far more is refused unread.
+bytes can be the content of many files. Whatever would make far more is refused unread, and of what
+an archive says to be small no more is read than it says.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
     Raises:
         ValueError: together they take more bytes than there is room for, or there are too many.
     """
-    found = [entry for entry in archive.infolist() if not entry.is_dir()]
+    found = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(found) > _MOST_FILES or sum(entry.file_size for entry in found) > room:
         message = "it would unpack to far more than it holds"
         raise ValueError(message)
@@ -33,3 +34,13 @@ def entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
             message = f"{entry.filename} is compressed by method {entry.compress_type}"
             raise ValueError(message)
     return found
+
+
+def content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """Return what a file of an archive holds, as many bytes as the archive says.
+
+    Raises:
+        zipfile.BadZipFile: it holds something else.
+    """
+    with archive.open(entry) as file:  # `archive.read` unpacks everything before it looks
+        return file.read(entry.file_size)

@@ -6,7 +6,6 @@ known by what they hold, not by their names: those of language models have no su
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -16,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflite2onnx.archive import DAMAGED, MAGIC, entries
+from tflite2onnx.archive import DAMAGED, MAGIC, content, entries
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
-from tflite2onnx.files import replacing
+from tflite2onnx.files import replacing_all, resolved
 from tflite2onnx.result import Result
+from tflite2onnx.writer import write_to
 
 MANIFEST = "manifest.json"
 _IDENTIFIER = slice(4, 8), b"TFL3"
@@ -56,9 +56,12 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
     data = source if isinstance(source, bytes) else _bytes(source)
     models: dict[str, bytes] = {}
     others: list[str] = []
-    for name, content in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
-        if content[_IDENTIFIER[0]] == _IDENTIFIER[1]:
-            models[name] = content
+    for name, found in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
+        if name in models:
+            message = f"two files of the bundle are named {name!r}"
+            raise BundleError(message)
+        if found[_IDENTIFIER[0]] == _IDENTIFIER[1]:
+            models[name] = found
         else:
             others.append(name)
     if not models:
@@ -151,11 +154,11 @@ class _Unpacker:
             self._left -= sum(entry.file_size for entry in found)
             for entry in found:
                 path = f"{place}{_within(entry.filename)}"
-                content = archive.read(entry)
-                if content[: len(MAGIC)] == MAGIC:
-                    yield from self.files(content, f"{path}/", level + 1)
+                data = content(archive, entry)
+                if data[: len(MAGIC)] == MAGIC:
+                    yield from self.files(data, f"{path}/", level + 1)
                 else:
-                    yield path, content
+                    yield path, data
         except DAMAGED as error:
             message = f"{place or 'the bundle'} is no archive, or is damaged ({error})"
             raise BundleError(message) from error
@@ -198,19 +201,27 @@ def _described(name: str, file: str, result: Result) -> dict[str, Any]:
 
 
 def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any]) -> None:
-    """Write all files; none stays if one cannot be written."""
-    written: list[Path] = []
+    """Write all files, or none if one cannot be written."""
     try:
-        for file, result in results.items():
-            path = folder / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            result.save(path)
-            written.append(path)
-        with replacing(folder / MANIFEST) as place:
-            place.write(json.dumps(manifest, indent=2).encode() + b"\n")
-    except (ConversionError, OSError, ValueError) as error:
-        for path in written:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with replacing_all(folders=True) as create:
+            text = json.dumps(manifest, indent=2).encode() + b"\n"
+            create(_place(folder, MANIFEST)).write(text)
+            for file, result in results.items():
+                write_to(result.skeleton, _place(folder, file), create)
+    except (OSError, ValueError) as error:
         message = f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
         raise OutputError(message) from error
+
+
+def _place(folder: Path, file: str) -> Path:
+    """Return the place of a file in a folder.
+
+    Raises:
+        OSError: symbolic links lead back to themselves.
+        ValueError: they lead out of the folder.
+    """
+    place = resolved(folder / file)
+    if resolved(folder) not in place.parents:
+        message = f"{file} is, or is behind, a symbolic link that leads out of the folder"
+        raise ValueError(message)
+    return place

@@ -11,8 +11,8 @@
    guesses, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
    forms.
 4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin`).
-5. `emit` nodes, of the smallest opset that has them; `renamed` calls inputs and outputs as a
-   signature does.
+5. `emit` nodes, of the smallest opset that has them, and `check` them; `renamed` calls inputs and
+   outputs as a signature does.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.
 """
 
@@ -56,6 +56,7 @@ from tflite2onnx.signatures import entry, renamed, told, warn
 from tflite2onnx.sizes import check_open, opened, settled
 from tflite2onnx.state import explicit
 from tflite2onnx.tables import with_tables
+from tflite2onnx.validity import check
 from tflite2onnx.variants import without_lists
 
 Planner = Callable[[Sequence[Site]], Plan]
@@ -242,11 +243,14 @@ def _with_opset(
     version = options.opset or DEFAULT_OPSET
     while True:
         try:
-            return emit(graph, operators, chosen, builder(version))
+            emitted = emit(graph, operators, chosen, builder(version))
         except NeedsOpset as need:
             if options.opset is not None:
                 raise OptionError(str(need)) from need
             version = need.version
+        else:
+            check(emitted, graph)
+            return emitted
 
 
 def _notes(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:

@@ -14,8 +14,6 @@ from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from tflite2onnx.builder import REAL, Body, Builder, Port, Stored, Unshaped, Value, View, alive
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op
@@ -64,6 +62,10 @@ def _site(operator: Operator) -> Site:
         raise OperatorError(message)
     if not _takes(type(operator).emit, len(op.inputs) + bool(op.graphs)):
         message = f"it has {len(op.inputs)} inputs, which are too many or too few"
+        raise OperatorError(message)
+    unscaled = operator.without_scale
+    if unscaled is not None and not operator.on_integers():
+        message = f"{unscaled.name} has no scale, where other operands have one"
         raise OperatorError(message)
     return Site(operator.reads, operator.writes, tuple(operator.frames()))
 
@@ -142,7 +144,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
         operator, orders = planned[op]
         bodies = _bodies(g, operator, orders, planned)
         try:
-            with guarded(), np.errstate(all="ignore"):  # an option may well be infinite
+            with guarded():
                 _emit_operator(g, operator, orders, bodies)
         except OperatorError as error:
             raise UnsupportedOperators([error.at(op.place)]) from error
@@ -255,10 +257,15 @@ def _on_real_numbers(g: Builder, operator: Operator) -> bool:
     return g.plain and moved and not operator.as_filed
 
 
+def _as_filed(operator: Operator) -> bool:
+    """Return whether integers have to be those of the file; one without a scale is no other."""
+    return operator.as_filed or operator.without_scale is not None
+
+
 def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
     tensor, kept = operator.input(i), _kept(g, operator, i)
     if kept is None and not real:
-        kept = g.integers(tensor, as_filed=operator.as_filed)
+        kept = g.integers(tensor, as_filed=_as_filed(operator))
     elif operator.averages and not g.plain and is_quantized(tensor):
         kept = g.integers(replace(tensor, quantization=AS_NUMBERS))
     return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
@@ -285,7 +292,7 @@ def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
 
 def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
     tensor = operator.op.outputs[i]
-    kept = g.integers(tensor, as_filed=operator.as_filed)
+    kept = g.integers(tensor, as_filed=_as_filed(operator))
     return View(
         tensor, order, REAL if real and kept.quantization else kept, operator.letters(~i)
     )

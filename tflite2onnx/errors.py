@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 
 class ConversionError(Exception):
     """The model cannot be converted; the message says why in words meant for its user."""
@@ -72,10 +74,12 @@ def guarded() -> Iterator[None]:
 
     An operator checks what files get wrong. What only a damaged file says (an options table of
     another operator, sizes that overflow, a shape that does not belong to these inputs) need
-    not be thought of in each: it comes to light as one of these errors, and ends here.
+    not be thought of in each: it comes to light as one of these errors, and ends here. What is no
+    error to numpy, such as an infinite option, it says nothing about.
     """
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     except (
         ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
     ) as error:

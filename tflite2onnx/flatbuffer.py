@@ -88,6 +88,18 @@ def root(data: memoryview, kind: str = "Model") -> Table:
     return Table(data, _ahead(data, 0), kind)
 
 
+def cleared(kind: str) -> dict[str, Any]:
+    """Return the fields of a table all of whose numbers are 0, whatever the schema's defaults are.
+
+    Vectors are empty, and strings and tables None.
+    """
+    defaults = {name: field.default for name, field in _fields(kind).items()}
+    return {
+        name: type(default)() if isinstance(default, int | float) else default
+        for name, default in defaults.items()
+    }
+
+
 class _Field(NamedTuple):
     slot: int  # where it stands in the list of slots, in bytes
     read: Callable[[Table, int], Any]

@@ -133,7 +133,7 @@ def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     if unknown or open_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
-        with guarded(), np.errstate(all="ignore"):
+        with guarded():
             results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
     except OperatorError:  # said again, with the operator's name, when it is converted
         return []

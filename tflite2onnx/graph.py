@@ -14,9 +14,8 @@ class Options(Mapping[str, Any]):
 
     A custom operator has those of its flexbuffer.
 
-    Where the file holds no table at all every attribute reads 0, which is what the kernels see
-    then: their parsers clear the struct. A field that the table does not have is our own mistake
-    and raises AttributeError.
+    Of an operator that a pass makes without any options every attribute reads 0. A field that the
+    table does not have is our own mistake and raises AttributeError.
     """
 
     __slots__ = ("_fields",)

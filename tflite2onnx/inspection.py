@@ -14,7 +14,7 @@ from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.metadata import described
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.reader import read
-from tflite2onnx.tensor import Array, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Operators that change how a tensor is kept and say nothing of how a network computes.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
@@ -261,7 +261,8 @@ def _tensor(tensor: Tensor) -> TensorInfo:
 
 def _quantization(tensor: Tensor) -> str:
     scales = tensor.quantization
-    if scales is None or not is_quantized(tensor):
+    is_bias = tensor.dtype in (DType.INT32, DType.INT64) and tensor.data is not None
+    if scales is None or not (is_quantized(tensor) or is_bias):
         return ""
     if scales.per_axis:
         return f"{scales.scale.size} scales along axis {scales.axis}"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tflite2onnx.archive import DAMAGED, entries
+from tflite2onnx.archive import DAMAGED, content, entries
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.flatbuffer import Table, Vector, root
 from tflite2onnx.graph import Model
@@ -211,7 +211,7 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     source = io.BytesIO(model) if isinstance(model, bytes) else model
     try:
         with zipfile.ZipFile(source) as archive:
-            return {e.filename: archive.read(e) for e in entries(archive, _MOST_BYTES)}
+            return {e.filename: content(archive, e) for e in entries(archive, _MOST_BYTES)}
     except zipfile.BadZipFile:
         return {}
     except (*_GARBAGE, *DAMAGED) as error:

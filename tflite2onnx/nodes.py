@@ -20,6 +20,8 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 MIN_OPSET = 13
 DEFAULT_OPSET = 17
+# The version of each further domain that nodes come from; others, which are the user's, have 1.
+DOMAINS = {"ai.onnx.ml": 3}
 # A constant this small is worth comparing with others; weights are told apart by who they are.
 _POOLED_BYTES = 4096
 
@@ -68,7 +70,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
         ("Unique", dtype): (DType.INT64, _ALWAYS)
         for dtype in (DType.INT16, DType.INT32, DType.UINT8)
     },
-    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice")},
+    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice", "Split")},
     **{(n, DType.BFLOAT16): (None, 16) for n in ("If", "Loop")},
 }
 # Types that hardly any node takes but Cast, and those that hold their elements.
@@ -199,7 +201,8 @@ class Nodes:
             raise NeedsOpset(version, what)
 
     def typed(self, value: Value, dtype: DType, shape: Sizes) -> Value:
-        """Note what is known of a value, and return it."""
+        """Note what is known of a value, and return it; the opset must have its type."""
+        self.require(_TYPE_SINCE.get(dtype, 0), f"a tensor of {dtype.label}")
         self.types.setdefault(value, (dtype, shape))
         return value
 
@@ -245,7 +248,10 @@ class Nodes:
         return self.constant(np.asarray(items, np.int64).reshape(-1))
 
     def scalar(self, number: float, dtype: DType) -> Value:
-        """Return a constant without axes."""
+        """Return a constant without axes; OperatorError if the type has no numbers."""
+        if dtype.numpy is None:
+            message = f"there is no {number} of type {dtype.label}"
+            raise OperatorError(message)
         # An option of a file may be a list, which would become more than a number.
         return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 

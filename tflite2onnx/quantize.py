@@ -20,8 +20,9 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
-_QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
 _EIGHT_BITS = {DType.INT8, DType.UINT8}
+# What integers that stand for real numbers are of.
+QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
 # What an activation function leaves of the real numbers; None is no bound.
 BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -65,13 +66,10 @@ class Storage(NamedTuple):
 def is_quantized(tensor: Tensor) -> bool:
     """Return whether a tensor's integers stand for real numbers.
 
-    Wide integers count only as constants: a bias has a scale, an index tensor that carries one
-    is an index tensor.
+    Wide integers do not, whatever scale they carry: kernels look at none. That of a bias follows
+    from what it is added to (`bias_storage`).
     """
-    if tensor.quantization is None:
-        return False
-    wide = tensor.dtype in (DType.INT32, DType.INT64) and tensor.data is not None
-    return tensor.dtype in _QUANTIZED or wide
+    return tensor.quantization is not None and tensor.dtype in QUANTIZED
 
 
 def same_scale(a: Tensor, b: Tensor) -> bool:

@@ -5,7 +5,7 @@ The file is memory-mapped and constants are views on it. Published files break m
 1. an operator's code is the larger of its old (one byte) and its new code field;
 2. a buffer may lie in the flatbuffer, or behind it at an offset (files over 2 GB);
 3. an operator's options may stand in either of two tables, in a flexbuffer if it is a custom
-   one, or be missing altogether;
+   one, be missing altogether, or be those of another operator, which no kernel reads;
 4. tensors may have no name, or another's; the graph's inputs and outputs keep theirs first;
 5. a tensor without elements may have no buffer, and is constant if nothing computes it;
 6. -1 is an absent input.
@@ -27,9 +27,9 @@ import numpy as np
 
 from tflite2onnx import elements, flexbuffer
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.flatbuffer import Table, Vector, root
+from tflite2onnx.flatbuffer import Table, Vector, cleared, root
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature, fault
-from tflite2onnx.schema import ENUMERATIONS
+from tflite2onnx.schema import ENUMERATIONS, UNIONS
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, SparseAxis, Sparsity, Tensor
 
 _IDENTIFIER = b"TFL3"
@@ -44,6 +44,23 @@ _ENUMERATIONS = {
 }
 # No kernel reads the scale of these integers, whatever it is: a bias is added to accumulators.
 _ACCUMULATORS = (DType.INT32, DType.INT64)
+# Of these the kernels have a further number, 0, for what is unknown.
+_WITH_UNKNOWN = {"padding", "mode"}
+# The options tables that are not called like their operator.
+_SHARED_TABLES = {
+    "Conv3DOptions": "CONV_3D_TRANSPOSE",
+    "L2NormOptions": "L2_NORMALIZATION",
+    "MaximumMinimumOptions": "MAXIMUM MINIMUM",
+    "Pool2DOptions": "AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D",
+    "RandomOptions": "MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM",
+    "ReducerOptions": "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM",
+    "SequenceRNNOptions": "UNIDIRECTIONAL_SEQUENCE_RNN",
+}
+_SHARED = {code: kind for kind, codes in _SHARED_TABLES.items() for code in codes.split()}
+_NAMED = {
+    kind.upper().removesuffix("OPTIONS"): kind
+    for union in ("BuiltinOptions", "BuiltinOptions2") for kind in UNIONS[union]
+}  # fmt: skip
 _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
@@ -210,15 +227,29 @@ class _Reader:
             code, index,
             tuple(None if i == -1 else _at(tensors, i, where) for i in reads),
             _pick(tensors, writes, where),
-            Options(_map_of(raw)) if custom else self._options(table),
+            Options(_map_of(raw)) if custom else self._options(code, table),
             custom, raw,
             _pick(tensors, self._numbers(table["intermediates"]), where),
             version,
         )  # fmt: skip
 
-    def _options(self, table: Table) -> Options:
-        options = table["builtin_options"] or table["builtin_options2"] or {}
-        return Options({name: self._option(name, value) for name, value in options.items()})
+    def _options(self, code: str, table: Table) -> Options:
+        """Return the options of an operator, all of them 0 if the file has no table of its kind.
+
+        That is what the kernels see then: their parsers clear the struct, and do not know the
+        schema's defaults (ParseOpDataTfLite in flatbuffer_conversions.cc).
+        """
+        kind = _SHARED.get(code) or _NAMED.get(code.replace("_", ""))
+        found = table["builtin_options"] or table["builtin_options2"]
+        if kind is None:
+            return Options()
+        if found is not None and found.kind == kind:
+            return Options({name: self._option(name, value) for name, value in found.items()})
+        return Options({
+            name: value if name in _WITH_UNKNOWN and isinstance(value, int)
+            else self._option(name, value)
+            for name, value in cleared(kind).items()
+        })  # fmt: skip
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
         if name in _ENUMERATIONS and isinstance(value, int):

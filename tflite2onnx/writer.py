@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -22,9 +23,9 @@ from onnx import TensorProto, helper, shape_inference
 from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.elements import packed
 from tflite2onnx.emit import Emitted
-from tflite2onnx.files import replacing, writing
+from tflite2onnx.files import Create, replacing_all, writing
 from tflite2onnx.names import Names
-from tflite2onnx.nodes import Node, onnx_type
+from tflite2onnx.nodes import DOMAINS, Node, onnx_type
 from tflite2onnx.tensor import Array, DType, Sizes
 
 PRODUCER = "tflite2onnx"
@@ -32,8 +33,6 @@ PRODUCER = "tflite2onnx"
 _SMALL = 1024
 LARGEST_FILE = 2**31 - 1  # what a protobuf can be
 _ALIGNMENT = 64  # of each weight in a file of its own
-# The version of each further domain that nodes come from; others, which are the user's, have 1.
-_DOMAINS = {"ai.onnx.ml": 3}
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -133,7 +132,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     domains = sorted({node.domain for node in every_node(emitted.nodes)} - {""})
     model = helper.make_model(
         graph, producer_name=PRODUCER, producer_version=version,
-        opset_imports=[*opsets, *(helper.make_opsetid(d, _DOMAINS.get(d, 1)) for d in domains)],
+        opset_imports=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
         ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
     helper.set_model_props(model, dict(properties))
@@ -271,16 +270,19 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     Raises:
         OutputError: the place cannot be written to.
     """
-    with writing(path) as target:
-        if skeleton.size <= LARGEST_FILE:
-            with replacing(target) as file:
-                return _stream(skeleton, file)
-        data = target.with_name(target.name + ".data")
-        # Left in reverse: the weights are in place before the model that refers to them.
-        with replacing(target) as small, replacing(data) as file:
-            model = _external(skeleton, data.name, file)
-            size = small.write(model.SerializeToString(deterministic=True))
-            return size + file.tell()
+    with writing(path) as target, replacing_all() as create:
+        return write_to(skeleton, target, create)
+
+
+def write_to(skeleton: Skeleton, target: Path, create: Create) -> int:
+    """Write the model to a file that is created for it; return its bytes."""
+    if skeleton.size <= LARGEST_FILE:
+        return _stream(skeleton, create(target))
+    # Created in this sequence: the weights take their place before the model that refers to them.
+    small, file = create(target), create(target.with_name(f"{target.name}.data"))
+    model = _external(skeleton, f"{target.name}.data", file)
+    size = small.write(model.SerializeToString(deterministic=True))
+    return size + file.tell()
 
 
 def _stream(skeleton: Skeleton, file: BinaryIO) -> int:

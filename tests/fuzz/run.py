@@ -4,8 +4,9 @@
 
 damages each model with the seeds from FIRST up to LAST, or, where both are the same, cuts it off
 at every length. Every conversion has to give a result, which is written to nowhere, or to raise a
-ConversionError. What does not is named. The last model is kept in the file that the environment
-variable KEEP names: it is the one that ended the process if none is named.
+ConversionError; none is to say that the fault is the converter's. What does not is named. The last
+model is kept in the file that the environment variable KEEP names: it is the one that ended the
+process if none is named.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def outcome(data: bytes) -> str:
     except ConversionError as error:
         if isinstance(error.__cause__, MemoryError):
             raise TooLargeError from error
+        if "a fault of the converter" in str(error):
+            raise
         return "refused"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

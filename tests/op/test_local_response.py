@@ -23,6 +23,26 @@ def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
     prove(m, y)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)])
+def test_factors_that_are_zero(alpha: float, beta: float) -> None:
+    """ONNX Runtime loads no LRN with one."""
+    m = Build()
+    (y,) = m.op(
+        "LOCAL_RESPONSE_NORMALIZATION", [m.input([2, 3, 5, 7])], [[2, 3, 5, 7]],
+        radius=2, bias=2.0, alpha=alpha, beta=beta,
+    )  # fmt: skip
+    prove(m, y)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(-1.0, 0.5), (1.0, -0.5)])
+def test_factors_below_zero(alpha: float, beta: float) -> None:
+    m = Build()
+    x = m.input([1, 1, 1, 3])
+    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [x.shape], alpha=alpha, beta=beta))
+    with pytest.raises(ConversionError, match="alpha and beta must not be negative"):
+        convert(m.bytes())
+
+
 @pytest.mark.parametrize(
     ("shape", "radius", "dtype", "reason"),
     [

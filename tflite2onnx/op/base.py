@@ -17,7 +17,7 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import QUANTIZED, is_quantized
 from tflite2onnx.tensor import Array, Quantization, Shape, Tensor
 
 
@@ -250,7 +250,16 @@ class Operator:
     def one_scale(self) -> bool:
         """Whether an integer stands for the same number in all quantized operands."""
         scales = [t.quantization for t in _operands(self.op).values() if is_quantized(t)]
-        return all(scale.same_as(scales[0]) for scale in scales if scale is not None)
+        same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
+        return same and self.without_scale is None
+
+    @property
+    def without_scale(self) -> Tensor | None:
+        """An operand of few bits that has no scale, where another has one; None if all agree."""
+        operands = _operands(self.op).values()
+        if not any(is_quantized(t) for t in operands):
+            return None
+        return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
 
     @property
     def written(self) -> Quantization | None:

@@ -80,7 +80,7 @@ class Pack(Operator):
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         apart = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
-        return g.Concat(*apart, axis=axis) if len(apart) > 1 else apart[0]
+        return g.carried("Concat", y.dtype, *apart, axis=axis) if len(apart) > 1 else apart[0]
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
@@ -116,7 +116,7 @@ class Unpack(Operator):
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         axis = x.axis(self._axis)
-        parts = _split(g, x, [1] * len(ys), axis)
+        parts = _split(g, x, x.dtype, g.ints([1] * len(ys)), len(ys), axis)
         return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -216,8 +216,8 @@ class Split(Operator):
             axis = x.axis(self._axis)
             whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
             sizes = self._sizes_later(g, whole, xs[1])
-            return g.many("Split", len(self.op.outputs), x, sizes, axis=axis)
-        return _split(g, x, self._sizes, x.axis(self._axis))
+            return _split(g, x, x.dtype, sizes, len(ys), axis)
+        return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), x.axis(self._axis))
 
     def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
         """Return the parts along an axis that is computed."""
@@ -228,7 +228,7 @@ class Split(Operator):
             sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
         else:
             sizes = self._sizes_later(g, parts.size, given)
-        cut = g.many("Split", count, in_shape(g, x.value, parts.folded(g)), sizes, axis=1)
+        cut = _split(g, in_shape(g, x.value, parts.folded(g)), x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
             in_shape(g, part, parts.before, size, parts.behind)
@@ -246,10 +246,15 @@ class Split(Operator):
         return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
 
 
-def _split(g: Builder, x: View, sizes: Sequence[int], axis: int) -> tuple[Value, ...]:
-    if len(sizes) == 1:
-        return (x.value,)
-    return g.many("Split", len(sizes), x, g.ints(sizes), axis=axis)
+def _split(
+    g: Builder, x: View | Value, dtype: DType, sizes: Value, count: int, axis: int
+) -> tuple[Value, ...]:
+    """Return so many parts of x, in the type that the node runs in until they are apart."""
+    if count == 1:
+        return (g.recast(x, dtype, dtype),)
+    carrier = g.carrier("Split", dtype)
+    parts = g.many("Split", count, g.recast(x, dtype, carrier), sizes, axis=axis)
+    return tuple(g.recast(part, carrier, dtype) for part in parts)
 
 
 class Tile(Operator):

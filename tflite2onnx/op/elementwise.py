@@ -116,8 +116,7 @@ class Elementwise(Operator):
             message = f"it takes {', '.join(taken)}, not {given}"
             raise OperatorError(message)
         makes = self.makes or types[0]
-        same = self.makes or is_quantized(self.output) == is_quantized(inputs[0]) or self.as_filed
-        if self.output.dtype is not makes or not same:
+        if self.output.dtype is not makes:
             message = f"it makes {makes.label}, not {self.output.dtype.label}"
             raise OperatorError(message)
         check_shapes(self, [t.shape for t in inputs])

@@ -47,6 +47,7 @@ class FlexBits(Elementwise):
     """Two integers that broadcast, bit by bit, or one shifted by the other."""
 
     custom = True
+    as_filed = True
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
@@ -62,6 +63,7 @@ class FlexInvert(Elementwise):
     """FlexInvert: the opposite of each bit."""
 
     custom = True
+    as_filed = True
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
     }
@@ -72,6 +74,7 @@ class FlexPopulationCount(Elementwise):
     """FlexPopulationCount: how many bits are set."""
 
     custom = True
+    as_filed = True
     makes = DType.UINT8
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexPopulationCount": Row(node("Identity"), _BITS),

@@ -118,13 +118,13 @@ def expect_same_shape(one: Tensor, other: Tensor) -> None:
         raise DeclaredShapeError(message, other, one.shape)
 
 
-def affordable(count: int) -> None:
+def affordable(count: float) -> None:
     """Raise OperatorError if a constant that the file does not hold would fill the memory.
 
     A few bytes of a file can declare axes of any size.
     """
     if count > _MOST_ELEMENTS:
-        message = f"it would take a constant of {count} elements"
+        message = f"it would take a constant of {count:g} elements"
         raise OperatorError(message)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
@@ -172,11 +175,17 @@ class ResizeNearest(Resize):
             for other in chosen_by_onnx(*sizes[a], self.mode)
         ):
             return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
-        value = x.value
-        for axis, indices in chosen.items():
-            if not np.array_equal(indices, np.arange(x.tensor.shape[axis])):
-                value = g.Gather(value, indices, axis=x.axis(axis))
-        return value
+        moved = {
+            x.axis(axis): indices for axis, indices in chosen.items()
+            if not np.array_equal(indices, np.arange(x.tensor.shape[axis]))
+        }  # fmt: skip
+        return g.within("Gather", x.dtype, partial(_gathered, g, moved), x) if moved else x.value
+
+
+def _gathered(g: Builder, moved: Mapping[int, Array], value: Value) -> Value:
+    for axis, indices in moved.items():
+        value = g.Gather(value, indices, axis=axis)
+    return value
 
 
 def chosen_by_kernel(size: int, made: int, *, align: bool, half: bool) -> Array:

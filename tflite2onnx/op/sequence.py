@@ -34,14 +34,13 @@ class Range(Operator):
         if not forth and not (start >= limit and step < 0):
             message = f"there is no way from {start} to {limit} in steps of {step}"
             raise OperatorError(message)
-        ratio = (limit - start) / step
         if start.dtype.kind == "f":
-            count = int(np.ceil(np.abs(ratio)))
+            count = float(np.ceil(np.abs((limit - start) / step)))
         else:
             count = len(range(int(start), int(limit), int(step)))
         affordable(count)
         # One addition after another, as the kernel does it: floats round each time.
-        steps = np.full(count, step, start.dtype)
+        steps = np.full(int(count), step, start.dtype)
         steps[:1] = start
         return np.add.accumulate(steps, dtype=start.dtype)
 

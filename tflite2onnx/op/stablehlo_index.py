@@ -21,6 +21,10 @@ from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
 _INDICES = (DType.INT32, DType.INT64)
+_SCATTERED = (
+    DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.INT16, DType.INT32, DType.INT64,
+    DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64, DType.BOOL,
+)  # fmt: skip
 _REDUCTIONS = {
     "": None,
     "STABLEHLO_ADD": "add",
@@ -254,6 +258,7 @@ class StablehloScatter(_Indexed):
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
         expect_type(indices, _INDICES)
+        expect_type(x, _SCATTERED)
         expect(self.output, x.shape, x.dtype)
         batches = [
             size for axis, size in enumerate(updates.shape) if axis not in self._window_axes

@@ -1,0 +1,163 @@
+"""Integers of which some have a scale, and some have not.
+
+What only moves integers moves them, as LiteRT does. What computes with real numbers is refused:
+the kernels end the process, or divide by a scale of 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.reading import int32
+from tests.toolkit import Build, check
+from tests.toolkit.flex import Type, flex_options
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.toolkit import Tensor
+
+SCALED: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
+PLAIN: dict[str, Any] = {"dtype": "int8"}
+
+
+def binary(code: str, shape: Sequence[int], *kinds: dict[str, Any], **options: Any) -> Build:
+    """Return an operator of two inputs and an output of these kinds."""
+    m = Build()
+    x, y = (m.input([2, 3], **kind) for kind in kinds[:2])
+    m.output(*m.op(code, [x, y], [m.tensor(shape, **kinds[2])], **options))
+    return m
+
+
+def unary(code: str, shape: Sequence[int], *parameters: Any, **options: Any) -> Build:
+    """Return an operator of an input with a scale, and of an output without one."""
+    m = Build()
+    x = m.input([1, 4, 6, 2], **SCALED)
+    constants = [m.constant(each) for each in parameters]
+    m.output(*m.op(code, [x, *constants], [m.tensor(shape, **PLAIN)], **options))
+    return m
+
+
+def convolved(code: str) -> Build:
+    """Return a convolution whose output has no scale."""
+    m = Build()
+    x, w = m.input([1, 4, 4, 2], **SCALED), m.constant(np.ones((2, 1, 1, 2), np.int8), scale=0.5)
+    sizes = [m.constant(int32([1, 4, 4, 2]))] if code == "TRANSPOSE_CONV" else []
+    inputs = [*sizes, w, x] if sizes else [x, w, None]
+    window = {"stride_h": 1, "stride_w": 1}
+    m.output(*m.op(code, inputs, [m.tensor([1, 4, 4, 2], **PLAIN)], **window))
+    return m
+
+
+def one_hot() -> Build:
+    """Return one that has an `on` with a scale and an `off` without."""
+    m = Build()
+    on, off = m.constant(np.int8(1), scale=0.1), m.constant(np.int8(0))
+    inputs = [m.input([3], dtype="int32"), m.constant(int32(4)), on, off]
+    m.output(*m.op("ONE_HOT", inputs, [m.tensor([3, 4], **PLAIN)], axis=-1))
+    return m
+
+
+def custom(name: str, made: str, *inputs: Callable[[Build], Tensor], **options: Any) -> Build:
+    """Return a custom operator whose first input has a scale."""
+    m = Build()
+    operands = [each(m) for each in inputs]
+    output = m.tensor([2, 3], dtype=made)
+    words = flex_options(name[4:], **options) if name[:4] == "Flex" else options
+    m.output(*m.custom(name, operands, [output], words))
+    return m
+
+
+INT16 = {"dtype": "int16", "scale": 0.1}
+REFUSED: dict[str, Callable[[], Build]] = {
+    "ADD": lambda: binary("ADD", [2, 3], INT16, {"dtype": "int16"}, INT16),
+    "MUL": lambda: binary("MUL", [2, 3], {"dtype": "int16"}, INT16, INT16),
+    "PACK": lambda: binary("PACK", [2, 2, 3], SCALED, PLAIN, SCALED, values_count=2),
+    "uint8": lambda: binary(
+        "CONCATENATION", [4, 3], {"dtype": "uint8"}, {"dtype": "uint8", "scale": 0.5},
+        {"dtype": "uint8", "scale": 0.5},
+    ),
+    "SUM": lambda: unary("SUM", [1, 4, 2], int32([2])),
+    "MEAN": lambda: unary("MEAN", [1, 4, 2], int32([2])),
+    "AVERAGE_POOL_2D": lambda: unary(
+        "AVERAGE_POOL_2D", [1, 3, 5, 2], filter_height=2, filter_width=2, stride_h=1, stride_w=1,
+        padding="VALID",
+    ),
+    "RESIZE_BILINEAR": lambda: unary("RESIZE_BILINEAR", [1, 8, 12, 2], int32([8, 12])),
+    "CONV_2D": lambda: convolved("CONV_2D"),
+    "TRANSPOSE_CONV": lambda: convolved("TRANSPOSE_CONV"),
+    "FlexGreaterEqual": lambda: custom(
+        "FlexGreaterEqual", "bool", lambda m: m.input([2, 3], **SCALED),
+        lambda m: m.input([2, 3], **PLAIN), T=Type(6),
+    ),
+    "FlexMatrixBandPart": lambda: custom(
+        "FlexMatrixBandPart", "int8", lambda m: m.input([2, 3], **SCALED),
+        lambda m: m.constant(np.array(0)), lambda m: m.constant(np.array(1)), T=Type(6),
+    ),
+}  # fmt: skip
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {"activations": "uint8"}, {"quantization": "float"})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_computes(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedOperators, match="has no scale, where other operands have one"):
+        convert(REFUSED[name]().bytes(), **options)
+
+
+def largest() -> Build:
+    """Return the larger of integers without a scale and of a constant with one."""
+    m = Build()
+    c = m.constant(np.array([-90, 3, 70], np.int8), scale=0.1)
+    m.output(*m.op("MAXIMUM", [m.input([2, 3], **PLAIN), c], [m.tensor([2, 3], **PLAIN)]))
+    return m
+
+
+MOVED: dict[str, Callable[[], Build]] = {
+    "MAXIMUM": largest,
+    "MINIMUM": lambda: binary("MINIMUM", [2, 3], SCALED, PLAIN, PLAIN),
+    "CONCATENATION": lambda: binary("CONCATENATION", [4, 3], INT16, {"dtype": "int16"}, INT16),
+    "RESHAPE": lambda: unary("RESHAPE", [8, 6], int32([8, 6])),
+    "TRANSPOSE": lambda: unary("TRANSPOSE", [2, 6, 4, 1], int32([3, 2, 1, 0])),
+    "GATHER": lambda: unary("GATHER", [1, 2, 6, 2], int32([3, 1]), axis=1),
+    "ONE_HOT": one_hot,
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", MOVED)
+def test_what_moves(name: str, options: dict[str, Any]) -> None:
+    data = MOVED[name]().bytes()
+    if options.get("quantization") != "float" or name == "MAXIMUM":
+        check(data, **options)
+    onnx.checker.check_model(convert(data, **options).model, full_check=True)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("code", ["ADD", "MAXIMUM", "CUMSUM"])
+def test_wide_integers_are_what_they_are(dtype: str, options: dict[str, Any], code: str) -> None:
+    """Kernels look at no scale of theirs, constant or not."""
+    m = Build()
+    fields: dict[str, Any] = {"dtype": dtype, "scale": 0.1}
+    x = m.input([2, 3], **fields)
+    c = m.constant(np.array([[1, 2, 3], [4, 5, 6]], dtype), scale=0.1)
+    axis = m.constant(int32(1))
+    inputs = [m.op("ADD", [x, c], [m.tensor([2, 3], **fields)])[0], axis]
+    m.output(*m.op(code, inputs if code == "CUMSUM" else [x, c], [m.tensor([2, 3], **fields)]))
+    check(m.bytes(), **options)
+
+
+def test_scales_of_constants_along_an_axis() -> None:
+    """Of a constant that is folded, too: LiteRT does not look at them."""
+    m = Build()
+    c = m.constant(np.arange(6).reshape(2, 3), scale=[0.5, 0.25, 1.0], axis=1)
+    (y,) = m.op("CUMSUM", [c, m.constant(int32(1))], [m.tensor([2, 3], dtype="int64")])
+    m.output(*m.op("ADD", [y, m.input([2, 3], dtype="int64")], [m.tensor([2, 3], dtype="int64")]))
+    check(m.bytes())

@@ -1,0 +1,239 @@
+"""What every ONNX graph has to be: a fault of the converter becomes an error, not a file.
+
+By ONNX's own schemas each node is in the opset, reads what is made before it, of types that it
+takes, and has attributes of the types that they have. What a node makes has the type that is said
+of it. Shapes are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from onnx import defs
+
+from tflite2onnx.builder import Body, Port, bodies_of
+from tflite2onnx.emit import Emitted
+from tflite2onnx.errors import OperatorError, UnsupportedOperators
+from tflite2onnx.graph import Graph
+from tflite2onnx.nodes import DOMAINS, Node, Value, onnx_type
+from tflite2onnx.tensor import DType
+
+_FORMAL, _KIND = defs.OpSchema.FormalParameterOption, defs.OpSchema.AttrType
+# What becomes an attribute of a number; an integer becomes no float by itself.
+_NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
+# The attribute that names the type of an output which follows from no input.
+_NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
+# Nodes with graphs, and where their outputs begin among those of the graphs.
+_FIRST_OUTPUT = {"If": 0, "Loop": 1}
+_RENAMED = {"float32": "float", "float64": "double"}
+_LABELS = {
+    f"tensor({_RENAMED.get(dtype.label, dtype.label.replace('_', ''))})": dtype.label
+    for dtype in DType
+}
+
+
+class _Parameter(NamedTuple):
+    """An input or output: the types that it can have, and the name of its type constraint.
+
+    All that have a name in common are of one type; "" is none.
+    """
+
+    types: frozenset[str]
+    constraint: str
+    required: bool
+
+
+class _Rule(NamedTuple):
+    """What a schema says of a node: the last of `repeated` parameters comes again and again."""
+
+    inputs: Sequence[_Parameter]
+    outputs: Sequence[_Parameter]
+    repeated: tuple[bool, bool]
+    attributes: Mapping[str, tuple[type, ...]]
+    required: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
+    """Return what ONNX says of a node, None if the opset does not have it."""
+    try:
+        schema = defs.get_schema(op_type, opset, domain)
+    except defs.SchemaError:
+        return None
+    attributes = schema.attributes.items()
+    return None if schema.deprecated else _Rule(
+        [*map(_parameter, schema.inputs)], [*map(_parameter, schema.outputs)],
+        (_repeated(schema.inputs), _repeated(schema.outputs)),
+        {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
+        frozenset(name for name, each in attributes if each.required),
+    )  # fmt: skip
+
+
+def _parameter(formal: Any) -> _Parameter:  # noqa: ANN401 - a class of ONNX without a type
+    types = frozenset(_LABELS[name] for name in formal.types if name in _LABELS)
+    constraint = formal.type_str if formal.is_homogeneous else ""
+    return _Parameter(types, constraint, formal.option == _FORMAL.Single)
+
+
+def _repeated(formals: Sequence[Any]) -> bool:
+    return bool(formals) and formals[-1].option == _FORMAL.Variadic
+
+
+@lru_cache(maxsize=1)
+def _numbered() -> Mapping[int, str]:
+    """Return the types by the numbers that ONNX has for them."""
+    known = (dtype for dtype in DType if dtype not in (DType.RESOURCE, DType.VARIANT))
+    return {onnx_type(dtype): dtype.label for dtype in known}
+
+
+def check(emitted: Emitted, graph: Graph) -> None:
+    """Check the ONNX graph that a graph has become.
+
+    Raises:
+        UnsupportedOperators: it is invalid; the operator is named whose nodes are.
+    """
+    checker = _Checker(emitted)
+    try:
+        checker.nodes(emitted.nodes)
+        checker.ports(emitted.outputs)
+    except _InvalidError as error:
+        nodes, index = checker.at
+        places = {tensor: op.place for op in graph.every_op() for tensor in op.outputs}
+        made = {port.value: places.get(port.tensor) for port in _every_port(emitted)}
+        # The next tensor of the file that is made is made by the same operator.
+        found = (made.get(value) for node in nodes[index:] for value in node.outputs)
+        place = next((place for place in found if place), graph.name)
+        message = f"this is a fault of the converter, please report it: {error}"
+        raise UnsupportedOperators([OperatorError(message, place)]) from error
+
+
+def _every_port(emitted: Emitted) -> Iterator[Port]:
+    yield from emitted.tensors
+    for body in _every_body(emitted.nodes):
+        yield from body.tensors
+
+
+def _every_body(nodes: Iterable[Node]) -> Iterator[Body]:
+    for body in chain.from_iterable(bodies_of(node).values() for node in nodes):
+        yield body
+        yield from _every_body(body.nodes)
+
+
+class _InvalidError(Exception):
+    """A graph is no valid ONNX."""
+
+
+class _Checker:
+    """Knows the types of all values so far, "" of those that nobody can tell.
+
+    `at` is the node that is looked at: all in its graph, and its place among them.
+    """
+
+    def __init__(self, emitted: Emitted) -> None:
+        self._opset, self._types = emitted.opset, emitted.types
+        self._known = {port.value: port.dtype.label for port in emitted.inputs}
+        self.at: tuple[Sequence[Node], int] = (), 0
+
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        """Check nodes one after another, and those of graphs within them."""
+        for index, node in enumerate(nodes):
+            if node.op_type in _FIRST_OUTPUT:
+                for body in bodies_of(node).values():
+                    self._known |= {value: self._said(value) for value in body.inputs}
+                    self.nodes(body.nodes)
+            self.at = nodes, index
+            if not node.domain or node.domain in DOMAINS:
+                self._node(node)
+            else:  # nobody knows it but the user
+                self._known |= {value: self._said(value) for value in node.outputs}
+
+    def ports(self, ports: Iterable[Port]) -> None:
+        """Check that the outputs of the graph are made, of their types."""
+        for port in ports:
+            if self._known.get(port.value, "nothing") not in (port.dtype.label, ""):
+                message = f"{port.name} is not made as {port.dtype.label}"
+                raise _InvalidError(message)
+
+    def _node(self, node: Node) -> None:
+        rule = _rule(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
+        if rule is None:
+            _refuse(node, f"is not in opset {self._opset}")
+        _check_attributes(node, rule)
+        bound = self._bound(node, rule)
+        parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
+        for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
+            made = bound.get(parameter.constraint) or self._made(node, parameter, place)
+            said = self._said(value)
+            if made and said and made != said:
+                _refuse(node, f"makes {made}, not {said}")
+            self._known[value] = made or said
+
+    def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
+        """Return the type that each type constraint is by the inputs of a node."""
+        bound: dict[str, str] = {}
+        parameters = _each(node, rule.inputs, len(node.inputs), repeated=rule.repeated[0])
+        for value, parameter in zip(node.inputs, parameters, strict=False):
+            if value is None:
+                if parameter.required:
+                    _refuse(node, "lacks an input")
+                continue
+            given = self._given(node, value)
+            if given and given not in parameter.types:
+                _refuse(node, f"does not take {given}")
+            if given and parameter.constraint:
+                first = bound.setdefault(parameter.constraint, given)
+                if first != given:
+                    _refuse(node, f"takes {first} and {given} for one type")
+        return bound
+
+    def _given(self, node: Node, value: Value) -> str:
+        if value.data is not None and value.dtype is not None:
+            return value.dtype.label
+        if value not in self._known:
+            _refuse(node, "reads what is not made before")
+        return self._known[value]
+
+    def _made(self, node: Node, parameter: _Parameter, place: int) -> str:
+        """Return the type of an output that follows from no input, "" if it cannot be told."""
+        if len(parameter.types) == 1:
+            return next(iter(parameter.types))
+        if node.op_type in _FIRST_OUTPUT:
+            body = next(iter(bodies_of(node).values()))
+            return self._known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
+        name = _NAMED_BY.get(node.op_type, "")
+        return _numbered().get(node.attributes.get(name, 0), "")
+
+    def _said(self, value: Value) -> str:
+        """Return what the type of a value is said to be, "" if nothing is."""
+        dtype = self._types[value][0] if value in self._types else value.dtype
+        return "" if dtype is None else dtype.label
+
+
+def _each(
+    node: Node, parameters: Sequence[_Parameter], count: int, *, repeated: bool
+) -> Iterable[_Parameter]:
+    """Return a parameter for each of so many inputs or outputs."""
+    if count < len(parameters) and any(each.required for each in parameters[count:]):
+        _refuse(node, f"has {count} inputs or outputs, which are too few")
+    if count <= len(parameters):
+        return parameters
+    if not repeated:
+        _refuse(node, f"has {count} inputs or outputs, which are too many")
+    return chain(parameters, repeat(parameters[-1]))
+
+
+def _check_attributes(node: Node, rule: _Rule) -> None:
+    for name, value in node.attributes.items():
+        if not isinstance(value, rule.attributes.get(name, ())):
+            _refuse(node, f"has no attribute {name} that is {value}")
+    if not rule.required <= node.attributes.keys():
+        _refuse(node, "lacks an attribute")
+
+
+def _refuse(node: Node, reason: str) -> NoReturn:
+    message = f"{node.op_type} {reason}"
+    raise _InvalidError(message)
