@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.fixed_point import Slopes, slopes
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count
 from tflite2onnx.op.parameters import expect_same_shape
@@ -17,8 +18,9 @@ _BITS = range(2, 17)
 class Quantize(Operator):
     """QUANTIZE: the driver quantizes what an operator writes, and there is little else to do.
 
-    Integers of another scale or type are a pair as well. LiteRT rounds halves away from zero,
-    ONNX to even: one step apart on exact ties.
+    Integers of another type are a pair as well; LiteRT's built-in kernel rounds their halves away
+    from zero, ONNX to even. Those of another scale alone are XNNPACK's: they go through LeakyRelu,
+    whose two slopes round halves up, and which ONNX Runtime computes by a table.
 
     int32 that carries a scale is no quantized tensor to other operators; QUANTIZE alone makes
     such, of int16, and reads such.
@@ -46,11 +48,22 @@ class Quantize(Operator):
     def on_integers(self) -> bool:
         return _wide(self.output) is not None
 
+    @property
+    def slopes(self) -> Slopes | None:
+        """How the kernel multiplies integers, None if that is not known."""
+        return None if self.one_scale else slopes(self.input(0), self.output)
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.slopes and self.slopes.scale
+
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if _wide(y.tensor):
             return _widened(g, y, x)
         scale = _wide(x.tensor)
-        return g.dequantize(x, Storage(DType.INT32, scale), x.order) if scale else x.value
+        if scale:
+            return g.dequantize(x, Storage(DType.INT32, scale), x.order)
+        known = None if g.plain else self.slopes
+        return g.LeakyRelu(x, alpha=known.alpha) if known else x.value
 
 
 def _wide(tensor: Tensor) -> Quantization | None:
