@@ -56,6 +56,18 @@ def slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     return Slopes(replace(given, scale=scale), below / above)
 
 
+def reciprocal(y: Tensor) -> np.float32 | None:
+    """Return what QUANTIZE's kernel multiplies real numbers by to have steps of an output.
+
+    ONNX divides by the scale, which is the same for a power of two; then it is None, and for other
+    types.
+    """
+    if not are_narrow(y) or y.quantization is None:
+        return None
+    scale = y.quantization.scale[0]
+    return None if np.frexp(scale)[0] == 0.5 else np.float32(1) / scale
+
+
 def are_narrow(*tensors: Tensor) -> bool:
     """Return whether tensors have 8 bits and one scale each."""
     return all(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from tests.quantized.values import every, unary
-from tests.toolkit import check, difference, run_onnx
+from tests.quantized.values import every, made, unary
+from tests.toolkit import Build, check, difference, run_onnx
 from tests.toolkit.fusions import fused_operators
 from tflite2onnx.convert import convert
 
@@ -63,6 +63,20 @@ def test_other_scales(dtype: str, quotient: float, activations: str) -> None:
         data = unary("QUANTIZE", x, (0.05 * quotient, given), (0.05, wanted))
         left = fused_operators(hold(data, [x], activations=activations))
         assert left["QLinearLeakyRelu"] == 1
+
+
+@pytest.mark.parametrize("scale", [(2 / 255, -1), (1 / 255, -128), (0.0371, 5), (0.25, 0)])
+def test_real_numbers(scale: Scale) -> None:
+    """The pixels of images, and numbers next to all halves: ONNX would divide them by the scale."""
+    halves = np.arange(-300, 300, 0.5).astype(np.float32) * np.float32(scale[0])
+    near = [halves, np.nextafter(halves, np.float32(-9)), np.nextafter(halves, np.float32(9))]
+    pixels = np.arange(256) / np.array([[127.5], [255], [255]]) - [[1], [0], [0.5]]
+    x = np.concatenate([*near, pixels.ravel()]).astype(np.float32)
+    m = Build()
+    y = made(m, x.shape, "int8", scale)
+    m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
+    nodes = [node.op_type for node in hold(m.bytes(), [x], activations="int8").graph.node]
+    assert nodes == ["Mul"] * (scale[0] != 0.25) + ["QuantizeLinear"]
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.5, -0.3, 0.5, -1.0])
