@@ -12,7 +12,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from tests.quantized.values import binary, every, grid, made, unary
-from tests.toolkit import Build, check, difference, run_onnx
+from tests.toolkit import Build, check, difference, run_onnx, run_tflite
 from tests.toolkit.fusions import fused_operators
 from tflite2onnx.convert import convert
 
@@ -31,11 +31,11 @@ ZEROS = {"int8": [(-128, 127), (5, -7), (127, -128)], "uint8": [(0, 255), (128, 
 
 
 def run_default(data: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Return what LiteRT makes by default, once it is sure that this is XNNPACK's."""
+    """Return what LiteRT makes by default: by XNNPACK, but for HARD_SWISH."""
     interpreter = Interpreter(model_content=data, num_threads=1)
     interpreter.allocate_tensors()
-    operators = [each["op_name"] for each in interpreter._get_ops_details()]  # noqa: SLF001
-    assert "DELEGATE" in operators
+    operators = {each["op_name"] for each in interpreter._get_ops_details()}  # noqa: SLF001
+    assert operators & {"DELEGATE", "HARD_SWISH"}
     for port, array in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(port["index"], array)
     interpreter.invoke()
@@ -89,6 +89,41 @@ def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
             continue
         data = unary("LEAKY_RELU", x, (0.05 * quotient, given), (0.05, wanted), alpha=alpha)
         assert fused_operators(hold(data, [x]))["QLinearLeakyRelu"] == 1
+
+
+@pytest.mark.parametrize("activations", ["auto", "int8"])
+@pytest.mark.parametrize("steps", [
+    (0.05, 0.05), (0.02, 0.01), (0.1, 0.08), (0.3731673, 0.2524547), (0.1487567, 0.0828025),
+    (0.0003, 0.0004), (0.005, 0.02), (2.5, 1.5),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) -> None:
+    x = every(dtype).reshape(2, -1)
+    for zeros in ZEROS[dtype]:
+        given, wanted = zip(steps, zeros, strict=True)
+        model = hold(unary("HARD_SWISH", x, given, wanted), [x], activations=activations)
+        nodes = {node.op_type for node in model.graph.node}
+        assert "GatherElements" in nodes
+        assert "HardSwish" not in nodes
+
+
+@pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
+def test_hard_swish_without_a_table(steps: tuple[float, float]) -> None:
+    """What LiteRT refuses, or shifts all bits away of, is computed with real numbers."""
+    x = every("int8").reshape(2, -1)
+    model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
+    assert "HardSwish" in {node.op_type for node in model.graph.node}
+
+
+def test_hard_swish_of_an_open_size() -> None:
+    m = Build()
+    x = m.input([1, 3, 5], dtype="int8", scale=0.05, zero_point=3, shape_signature=[-1, -1, 5])
+    m.output(*m.op("HARD_SWISH", [x], [[1, 3, 5]], scale=0.04, zero_point=-5))
+    model = convert(m.bytes()).model
+    for shape in ((1, 3, 5), (2, 7, 5)):
+        array = np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)
+        (want,) = run_tflite(m.bytes(), [array])
+        assert difference(want, run_onnx(model, {model.graph.input[0].name: array})[0]) == ""
 
 
 # Scales of two inputs and an output; two of a published network, of which float32 rounds a few

@@ -63,7 +63,6 @@ class Activation(Elementwise):
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
         ),
-        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32"),
         "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
         "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
     }

@@ -271,7 +271,10 @@ class Binary(Elementwise):
 
 
 class Sum(Elementwise):
-    """ADD and SUB. ONNX Runtime has an integer kernel of Add: SUB of a constant is one as well."""
+    """The sum or the difference of two inputs that broadcast.
+
+    ONNX Runtime has an integer kernel of Add and none of Sub: SUB of a constant becomes Add.
+    """
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
