@@ -29,7 +29,8 @@ _TERM_BITS = 20  # behind the point in the larger slope of a sum, once it is bet
 _LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK takes
 # How near to a half, in steps, float32 may round a sum wrong: sums are below 2^10 or saturate.
 _NEAR = 2.0**-10
-_LARGEST_MOVE = 8  # of a scale, in units in the last place
+# How far two scales are moved, in units in the last place; the shortest moves first.
+_MOVES = sorted(product(range(-8, 9), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
 
 
 class Slopes(NamedTuple):
@@ -183,8 +184,8 @@ def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift:
     zeros = [int(t.quantization.zero_point[0]) for t in operands if t.quantization]
     pair = _integers(a), _integers(b)
     sums = np.add.outer((pair[0] - zeros[0]) * p, (pair[1] - zeros[1]) * q) + (1 << shift - 1)
-    rest, near = sums & ((1 << shift) - 1), int(_NEAR * 2.0**shift)
-    places = np.nonzero((rest < near) | (rest >= (1 << shift) - near))
+    near = int(_NEAR * 2.0**shift)
+    places = np.nonzero(((sums + near) & ((1 << shift) - 1)) < 2 * near)
     made = np.clip((sums[places] >> shift) + zeros[2], *integer_range(y.dtype))
     scale = y.quantization.scale[0] if y.quantization else np.float32(1)
     x, z = (each[at].astype(np.float32) for each, at in zip(pair, places, strict=True))
@@ -193,18 +194,17 @@ def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift:
 
 
 def _integers(tensor: Tensor) -> Array:
-    """Return the integers that a tensor may have."""
+    """Return the integers that a tensor may have; their products with terms have 31 bits."""
     if tensor.data is not None:
-        return np.unique(tensor.data).astype(np.int64)
+        return np.unique(tensor.data).astype(np.int32)
     low, high = integer_range(tensor.dtype)
-    return np.arange(low, high + 1)
+    return np.arange(low, high + 1, dtype=np.int32)
 
 
 def _best(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.float32, np.float32]:
     """Return the scales next to these which go wrong least often."""
-    steps = range(-_LARGEST_MOVE, _LARGEST_MOVE + 1)
     found, least = (p, q), sums.wrong(p, q)
-    for i, j in sorted(product(steps, steps), key=lambda move: abs(move[0]) + abs(move[1])):
+    for i, j in _MOVES:
         if not least:
             break
         moved = p + np.float32(i) * np.spacing(p), q + np.float32(j) * np.spacing(q)
