@@ -26,8 +26,8 @@ ROWS = (
         "elements", "files", "flatbuffer", "graph", "layout", "nodes", "quantize", "sparse",
         "stateful",
     },
-    {"complex", "convolution", "flex_rewrites", "fold", "formulas", "items", "lists", "loops",
-     "pairs", "regions", "scores", "tables"},
+    {"complex", "convolution", "fixed_point", "flex_rewrites", "fold", "formulas", "items", "lists",
+     "loops", "pairs", "regions", "scores", "tables"},
     {
         "builder", "flex_rules", "inline", "interface", "memory", "metadata", "normalise", "reader",
         "shapes",

@@ -23,7 +23,6 @@ from tflite2onnx.nodes import NeedsOpset, Node
 from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
 from tflite2onnx.quantize import (
-    AS_NUMBERS,
     Storage,
     bias_storage,
     clamp,
@@ -266,8 +265,9 @@ def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -
     tensor, kept = operator.input(i), _kept(g, operator, i)
     if kept is None and not real:
         kept = g.integers(tensor, as_filed=_as_filed(operator))
-    elif operator.averages and not g.plain and is_quantized(tensor):
-        kept = g.integers(replace(tensor, quantization=AS_NUMBERS))
+    elif kept is None and not g.plain and is_quantized(tensor):
+        read = operator.scale_read(i)
+        kept = None if read is None else g.integers(replace(tensor, quantization=read))
     return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
 
 
@@ -354,7 +354,7 @@ def _stored(
 
 def _written(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
     """Return an output with the scale in which the kernel writes it."""
-    scale = operator.written if g.plain else operator.averages or operator.written
+    scale = operator.written if g.plain else operator.scale_made
     if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
         return tensor
     return replace(tensor, quantization=scale)

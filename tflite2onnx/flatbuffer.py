@@ -52,9 +52,17 @@ class Table(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - what the schema says
         field = self._fields[name]
-        slot = self._slots + field.slot
-        offset = _SLOT.unpack_from(self.data, slot)[0] if slot < self._end else 0
+        offset = self._offset(field)
         return field.read(self, self.position + offset) if offset else field.default
+
+    def place(self, name: str) -> int | None:
+        """Return where a field stands in the bytes, None if the file does not have it."""
+        offset = self._offset(self._fields[name])
+        return self.position + offset if offset else None
+
+    def _offset(self, field: _Field) -> int:
+        slot = self._slots + field.slot
+        return int(_SLOT.unpack_from(self.data, slot)[0]) if slot < self._end else 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value, View
+from tflite2onnx.fixed_point import Slopes, slopes
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.elementwise import Elementwise, Row, node, nodes
 from tflite2onnx.quantize import BOUNDS
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Quantization
 
 
 def clipped(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
@@ -62,16 +63,31 @@ class Activation(Elementwise):
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
         ),
-        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32"),
-        "LEAKY_RELU": Row(
-            lambda g, _, options, x: g.LeakyRelu(x, alpha=float(options.alpha)), "float32"
-        ),
         "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
         "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
     }
     codes = tuple(rows)
     # The kernels interpolate in tables.
     steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
+
+
+class LeakyRelu(Elementwise):
+    """LEAKY_RELU: x where it is not negative, else x * alpha."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"LEAKY_RELU": Row(node("LeakyRelu"), "float32")}
+    codes = tuple(rows)
+
+    @property
+    def slopes(self) -> Slopes | None:
+        """How the kernel multiplies integers, None if that is not known."""
+        return slopes(self.input(0), self.output, self.options.alpha)
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.slopes and self.slopes.scale
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        known = None if g.plain else self.slopes
+        return g.LeakyRelu(*xs, alpha=known.alpha if known else float(self.options.alpha))
 
 
 class Bounded(Elementwise):

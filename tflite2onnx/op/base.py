@@ -17,7 +17,7 @@ from tflite2onnx.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.quantize import QUANTIZED, is_quantized
+from tflite2onnx.quantize import AS_NUMBERS, QUANTIZED, is_quantized
 from tflite2onnx.tensor import Array, Quantization, Shape, Tensor
 
 
@@ -274,6 +274,15 @@ class Operator:
         the integer 0. See `quantize.halves_away`.
         """
         return None
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        """Return the scale in which an input's integers are read, None for its own."""
+        return AS_NUMBERS if self.averages else None
+
+    @property
+    def scale_made(self) -> Quantization | None:
+        """The scale in which integers are made of real numbers, None for that of the output."""
+        return self.averages or self.written
 
     @property
     def activation(self) -> str:

@@ -8,16 +8,18 @@ delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from dataclasses import replace
+from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder import Builder, Operand, Value, View
+from tflite2onnx.fixed_point import are_narrow, negated, sum_scales
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # Makes an operator's nodes of its inputs, which are of the type given.
 Emit = Callable[..., Value]
@@ -260,16 +262,52 @@ class Binary(Elementwise):
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
-        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
         "DIV": Row(node("Div"), "float32 int32", _divided),
         "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
         "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
         "POW": Row(node("Pow"), "float32 int32"),
         "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
+    }
+    codes = tuple(rows)
+
+
+class Sum(Elementwise):
+    """The sum or the difference of two inputs that broadcast.
+
+    ONNX Runtime has an integer kernel of Add and none of Sub: SUB of a constant becomes Add.
+    """
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
         "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
     }
     codes = tuple(rows)
+
+    @cached_property
+    def terms(self) -> tuple[Tensor, Tensor, int]:
+        """The inputs and the sign of the second one: 1 if it is a constant, which is negated."""
+        a, b = self.input(0), self.input(1)
+        if self.op.code == "ADD" or b.data is None or not are_narrow(b):
+            return a, b, 1 if self.op.code == "ADD" else -1
+        return a, negated(b), 1
+
+    @cached_property
+    def scales(self) -> tuple[Quantization, ...]:
+        """The scales in which integers are read; none if that does not matter."""
+        return sum_scales(*self.terms[:2], self.output, self.terms[2])
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.scales[operand] if self.scales else None
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        a, b = xs
+        if g.plain or b.tensor is self.terms[1]:
+            return super().emit(g, y, a, b)
+        scale = self.scale_read(1) or self.terms[1].quantization
+        kept = g.integers(replace(self.terms[1], quantization=scale))
+        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, kept=kept))
 
 
 _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise import check_count
 from tflite2onnx.op.parameters import expect_same_shape
-from tflite2onnx.quantize import Storage, integer_range, is_quantized
+from tflite2onnx.quantize import AS_NUMBERS, Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
@@ -20,8 +22,11 @@ _BITS = range(2, 17)
 class Quantize(Operator):
     """QUANTIZE: the driver quantizes what an operator writes, and there is little else to do.
 
-    Integers of another scale or type are a pair as well. LiteRT rounds halves away from zero,
-    ONNX to even: one step apart on exact ties.
+    XNNPACK multiplies real numbers by the reciprocal of the scale and ONNX divides them, which is
+    not the same where pixels lie between two steps, as those from -1 to 1 often do.
+    Integers of another type are a pair as well; LiteRT's built-in kernel rounds their halves away
+    from zero, ONNX to even. Those of another scale alone are XNNPACK's: they go through LeakyRelu,
+    whose two slopes round halves up, and which ONNX Runtime computes by a table.
 
     int32 that carries a scale is no quantized tensor to other operators; QUANTIZE alone makes
     such, of int16, and reads such.
@@ -50,11 +55,37 @@ class Quantize(Operator):
     def on_integers(self) -> bool:
         return _wide(self.output) is not None
 
+    @property
+    def slopes(self) -> Slopes | None:
+        """How the kernel multiplies integers, None if that is not known."""
+        return None if self.one_scale else slopes(self.input(0), self.output)
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.slopes and self.slopes.scale
+
+    @property
+    def reciprocal(self) -> np.float32 | None:
+        """What the kernel multiplies real numbers by, None if it divides them."""
+        return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
+
+    @property
+    def scale_made(self) -> Quantization | None:
+        made = self.output.quantization
+        if made is None or self.reciprocal is None:
+            return None
+        return replace(AS_NUMBERS, zero_point=made.zero_point)
+
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if _wide(y.tensor):
             return _widened(g, y, x)
         scale = _wide(x.tensor)
-        return g.dequantize(x, Storage(DType.INT32, scale), x.order) if scale else x.value
+        if scale:
+            return g.dequantize(x, Storage(DType.INT32, scale), x.order)
+        if g.plain:
+            return x.value
+        if self.reciprocal is not None:
+            return g.Mul(x, np.asarray(self.reciprocal))
+        return g.LeakyRelu(x, alpha=self.slopes.alpha) if self.slopes else x.value
 
 
 def _wide(tensor: Tensor) -> Quantization | None:

@@ -6,9 +6,7 @@ A test holds the table to the classes.
 from __future__ import annotations
 
 ROOMS = {
-    "activation": (
-        "ELU GELU HARD_SWISH LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 TANH"
-    ),
+    "activation": "ELU GELU LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 TANH",
     "attention": "odml.scaled_dot_product_attention",
     "batch": "BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND",
     "bits": "BITCAST",
@@ -89,6 +87,7 @@ ROOMS = {
     "fourier": "COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D",
     "gather": "GATHER GATHER_ND",
     "gru": "GRU UNIDIRECTIONAL_SEQUENCE_GRU",
+    "hard_swish": "HARD_SWISH",
     "landmarks": "Landmarks2TransformMatrix TransformLandmarks",
     "local_response": "LOCAL_RESPONSE_NORMALIZATION",
     "lstm": "BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM",

@@ -1,10 +1,13 @@
-"""The sub-graph of a signature in the place of the main one, which runtimes run and look into."""
+"""A model as runtimes are to see it: with another main sub-graph, or with other outputs."""
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from tflite2onnx.flatbuffer import root
 from tflite2onnx.reader import read
@@ -20,9 +23,34 @@ def with_entry(model: ModelFile, key: str | None) -> ModelFile:
     index = 0 if key is None else entry(read(model), key)[0]
     if index == 0:
         return model
-    data = bytearray(model if isinstance(model, bytes) else Path(os.fspath(model)).read_bytes())
+    data = _bytes(model)
     graphs = root(memoryview(bytes(data)))["subgraphs"]
     for here, there in ((0, index), (index, 0)):
         place = graphs.place(here)
         struct.pack_into("<I", data, place, graphs[there].position - place)
     return bytes(data)
+
+
+def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
+    """Return a model whose main sub-graph has these tensors as outputs, behind its own outputs.
+
+    XNNPACK writes the outputs of a sub-graph where the interpreter finds them; it keeps all other
+    tensors to itself.
+
+    Raises:
+        ValueError: the main sub-graph has no outputs.
+    """
+    data = _bytes(model)
+    graph = root(memoryview(bytes(data)))["subgraphs"][0]
+    place, own = graph.place("outputs"), graph["outputs"].tolist()
+    if place is None or not own:
+        message = "the main sub-graph must have outputs, got none"
+        raise ValueError(message)
+    outputs = np.array([*dict.fromkeys([*own, *indices])], "<i4")
+    data += bytes(-len(data) % 4)
+    struct.pack_into("<I", data, place, len(data) - place)
+    return bytes(data) + struct.pack("<I", outputs.size) + outputs.tobytes()
+
+
+def _bytes(model: ModelFile) -> bytearray:
+    return bytearray(model if isinstance(model, bytes) else Path(os.fspath(model)).read_bytes())

@@ -1,0 +1,178 @@
+"""Count the 8-bit networks whose outputs are those of LiteRT's default kernels bit for bit.
+
+A network counts if its operators make quantized numbers of 8 bits, and no real numbers but what
+DEQUANTIZE and custom operators make. LiteRT's Interpreter runs it as it does by default, which is
+with XNNPACK, and ONNX Runtime what tflite2onnx makes of it, on the same random inputs. Integers
+have to be equal, floats to 1e-4 of their range::
+
+    python scripts/parity.py FOLDER
+
+Of a network that is not equal every operator is run on LiteRT's own inputs. The first operator
+whose output differs is named, and why it does. Every network runs in a process of its own, as
+LiteRT ends the process of some.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tflite2onnx import Result, convert
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.reader import read
+from tflite2onnx.tensor import DType
+from tflite2onnx.verification.converted import opened
+from tflite2onnx.verification.difference import TOLERANCE, Difference, compare
+from tflite2onnx.verification.entry import with_more_outputs
+from tflite2onnx.verification.runtimes import interpreter_of, run_litert, run_onnx
+from tflite2onnx.verification.samples import random_inputs, restored, stored
+from tflite2onnx.verification.tensors import Compared, Inside, places
+
+DEFAULT_KERNELS = "AUTO"
+NARROW = {DType.INT8, DType.UINT8}
+PRODUCTS = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL"}
+
+Finding = tuple[str, ...]  # "equal", "differs", "failed" or "skipped", and what there is to say
+
+
+def main() -> None:
+    """Print a line for each network, and how many are equal."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="a folder of models, or one model")
+    parser.add_argument("--samples", type=int, default=4, help="random inputs (default: 4)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for a network")
+    parser.add_argument("--json", action="store_true", help="run one model in this very process")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    if arguments.json:
+        print(json.dumps(finding(folder, arguments.samples)))
+        return
+    counts = Counter[str]()
+    for path in sorted(folder.rglob("*.tflite")) if folder.is_dir() else [folder]:
+        verdict, *rest = isolated(path, arguments.samples, arguments.timeout)
+        if verdict != "skipped":
+            counts[verdict] += 1
+            print(verdict, path.relative_to(folder) if folder.is_dir() else path, *rest, sep="  ")
+    found = counts["equal"] + counts["differs"]
+    print(f"{counts['equal']} of {found} networks are equal, {counts['failed']} do not run")
+
+
+def isolated(path: Path, samples: int, timeout: float) -> Finding:
+    """Return the finding of a model in another process, or how that process ended."""
+    command = [sys.executable, __file__, "--json", "--samples", str(samples), str(path)]
+    try:
+        done = subprocess.run(  # noqa: S603 - this script itself
+            command, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "failed", f"it takes longer than {timeout:.0f} seconds"
+    if done.returncode < 0:
+        return "failed", f"signal {-done.returncode} ended the process"
+    if done.returncode:
+        return "failed", done.stderr.strip().rpartition("\n")[2]
+    return tuple(json.loads(done.stdout))
+
+
+def finding(path: Path, samples: int) -> Finding:
+    """Return whether a model is equal, and what differs first."""
+    graph = read(path).graphs[0]
+    if not is_integer_network(graph):
+        return ("skipped",)
+    result = convert(path)
+    try:
+        litert = interpreter_of(path, DEFAULT_KERNELS)
+    except VerifyError as error:
+        return "failed", str(error)
+    inputs = [random_inputs(litert, seed) for seed in range(samples)]
+    largest = max(map(distance, differences(litert, result, inputs)))
+    if not largest:
+        return ("equal",)
+    first = next(differing(path, graph, result, inputs), "every operator alone is equal")
+    return "differs", f"by {largest:.3g} at most", first
+
+
+def is_integer_network(graph: Graph) -> bool:
+    """Return whether operators make 8-bit numbers, and DEQUANTIZE alone makes real numbers."""
+    made = [(op, tensor) for op in graph.ops for tensor in op.outputs]
+    real = any(t.dtype.is_float and not _may_be_real(op) for op, t in made)
+    return not real and any(is_quantized(t) and t.dtype in NARROW for _, t in made)
+
+
+def _may_be_real(op: Op) -> bool:
+    return op.custom or op.code == "DEQUANTIZE"
+
+
+def differences(
+    litert: Any, result: Result, inputs: Iterable[Sequence[np.ndarray]]  # noqa: ANN401
+) -> Iterator[Difference]:
+    """Yield how far each output is off, on one input after another."""
+    ends, details = opened(result), litert.get_input_details()
+    for arrays in inputs:
+        want = run_litert(litert, arrays)
+        feeds = stored(ends.inputs, arrays, details) | ends.session.state
+        have = restored(ends.outputs, run_onnx(ends.session, feeds))
+        for end, one, other in zip(ends.outputs, want, have, strict=True):
+            yield compare(end.name, one, other)
+
+
+def distance(found: Difference) -> float:
+    """Return how far an array is off; 0 of floats that are as close as they have to be."""
+    return 0.0 if found.dtype.startswith("float") and found.ok else found.largest
+
+
+def differing(
+    path: Path, graph: Graph, result: Result, inputs: Sequence[Sequence[np.ndarray]]
+) -> Iterator[str]:
+    """Yield the operators whose outputs differ if they read LiteRT's own inputs, in order.
+
+    States are LiteRT's own in the first run alone, where they have their initial values.
+    """
+    found = places(graph, result.skeleton)
+    model = with_more_outputs(path, [place.litert for place in found])
+    litert = interpreter_of(model, DEFAULT_KERNELS)
+    within, inside = delegated(litert), Inside(result.skeleton, found, alone=True)
+    indices = {place.tensor.name: place.litert for place in found}
+    ends, details = opened(result), litert.get_input_details()
+    worst: dict[str, Compared] = {}
+    for arrays in inputs[:1] if ends.session.state else inputs:
+        run_litert(litert, arrays)
+        feeds = stored(ends.inputs, arrays, details) | ends.session.state
+        for each in inside.compared(litert, feeds, TOLERANCE, None):
+            before = worst.get(each.name)
+            worst[each.name] = each if before is None else before.or_worse(each)
+    for each in sorted(worst.values(), key=lambda each: each.index):
+        if distance(each.difference):
+            yield described(each, by_xnnpack=indices[each.name] in within)
+
+
+def delegated(litert: Any) -> set[int]:  # noqa: ANN401 - LiteRT's classes have no types
+    """Return the tensors that XNNPACK computes, by index."""
+    nodes = litert._get_ops_details()  # noqa: SLF001 - nothing else tells
+    return {int(i) for node in nodes if node["op_name"] == "DELEGATE" for i in node["outputs"]}
+
+
+def described(found: Compared, *, by_xnnpack: bool) -> str:
+    """Return an operator, how many elements of its output differ, and why they do."""
+    part = sum(found.steps[1:]) / max(1, sum(found.steps))
+    largest = found.difference.reason or f"{found.difference.largest:.3g} at most"
+    if by_xnnpack:
+        cause = "XNNPACK computes otherwise"
+    elif found.operator in PRODUCTS:
+        cause = "not delegated to XNNPACK, rounds twice"
+    else:
+        cause = "not delegated to XNNPACK, fixed-point arithmetic or a table of LiteRT's"
+    return f"operator {found.index}, {found.operator}: {part:.2%} of elements, {largest}; {cause}"
+
+
+if __name__ == "__main__":
+    main()
