@@ -41,7 +41,7 @@ difference.
 
 **Opset** is the smallest that can be asked for, with the types that need a newer one; by default
 models have opset {default}, or what they need. **Category** is how an operator stands to its
-axes: [Implicit](adding-an-operator.md#how-it-treats-its-axes) ones want an order of ONNX's,
+axes: [Implicit](adding-an-operator.md#axes) ones want an order of ONNX's,
 Transparent ones take any, Attribute ones too once the axes that they are told are looked up, and
 Terminate ones keep TFLite's.
 
