@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from types import ModuleType
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(document: str) -> list[str]:
@@ -154,6 +155,17 @@ def test_links() -> None:
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} refers to {target}"
+
+
+def test_commands() -> None:
+    """The files and modules of commands exist, or the guide says to create them."""
+    created = guided_files()
+    for path in DOCUMENTS:
+        for command in re.findall(r"\b(?:pytest|python|scripts/check) ([^`\n|]+)", path.read_text()):
+            for file in re.findall(r"(?:tests|scripts|examples)/[\w/]+(?:\.py)?", command):
+                assert (ROOT / file).exists() or file in created, f"{path.name} runs {file}"
+            for name in re.findall(r"-m ((?:tests|scripts)[\w.]*)", command):
+                assert find_spec(name), f"{path.name} runs {name}"
 
 
 def test_the_table_of_operators() -> None:
