@@ -160,8 +160,9 @@ def test_links() -> None:
 def test_commands() -> None:
     """The files and modules of commands exist, or the guide says to create them."""
     created = guided_files()
+    run_by = r"\b(?:pytest|python|scripts/check) ([^`\n|]+)"
     for path in DOCUMENTS:
-        for command in re.findall(r"\b(?:pytest|python|scripts/check) ([^`\n|]+)", path.read_text()):
+        for command in re.findall(run_by, path.read_text()):
             for file in re.findall(r"(?:tests|scripts|examples)/[\w/]+(?:\.py)?", command):
                 assert (ROOT / file).exists() or file in created, f"{path.name} runs {file}"
             for name in re.findall(r"-m ((?:tests|scripts)[\w.]*)", command):
