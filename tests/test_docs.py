@@ -53,7 +53,9 @@ def guided_files() -> dict[str, str]:
     return files
 
 
-def run(place: Path, *words: str, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+def run_module(
+    place: Path, *words: str, path: Sequence[Path] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run a module in a folder, with the packages of other folders."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [place, *path]))}
     command = [sys.executable, "-m", *words]
@@ -84,16 +86,16 @@ def test_an_operator_in_the_project(project: Path) -> None:
     files = guided_files()
     (table,) = [n for n in files if n.startswith("tflite2onnx/") and (ROOT / n).exists()]
     (test,) = [n for n in files if Path(n).name.startswith("test_")]
-    matrix = run(project, "tests.conformance", "ChannelShuffle")
+    matrix = run_module(project, "tests.conformance", "ChannelShuffle")
     message = re.findall(r"^ChannelShuffle must .*$", (ROOT / GUIDE).read_text(), re.MULTILINE)
     assert matrix.returncode
     assert message[0] in matrix.stderr
 
     head, end, tail = (project / table).read_text().rpartition("}")
     (project / table).write_text(f"{head}{files[table]}{end}{tail}")
-    tests = run(project, "pytest", "-q", "-p", "no:cacheprovider", test)
+    tests = run_module(project, "pytest", "-q", "-p", "no:cacheprovider", test)
     assert not tests.returncode, tests.stdout
-    matrix = run(project, "tests.conformance", "ChannelShuffle")
+    matrix = run_module(project, "tests.conformance", "ChannelShuffle")
     assert not matrix.returncode, matrix.stdout + matrix.stderr
     assert "1 operators: " in matrix.stdout
     assert "| [`ChannelShuffle`]" in (project / "docs" / "operators.md").read_text()
@@ -113,7 +115,7 @@ def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
         ["ruff", "check", "--config", "pyproject.toml", "--ignore", "ARG002,D104", str(tmp_path)],
         ["mypy", "--follow-imports", "silent", *own, str(place)],
     ):
-        done = run(project, *tool)
+        done = run_module(project, *tool)
         assert not done.returncode, done.stdout + done.stderr
 
 
@@ -129,12 +131,12 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
     points = files["pyproject.toml"].partition("[project.entry-points.")[2].replace('"', "")
     (info / "entry_points.txt").write_text(f"[{points}")
-    assert "SwishWithBeta" in run(tmp_path, "tflite2onnx", "ops", path=[ROOT]).stdout
+    assert "SwishWithBeta" in run_module(tmp_path, "tflite2onnx", "ops", path=[ROOT]).stdout
 
     m = Build()
     m.output(*m.custom("SwishWithBeta", [m.input([2, 3])], [[2, 3]], {"beta": 2.0}))
     (tmp_path / "model.tflite").write_bytes(m.bytes())
-    done = run(tmp_path, "tflite2onnx", "model.tflite", path=[ROOT])
+    done = run_module(tmp_path, "tflite2onnx", "model.tflite", path=[ROOT])
     assert not done.returncode, done.stderr
     nodes = onnx.load(tmp_path / "model.onnx").graph.node
     assert [node.op_type for node in nodes] == ["Mul", "Sigmoid", "Mul"]
