@@ -23,27 +23,27 @@ TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
 START = """\
 # The operators
 
-All {runtime} operators of LiteRT's runtime are converted; in which types is said here, and what
-[limits](#limits) there are. [Others](#others) are custom ones, TensorFlow's, and those that are
-gone before a runtime sees a model.
+All {runtime} operators of LiteRT's runtime are converted. The table lists the element types; the
+section [Limits](#limits) lists what is not converted. The section [Others](#others) lists custom
+operators, TensorFlow's operators, and operators that appear in files but not in runtimes.
 
-All this is measured: `python -m tests.conformance` builds a model for each case of each operator
-({cases} in all: types, ranks, attributes, shapes that broadcast, constant and computed operands,
-special values), runs LiteRT, and holds ONNX Runtime to what that makes: as the layout is planned
-and with random legal layouts, with all optimizations and with none, with the smallest opset that
-will do. What remembers is run several times. CI runs a sample of them.
+All entries are measured. `python -m tests.conformance` builds a model for each case of each
+operator ({cases} in all: types, ranks, attributes, shapes that broadcast, constant and computed
+operands, special values). It runs the model in LiteRT and compares ONNX Runtime's results: in the
+planned layout and in random legal layouts, with all optimizations and with none, with the smallest
+possible opset. Models with state run several times. CI runs a sample of the cases.
 
-**Types** are the element types that are converted, each with the largest difference seen; without
-one the numbers are equal. Floats differ by parts of the range of the output, integers by steps
-("±1"). *Quantized* integers have a scale. A kernel that reads a scale takes no integers without
-one, and the other way round: whether integers that are only moved have a scale makes no
-difference.
+**Types** are the element types that are converted, each with the largest difference found. Without
+a difference the numbers are equal. Differences of floats are parts of the range of the output,
+differences of integers are steps ("±1"). *Quantized* integers have a scale. A kernel that reads a
+scale accepts only integers with a scale, and other kernels accept only integers without one.
+Operators that only move integers accept both.
 
-**Opset** is the smallest that can be asked for, with the types that need a newer one; by default
-models have opset {default}, or what they need. **Category** is how an operator stands to its
-axes: [Implicit](adding-an-operator.md#how-it-treats-its-axes) ones want an order of ONNX's,
-Transparent ones take any, Attribute ones too once the axes that they are told are looked up, and
-Terminate ones keep TFLite's.
+**Opset** is the smallest opset that can be requested, followed by the types that need a newer one.
+By default models have opset {default}, or the opset that they need. **Category** is how an operator
+uses its axes: [Implicit](adding-an-operator.md#axes) operators need an order that ONNX requires,
+Transparent operators work in any order, Attribute operators do too because their axes are looked
+up, and Terminate operators keep TFLite's order.
 
 | TFLite | what it is | types | becomes | opset | category |
 | --- | --- | --- | --- | --- | --- |
@@ -52,8 +52,8 @@ Terminate ones keep TFLite's.
 _LIMITS = """
 ## Limits
 
-What is not converted, where LiteRT's kernel is wrong or leaves a result open, so that there is
-nothing to hold a conversion to, and why numbers differ by more than a rounding.
+The table lists what is not converted, where LiteRT's kernel is wrong or leaves a result undefined,
+so that there is no result to compare with, and why numbers differ by more than rounding.
 
 | TFLite | type | limit |
 | --- | --- | --- |
@@ -62,13 +62,13 @@ nothing to hold a conversion to, and why numbers differ by more than a rounding.
 _OTHERS = """
 ## Others
 
-Operators of files, not of runtimes, and custom operators. More can be added:
-[Adding an operator](adding-an-operator.md). They are measured like the rest, those of which LiteRT
-has a kernel against LiteRT, the others against a reference of what they mean:
-[in numpy](../tests/references), or, of a Flex operator that TFLite has under another name, that
+These are custom operators, TensorFlow's operators, and operators that appear in files but not in
+runtimes. You can add more: [Adding an operator](adding-an-operator.md). Operators that LiteRT has a
+kernel for are compared with LiteRT. The others are compared with a reference:
+[in numpy](../tests/references), or, for a Flex operator that TFLite has under another name, that
 operator in LiteRT.
 
-| TFLite | what it is | types | becomes | opset | category | held to |
+| TFLite | what it is | types | becomes | opset | category | compared with |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
@@ -117,7 +117,7 @@ def _other(
 ) -> Iterator[str]:
     """Yield the cells of an operator of files, or a custom one."""
     yield _linked(code, cls) if cls else f"[`{code}`](../tflite2onnx/flex.py)"
-    yield _summary(cls).rstrip(".") if cls else "TFLite has it under a name of its own (see `flex`)"
+    yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
     yield from _measured(code, entry)
     yield cls.category.value if cls else ""
     row = ROWS.get(code)
@@ -125,8 +125,8 @@ def _other(
 
 
 def _linked(code: str, cls: type[Operator]) -> str:
-    source = cls.__module__.rpartition(".")[2]
-    return f"[`{code}`](../tflite2onnx/op/{source}.py)"
+    source = cls.__module__.replace(".", "/")
+    return f"[`{code}`](../{source}.py)"
 
 
 def _summary(cls: type[Operator]) -> str:

@@ -14,10 +14,12 @@ from scripts import make_operator_table
 from tests.conformance import record
 from tests.conformance.matrix import whole
 from tests.conformance.rows import ROWS
+from tflite2onnx.op import check_module_table
 
 
 def main(codes: Sequence[str]) -> int:
     """Run it; return what the process ends with."""
+    check_module_table()
     began = time.monotonic()
     outcomes = list(whole([ROWS[code] for code in codes or ROWS]))
     faults = record.faults(outcomes)

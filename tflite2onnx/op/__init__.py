@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pkgutil import walk_packages
 from types import ModuleType
 
-from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.errors import OperatorError, RegistrationError, guarded
 from tflite2onnx.graph import Op
 from tflite2onnx.op import opaque, registry
 from tflite2onnx.op.base import Operator
@@ -24,8 +25,10 @@ class _Operators(Mapping[str, type[Operator]]):
 
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
-            module = import_module(f"tflite2onnx.op.{self._rooms[code]}")
-            self._classes |= declared(module)
+            name = self._rooms[code]
+            self._classes |= declared(import_module(f"{__name__}.{name}"))
+            if code not in self._classes:
+                raise RegistrationError(_without_class(code, name))
         return self._classes[code]
 
     def __iter__(self) -> Iterator[str]:
@@ -41,7 +44,36 @@ def declared(module: ModuleType) -> dict[str, type[Operator]]:
     return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
 
 
+def check_module_table() -> None:
+    """Import all modules of operators, and compare their classes with the table of modules.
+
+    Raises:
+        RegistrationError: the table lacks the operator of a class, or lists an operator under a
+            module that has no class for it. The message names all of them.
+    """
+    start = f"{__name__}."
+    modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
+    made = {(code, name) for name in modules for code in declared(import_module(start + name))}
+    listed = {(code, name) for name, codes in ROOMS.items() for code in codes.split()}
+    problems = [
+        f'{code} must be listed in {_TABLE}, got no entry: add it to the line "{name}"'
+        for code, name in sorted(made - listed)
+    ]
+    problems += [_without_class(code, name) for code, name in sorted(listed - made)]
+    if problems:
+        raise RegistrationError("\n".join(problems))
+
+
+def _without_class(code: str, name: str) -> str:
+    return (
+        f"{__name__}.{name} must have a class with {code} in `codes`, as {_TABLE} lists it there,"
+        " got none"
+    )
+
+
 OPERATORS: Mapping[str, type[Operator]] = _Operators(ROOMS)
+
+_TABLE = "tflite2onnx/op/rooms.py"
 
 # What no file has: the passes put them there.
 OURS = frozenset({"AS_PLANNED", "GRU"})

@@ -1,24 +1,14 @@
-"""The table of all operators."""
+"""The table of all operators: the rows of all modules in this folder."""
 
 from __future__ import annotations
 
-from tests.conformance.rows import (
-    custom,
-    elementwise,
-    flex,
-    images,
-    indices,
-    layers,
-    moves,
-    others,
-    recurrent,
-    signal,
-    state,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from tests.conformance.table import Row
 
-_MODULES = (
-    custom, elementwise, flex, images, indices, layers, moves, others, recurrent, signal, state,
-)  # fmt: skip
+_MODULES = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
 
-ROWS: dict[str, Row] = {row.code: row for module in _MODULES for row in module.ROWS}
+ROWS: dict[str, Row] = {
+    row.code: row for module in _MODULES for row in getattr(module, "ROWS", ())
+}
