@@ -125,8 +125,8 @@ def _other(
 
 
 def _linked(code: str, cls: type[Operator]) -> str:
-    source = cls.__module__.rpartition(".")[2]
-    return f"[`{code}`](../tflite2onnx/op/{source}.py)"
+    source = cls.__module__.replace(".", "/")
+    return f"[`{code}`](../{source}.py)"
 
 
 def _summary(cls: type[Operator]) -> str:

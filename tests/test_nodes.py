@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from onnx import defs
 
+import tflite2onnx
 from tests.toolkit import Build
 from tflite2onnx import convert, nodes
 
-PACKAGE = Path(nodes.__file__).parent
+PACKAGE = Path(tflite2onnx.__file__).parent
 
 
 def test_how_old_nodes_are() -> None:

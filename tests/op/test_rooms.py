@@ -9,7 +9,9 @@ import tflite2onnx.op
 from tflite2onnx.op import OPERATORS, declared
 from tflite2onnx.op.rooms import ROOMS
 
-MODULES = sorted(p.stem for p in Path(tflite2onnx.op.__file__).parent.glob("[!_]*.py"))
+FOLDER = Path(tflite2onnx.op.__file__).parent
+FILES = [path.relative_to(FOLDER) for path in sorted(FOLDER.rglob("[!_]*.py"))]
+MODULES = [".".join(file.with_suffix("").parts) for file in FILES]
 
 
 def test_every_operator_stands_in_the_table() -> None:
