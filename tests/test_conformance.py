@@ -21,7 +21,7 @@ from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import Case, Row
 from tests.toolkit import Build, run_tflite
 from tests.toolkit.facts import OPERATORS as TFLITE
-from tflite2onnx.flex_rules import NAMES
+from tflite2onnx.flex_rules import RULES
 from tflite2onnx.op import OPERATORS, OURS, operator_for
 from tflite2onnx.reader import read
 
@@ -45,7 +45,7 @@ def test_every_operator_is_there() -> None:
     runtime = TFLITE.keys() - NO_KERNEL
     assert len(runtime) == 172
     assert runtime <= OPERATORS.keys()
-    converted = OPERATORS.keys() - OURS | {f"Flex{name}" for name in NAMES}
+    converted = OPERATORS.keys() - OURS | {f"Flex{name}" for name in RULES}
     assert converted == ROWS.keys() | ELSEWHERE.keys()
     assert not ROWS.keys() & ELSEWHERE.keys()
     assert all((ROOT / place.partition(":")[0]).exists() for place in ELSEWHERE.values())

@@ -19,10 +19,10 @@ from tflite2onnx.normalise import (
     align,
     densify,
     drop_dead,
-    features_from,
     normalise,
 )
 from tflite2onnx.op import rules_for
+from tflite2onnx.op.parameters import features_from
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
 

@@ -36,7 +36,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.files import keep_apart
-from tflite2onnx.flex import translated
+from tflite2onnx.flex import explain_untranslated, translated
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.inline import inlined
 from tflite2onnx.interface import interface, pin, read_layouts
@@ -207,7 +207,11 @@ def _as_filed(graph: Graph, options: ConversionOptions) -> Graph:
 
 def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
     """Return what gives each operator its converter, or keeps it if that is asked for."""
-    return partial(operator_for, keep=options.allow_custom)
+
+    def operator_of(op: Op) -> Operator:
+        return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
+
+    return operator_of
 
 
 def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:

@@ -24,6 +24,11 @@ _BEFORE = {
     "Atan2": "ATAN2", "Sign": "SIGN", "Multinomial": "MULTINOMIAL",
     "RandomStandardNormal": "RANDOM_STANDARD_NORMAL", "RandomUniform": "RANDOM_UNIFORM",
 }  # fmt: skip
+_OTHER_FORM = (
+    "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
+    " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"
+    " that TFLite has"
+)
 
 
 def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
@@ -34,6 +39,16 @@ def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
     if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
         return model
     return model._replace(graphs=tuple(_translated(graph, stays) for graph in model.graphs))
+
+
+def explain_untranslated(op: Op) -> str:
+    """Return why an operator is left that is translated in other forms, "" of any other."""
+    name = op.code.removeprefix(_PREFIX)
+    if not op.custom or name == op.code or name not in RULES:
+        return ""
+    # What begins with a capital is a type, or how many inputs there are.
+    told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
+    return _OTHER_FORM.format(name, f" ({', '.join(told)})" if told else "", name)
 
 
 def _is_foreign(op: Op) -> bool:

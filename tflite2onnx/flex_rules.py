@@ -242,4 +242,3 @@ RULES: Mapping[str, Rule] = {
     "BiasAdd": with_bias,
     "BiasAddV1": with_bias,
 }  # fmt: skip
-NAMES = frozenset(RULES)  # of what is translated in some form

@@ -25,11 +25,10 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Model, Op, alike, copying
 from tflite2onnx.names import Names
+from tflite2onnx.op.composite import CALLS
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
-# Which option names the sub-graph.
-CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
 # Sub-graphs that call each other twice make a huge model of a tiny file.
 _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from tflite2onnx.convolution import join_dilations, join_paddings
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.fold import Rules, RulesOf, fold, replaces
 from tflite2onnx.graph import Graph, Op, Options, copying
 from tflite2onnx.loops import recurrent
+from tflite2onnx.op.parameters import features_from
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.scores import spell_out_scores
 from tflite2onnx.sparse import densify_all
@@ -202,12 +202,6 @@ def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | Non
     if not 1 < len(features) < source.rank or fixed:
         return None, ()
     return source, (weights.shape[0], *features)
-
-
-def features_from(shape: Shape, features: int) -> int:
-    """Return the first of the last axes that hold so many elements, the rank if there is none."""
-    fitting = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
-    return next(fitting, len(shape))
 
 
 def drop_dead(graph: Graph) -> Graph:

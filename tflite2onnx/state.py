@@ -37,10 +37,9 @@ from tflite2onnx.inline import inlined
 from tflite2onnx.memory import remembered
 from tflite2onnx.names import Names
 from tflite2onnx.normalise import densify
+from tflite2onnx.op.variable import RESOURCES
 from tflite2onnx.tensor import Array, Tensor
 
-# What is about resources alone, and gone when they are dataflow.
-RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 # TFLite's operators that write to their variable inputs; all others but read them.
 _WRITERS = frozenset(
     (

@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.op.table import FILLING
 from tflite2onnx.sparse import bytes_behind
 from tflite2onnx.tensor import Tensor
 
-# What fills tables, and is gone when they are constants.
-FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
 _IMPORT_INPUTS = 3
 _MORE = 1 << 16

@@ -79,10 +79,11 @@ _TABLE = "tflite2onnx/op/rooms.py"
 OURS = frozenset({"AS_PLANNED", "GRU"})
 
 
-def operator_for(op: Op, *, keep: bool = False) -> Operator:
+def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 
-    `keep` lets custom operators that nobody converts stay in the graph as they are.
+    `keep` lets custom operators that nobody converts stay in the graph as they are. `why` is the
+    reason for which nobody converts it, if the caller knows one.
     """
     own = OPERATORS.get(op.code)
     if own is not None and own.custom != op.custom:
@@ -91,7 +92,9 @@ def operator_for(op: Op, *, keep: bool = False) -> Operator:
         known = registry.of(op) or own
     except OperatorError as error:  # said later, with all else that is wrong
         return opaque.Unsupported(op, str(error))
-    return (known or (opaque.Kept if keep and op.custom else opaque.Unsupported))(op)
+    if known is not None:
+        return known(op)
+    return opaque.Kept(op) if keep and op.custom else opaque.Unsupported(op, why)
 
 
 def has_converter(op: Op) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tflite2onnx.inline import CALLS
 from tflite2onnx.op.base import Category, Operator
+
+# Which option has the index of the sub-graph.
+CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
 
 
 class Call(Operator):

@@ -9,11 +9,10 @@ import numpy as np
 
 from tflite2onnx.builder import Builder, Unshaped, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.normalise import features_from
 from tflite2onnx.op.activation import unbounded
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
-from tflite2onnx.op.parameters import expect, expect_real
+from tflite2onnx.op.parameters import expect, expect_real, features_from
 from tflite2onnx.quantize import (
     bias_storage,
     is_quantized,

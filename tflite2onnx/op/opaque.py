@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tflite2onnx.flex_rules import NAMES
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 
@@ -75,11 +74,6 @@ _FLEX_REASONS: Mapping[str, str] = {
         " by a concrete function of it"
     ),
 }
-_FLEX_FORM = (
-    "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
-    " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"
-    " that TFLite has"
-)
 # What custom operators are that no class can ever convert; whole names, as regular expressions.
 _REASONS: Mapping[str, str] = {
     "edgetpu-custom-op": _COMPILED.format(
@@ -146,10 +140,6 @@ def reason(op: Op) -> str:
         if re.fullmatch(pattern, code):
             return text
     name = code.removeprefix("Flex")
-    if name != code and name in NAMES:
-        # What begins with a capital is a type, or how many inputs there are.
-        told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
-        return _FLEX_FORM.format(name, f" ({', '.join(told)})" if told else "", name)
     if not name or name == code:
         return _UNKNOWN
     found = (why for pattern, why in _FLEX_REASONS.items() if re.fullmatch(pattern, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 T = TypeVar("T")
 
@@ -126,6 +127,12 @@ def affordable(count: float) -> None:
     if count > _MOST_ELEMENTS:
         message = f"it would take a constant of {count:g} elements"
         raise OperatorError(message)
+
+
+def features_from(shape: Shape, features: int) -> int:
+    """Return the first of the last axes that hold so many elements, the rank if there is none."""
+    fitting = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
+    return next(fitting, len(shape))
 
 
 def without(items: Sequence[T], axis: int) -> tuple[T, ...]:

@@ -8,8 +8,10 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.parameters import expect, expect_type
-from tflite2onnx.tables import FILLING
 from tflite2onnx.tensor import Array, DType, Tensor
+
+# Operators that fill a table; the pass that makes tables constant removes them.
+FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 
 
 class HashtableLookup(Operator):

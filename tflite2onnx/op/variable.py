@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.state import RESOURCES
+
+# Operators on resources only; the pass that turns variables into dataflow removes them.
+RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 class Variable(Operator):

@@ -1,0 +1,119 @@
+"""Whether two checkouts convert the same models to the same bytes: a check for refactoring.
+
+Each model is converted by both checkouts, with each of the OPTIONS. The files have to be equal byte
+for byte; where the conversion fails, the first lines of the messages have to be equal::
+
+    git worktree add ../before main
+    python scripts/compare_checkouts.py ../before .
+    python scripts/compare_checkouts.py ../before . model.tflite folder/
+
+Without models, the models are those in assets/models of the new checkout and those in the folder
+that the environment variable TFLITE2ONNX_ZOO names. Both checkouts run at the same time, each in a
+process of its own, whose only path to the package is the checkout. The exit status is 1 if anything
+differs.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+OPTIONS: dict[str, dict[str, str]] = {
+    "default": {},
+    "--quantization float": {"quantization": "float"},
+    "--io-layout tflite": {"io_layout": "tflite"},
+    "--activations int8": {"activations": "int8"},
+}
+# Runs in a checkout: reads models and options from stdin and prints a line of JSON for each pair.
+WORKER = """
+import hashlib, json, logging, sys
+from pathlib import Path
+import tflite2onnx
+logging.disable()
+root, made = sys.argv[1:]
+home = Path(tflite2onnx.__file__).resolve()
+assert home.is_relative_to(root), f"{home} is not in {root}"
+def outcome(model, options):
+    try:
+        tflite2onnx.convert(model, made, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".partition("\\n")[0]
+    files = sorted(Path(made).parent.iterdir())
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files]
+    for file in files:
+        file.unlink()
+    return f"ONNX file {' '.join(digests)}"
+for line in sys.stdin:
+    print(json.dumps(outcome(*json.loads(line))), flush=True)
+"""
+
+Case = tuple[Path, str]
+
+
+def every_model(places: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files among the places, and the TFLite models in the folders among them."""
+    for place in places:
+        yield from sorted(place.rglob("*.tflite")) if place.is_dir() else [place]
+
+
+def convert_all(checkout: Path, cases: Sequence[Case]) -> list[str]:
+    """Return a line about each case, in their order: what a checkout makes of it.
+
+    A process that ends before the last case gets a line about the case at which it ended; the next
+    process goes on behind that case.
+    """
+    lines: list[str] = []
+    while len(lines) < len(cases):
+        text = "".join(json.dumps([str(m), OPTIONS[o]]) + "\n" for m, o in cases[len(lines) :])
+        with TemporaryDirectory() as folder:
+            worker = [sys.executable, "-c", WORKER, str(checkout), str(Path(folder, "m.onnx"))]
+            done = subprocess.run(  # noqa: S603 - this very Python
+                worker, input=text, capture_output=True, text=True, check=False, cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(checkout)},
+            )  # fmt: skip
+        made = [json.loads(line) for line in done.stdout.splitlines()]
+        if not lines and not made and done.returncode == 1:
+            sys.exit(f"{checkout}: {done.stderr.strip()}")
+        lines += made
+        if done.returncode:
+            lines.append(f"the process ended with status {done.returncode}")
+    return lines
+
+
+def main() -> int:
+    """Compare, print the differences and a summary, and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("old", type=Path, help="the checkout before")
+    parser.add_argument("new", type=Path, help="the checkout after")
+    parser.add_argument("models", type=Path, nargs="*", help="models, or folders of models")
+    given = parser.parse_args()
+    checkouts = [given.old.resolve(), given.new.resolve()]
+    zoo = os.environ.get("TFLITE2ONNX_ZOO")
+    places = [checkouts[1] / "assets" / "models", *([Path(zoo)] if zoo else [])]
+    models = [model.resolve() for model in every_model(given.models or places)]
+    cases = list(product(dict.fromkeys(models), OPTIONS))
+    if not cases:
+        sys.exit("there are no models to convert")
+    with ThreadPoolExecutor() as pool:
+        old, new = pool.map(convert_all, checkouts, [cases, cases])
+    differing = 0
+    for (model, options), before, after in zip(cases, old, new, strict=True):
+        if before != after:
+            differing += 1
+            print(f"{model} ({options}):\n  old: {before}\n  new: {after}")
+    files = sum(line.startswith("ONNX file") for line in new)
+    print(
+        f"{len(cases) // len(OPTIONS)} models, {len(cases)} conversions: {differing} differ"
+        f" (the new checkout makes {files} files and {len(cases) - files} errors)"
+    )
+    return int(differing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
