@@ -50,7 +50,7 @@ def convolved(code: str) -> Build:
     x, w = m.input([1, 4, 4, 2], **SCALED), m.constant(np.ones((2, 1, 1, 2), np.int8), scale=0.5)
     sizes = [m.constant(int32([1, 4, 4, 2]))] if code == "TRANSPOSE_CONV" else []
     inputs = [*sizes, w, x] if sizes else [x, w, None]
-    window = {"stride_h": 1, "stride_w": 1}
+    window: dict[str, Any] = {"stride_h": 1, "stride_w": 1}
     m.output(*m.op(code, inputs, [m.tensor([1, 4, 4, 2], **PLAIN)], **window))
     return m
 
