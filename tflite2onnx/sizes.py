@@ -58,6 +58,10 @@ class Sized(Rules, Protocol):
     def writes(self) -> tuple[Tensor, ...]:
         """Its outputs, then the inputs of its sub-graphs."""
 
+    @property
+    def resizes(self) -> bool:
+        """Whether its outputs may have other shapes than the file declares."""
+
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return sizes that are known at run time: (place in `writes`, axis) of what is equal."""
 
@@ -80,7 +84,7 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     with an operator at these sizes is said when it is converted.
     """
     guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
-    if not guessed and not any(_sized_later(operator_of(op)) for op in graph.every_op()):
+    if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
         return graph
     walk = _Walk(graph, operator_of)
     walk.through(graph.ops)
@@ -152,7 +156,7 @@ class _Walk:
         """Yield each output as declared and as it is made."""
         made = here.outputs
         try:
-            made = _made(here, self._operator_of)
+            made = _made(here, self._operator_of, other_ranks=not self._sizes)
         except OperatorError:
             if self._strict:
                 raise
@@ -257,6 +261,14 @@ def _sized_later(operator: Sized) -> bool:
     try:
         with guarded():
             return operator.sized_later
+    except OperatorError:  # likewise
+        return False
+
+
+def _resizes(operator: Sized) -> bool:
+    try:
+        with guarded():
+            return operator.resizes
     except OperatorError:  # likewise
         return False
 
@@ -477,8 +489,13 @@ def _primes(count: int) -> Iterator[int]:
     return (_PRIMES[i % len(_PRIMES)] for i in range(count))
 
 
-def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
-    """Return the outputs of an operator in the shapes that its inputs lead to."""
+def _made(op: Op, operator_of: SizedOf, *, other_ranks: bool = False) -> tuple[Tensor, ...]:
+    """Return the outputs of an operator in the shapes that its inputs lead to.
+
+    Raises:
+        FixedSizeError: it makes none, or one of another rank than the file says, unless there
+            may be `other_ranks`.
+    """
     try:
         with guarded():
             shapes = operator_of(op).inferred()
@@ -486,7 +503,7 @@ def _made(op: Op, operator_of: SizedOf) -> tuple[Tensor, ...]:
     except OperatorError as error:
         raise _ClashError(error, op) from error
     other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
-    if other_rank and not _sized_later(operator_of(op)):
+    if other_rank and not (other_ranks or _sized_later(operator_of(op))):
         message = "its output has another rank than the file says"
         raise FixedSizeError(message).at(op.place)
     return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.op.ports import feed, folds, prove
-from tests.toolkit import Build, check
+from tests.toolkit import Build, check, random_inputs, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.layout import order_of
@@ -225,7 +225,28 @@ def refuse(m: Build, reason: str) -> None:
         convert(m.bytes())
 
 
+@pytest.mark.parametrize("declared", [[8], [2, 4], [2, 2, 2], [1, 1, 8], [3]], ids=str)
 @pytest.mark.parametrize("code", Reshape.codes)
+def test_the_operand_is_believed(code: str, declared: list[int]) -> None:
+    """What the file declares is resized, as far as that is handed on."""
+    m = Build()
+    x = m.input([1, 8] if code == "SQUEEZE" else [4, 2])
+    operand = {"RESHAPE": [2, 4], "EXPAND_DIMS": 1}.get(code)
+    operands = [] if operand is None else [m.constant(np.array(operand, np.int32))]
+    (y,) = m.op(code, [x, *operands], [declared])
+    made = {"RESHAPE": [2, 4], "EXPAND_DIMS": [4, 1, 2], "SQUEEZE": [8]}[code]
+    (z,) = m.op("NEG", [y], [declared])
+    m.output(y, *m.op("ADD", [z, m.constant(np.ones(made, np.float32))], [declared]))
+    result = convert(m.bytes(), io_layout="tflite")
+    assert [list(end.tflite_shape) for end in result.outputs] == [made, made]
+    inputs = random_inputs(m.bytes(), 0)
+    feeds = {end.name: each for end, each in zip(result.inputs, inputs, strict=True)}
+    have = run_onnx(result.model, feeds, optimize=True)
+    for want, each in zip(run_tflite(m.bytes(), inputs), have, strict=True):
+        np.testing.assert_array_equal(want, each)
+
+
+@pytest.mark.parametrize("code", ["RESHAPE", "EXPAND_DIMS"])
 def test_reshapes_to_more_elements_are_refused(code: str) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([2, 3])], [[7]]))

@@ -203,6 +203,11 @@ class Operator:
         given = [t for i, t in enumerate(self.op.inputs) if i in self.sizes_from]
         return not all(t is None or t.is_known for t in given)
 
+    @property
+    def resizes(self) -> bool:
+        """Whether its outputs may have other shapes than the file declares."""
+        return self.sized_later
+
     def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that follow from elements, not from shapes: each is known at run time.
 

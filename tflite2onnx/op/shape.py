@@ -149,6 +149,11 @@ class Reshape(Operator):
     def sized_later(self) -> bool:
         return self.op.code != "SQUEEZE" and super().sized_later
 
+    @property
+    def resizes(self) -> bool:
+        # The kernel asks the operand, and resizes what the file declares otherwise.
+        return self.sized_later or self.inferred() != (self.output.shape,)
+
     def inferred(self) -> tuple[Shape, ...]:
         if self.sized_later:
             count = self._rank_later
