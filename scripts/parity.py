@@ -30,7 +30,7 @@ from tflite2onnx.quantize import is_quantized
 from tflite2onnx.reader import read
 from tflite2onnx.tensor import DType
 from tflite2onnx.verification.converted import opened
-from tflite2onnx.verification.difference import TOLERANCE, Difference, compare
+from tflite2onnx.verification.difference import Difference, Limits, compare
 from tflite2onnx.verification.entry import with_more_outputs
 from tflite2onnx.verification.runtimes import interpreter_of, run_litert, run_onnx
 from tflite2onnx.verification.samples import random_inputs, restored, stored
@@ -147,7 +147,7 @@ def differing(
     for arrays in inputs[:1] if ends.session.state else inputs:
         run_litert(litert, arrays)
         feeds = stored(ends.inputs, arrays, details) | ends.session.state
-        for each in inside.compared(litert, feeds, TOLERANCE, None):
+        for each in inside.compared(litert, feeds, Limits()):
             before = worst.get(each.name)
             worst[each.name] = each if before is None else before.or_worse(each)
     for each in sorted(worst.values(), key=lambda each: each.index):
