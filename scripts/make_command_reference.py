@@ -12,7 +12,7 @@ START = """\
 # The command line
 
 Made by `scripts/make_command_reference.py` from the parsers in
-[tflite2onnx/commands](../tflite2onnx/commands); `tflite2onnx --help` prints the same.
+[tflite2onnx/cli](../tflite2onnx/cli); `tflite2onnx --help` prints the same.
 """
 
 

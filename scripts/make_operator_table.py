@@ -13,8 +13,8 @@ from tests.conformance import record
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import PLAIN
-from tests.toolkit.facts import OPERATORS as TFLITE
-from tflite2onnx.nodes import DEFAULT_OPSET
+from tests.support.facts import OPERATORS as TFLITE
+from tflite2onnx.builder.nodes import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
 
@@ -116,7 +116,7 @@ def _other(
     code: str, cls: type[Operator] | None, entry: record.Operator | None
 ) -> Iterator[str]:
     """Yield the cells of an operator of files, or a custom one."""
-    yield _linked(code, cls) if cls else f"[`{code}`](../tflite2onnx/flex.py)"
+    yield _linked(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
     yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
     yield from _measured(code, entry)
     yield cls.category.value if cls else ""

@@ -1,8 +1,8 @@
-"""Write the TFLite schema in short, as `tflite2onnx.flatbuffer` reads it.
+"""Write the TFLite schema in short, as `tflite2onnx.reader.flatbuffer` reads it.
 
 The source are the classes that flatc made of schema.fbs, which the package ai-edge-litert has::
 
-    python scripts/make_schema.py > tflite2onnx/schema.py
+    python scripts/make_schema.py > tflite2onnx/reader/schema.py
 """
 
 import inspect
@@ -45,7 +45,7 @@ WIDTH = 92  # of a string that is indented by 4, with its quotes and a space or 
 
 
 def text(schema: ModuleType) -> str:
-    """Return the module tflite2onnx/schema.py."""
+    """Return the module tflite2onnx/reader/schema.py."""
     unions = {u: numbered(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
     members = {name for union in unions.values() for name in union}
     tables = [t for t in reached(schema, ROOT, {}) if t not in members]

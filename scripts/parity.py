@@ -27,14 +27,14 @@ from tflite2onnx import Result, convert
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import DType
-from tflite2onnx.verification.converted import opened
-from tflite2onnx.verification.difference import Difference, Limits, compare
-from tflite2onnx.verification.entry import with_more_outputs
+from tflite2onnx.verification.entry_point import with_more_outputs
+from tflite2onnx.verification.inner_tensors import Compared, Inside, places
+from tflite2onnx.verification.inputs import random_inputs, restored, stored
+from tflite2onnx.verification.onnx_model import opened
 from tflite2onnx.verification.runtimes import interpreter_of, run_litert, run_onnx
-from tflite2onnx.verification.samples import random_inputs, restored, stored
-from tflite2onnx.verification.tensors import Compared, Inside, places
+from tflite2onnx.verification.tolerance import Difference, Limits, compare
 
 DEFAULT_KERNELS = "AUTO"
 NARROW = {DType.INT8, DType.UINT8}

@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 import tflite2onnx
-from tests.small import chain, network
-from tests.toolkit import Build
+from tests.support import Build
+from tests.support.small import chain, network
 from tflite2onnx import errors
 from tflite2onnx.errors import LayoutError, ModelFileError, OptionError, OutputError
 

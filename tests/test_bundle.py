@@ -13,8 +13,8 @@ import pytest
 
 import tflite2onnx
 from tests.golden.records import ASSETS
-from tests.small import chain
-from tests.toolkit import Build
+from tests.support import Build
+from tests.support.small import chain
 from tflite2onnx import bundle as module
 from tflite2onnx import writer
 from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle

@@ -14,15 +14,15 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.small import chain, convolve, flattening, network
-from tests.toolkit import Build, check
+from tests.support import Build, check
+from tests.support.small import chain, convolve, flattening, network
 from tflite2onnx import convert
 from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ModelFileError, OperatorError, OptionError, UnsupportedOperators
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.op.base import Operator
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.golden.records import ASSETS
-from tests.toolkit import Build
+from tests.support import Build
 from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import OperatorInfo, inspect

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.control import counted, loop, number
-from tests.small import chain, convolve, flattening, network
-from tests.streams import summing
-from tests.toolkit import Build, check
+from tests.support import Build, check
+from tests.support.control import counted, loop, number
+from tests.support.small import chain, convolve, flattening, network
+from tests.support.streams import summing
 from tflite2onnx import convert
 from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.interface import Endpoint, interface
 from tflite2onnx.op import rules_for
-from tflite2onnx.reader import read
-from tflite2onnx.state import explicit
+from tflite2onnx.passes.state.lift_variables import explicit
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.toolkit import Converted, Subgraph, Tensor
+    from tests.support import Converted, Subgraph, Tensor
 
 NCHW = (0, 3, 1, 2)
 NHWC = (0, 1, 2, 3)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.layouts import random_planner
-from tests.sites import (
+from tests.support import Build, check
+from tests.support.layouts import random_planner
+from tests.support.sites import (
     MODES,
     Graphs,
     best,
@@ -25,8 +26,7 @@ from tests.sites import (
     tensor,
     terminating,
 )
-from tests.small import convolve
-from tests.toolkit import Build, check
+from tests.support.small import convolve
 from tflite2onnx import convert
 from tflite2onnx.convert import convert_model
 from tflite2onnx.layout import (
@@ -47,13 +47,13 @@ from tflite2onnx.layout import (
 )
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tflite2onnx.builder import Builder, Value, View
+    from tflite2onnx.builder.builder import Builder, Value, View
     from tflite2onnx.layout import Order
     from tflite2onnx.op.base import Operator
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.streams import SHAPE, assign, handle, initialise, read_from
-from tests.toolkit import Build, Subgraph, run_onnx, run_signature
-from tests.toolkit.runtimes import runners, session
+from tests.support import Build, Subgraph, run_onnx, run_signature
+from tests.support.runtimes import runners, session
+from tests.support.streams import SHAPE, assign, handle, initialise, read_from
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError

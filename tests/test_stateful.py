@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.small import chain
-from tests.streams import SHAPE, summing
+from tests.support.small import chain
+from tests.support.streams import SHAPE, summing
 from tflite2onnx import Stateful, convert
 
 FIRST = np.arange(30, dtype=np.float32).reshape(SHAPE)

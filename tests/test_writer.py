@@ -12,10 +12,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from tests.small import chain, convolve, flattening, network
-from tests.toolkit import Build, check, random_inputs
+from tests.support import Build, check, random_inputs
+from tests.support.small import chain, convolve, flattening, network
 from tflite2onnx import convert, writer
-from tflite2onnx.builder import Builder, Port
+from tflite2onnx.builder.builder import Builder, Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
 from tflite2onnx.tensor import DType, Tensor

@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.ancestor import enableDebugLog, getSupportedOperators
 from tflite2onnx.bundle import convert_bundle
+from tflite2onnx.compat import enableDebugLog, getSupportedOperators
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State

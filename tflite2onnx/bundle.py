@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflite2onnx.archive import DAMAGED, MAGIC, content, entries
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
-from tflite2onnx.files import replacing_all, resolved
 from tflite2onnx.result import Result
+from tflite2onnx.utils.archive import DAMAGED, MAGIC, content, entries
+from tflite2onnx.utils.atomic_files import replacing_all, resolved
 from tflite2onnx.writer import write_to
 
 MANIFEST = "manifest.json"

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from tflite2onnx.ancestor import with_old_names
-from tflite2onnx.builder import Builder
-from tflite2onnx.complex import paired
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.nodes import DEFAULT_OPSET, NeedsOpset
+from tflite2onnx.compat import with_old_names
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -35,29 +35,29 @@ from tflite2onnx.errors import (
     OptionError,
     UnsupportedOperators,
 )
-from tflite2onnx.files import keep_apart
-from tflite2onnx.flex import explain_untranslated, translated
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.inline import inlined
 from tflite2onnx.interface import interface, pin, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
-from tflite2onnx.lists import set_items
-from tflite2onnx.metadata import described
-from tflite2onnx.nodes import DEFAULT_OPSET, NeedsOpset
-from tflite2onnx.normalise import drop_dead, normalise
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader import read
-from tflite2onnx.regions import with_computations
+from tflite2onnx.passes.dynamic_shapes import check_open, opened, settled
+from tflite2onnx.passes.flex.translate import explain_untranslated, translated
+from tflite2onnx.passes.fold_hash_tables import with_tables
+from tflite2onnx.passes.inline_subgraphs import inlined
+from tflite2onnx.passes.lower_complex import paired
+from tflite2onnx.passes.normalise import drop_dead, normalise
+from tflite2onnx.passes.override_declared_shapes import shaped
+from tflite2onnx.passes.resolve_computations import with_computations
+from tflite2onnx.passes.state.lift_variables import explicit
+from tflite2onnx.passes.tensor_lists.fuse_list_assignment import set_items
+from tflite2onnx.passes.tensor_lists.lower_tensor_lists import without_lists
+from tflite2onnx.reader.metadata import described
+from tflite2onnx.reader.model import read
 from tflite2onnx.result import Result, result_of
-from tflite2onnx.shapes import shaped
 from tflite2onnx.signatures import entry, renamed, told, warn
-from tflite2onnx.sizes import check_open, opened, settled
-from tflite2onnx.state import explicit
-from tflite2onnx.tables import with_tables
+from tflite2onnx.utils.atomic_files import keep_apart
 from tflite2onnx.validity import check
-from tflite2onnx.variants import without_lists
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()

@@ -14,14 +14,23 @@ from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tflite2onnx.builder import REAL, Body, Builder, Port, Stored, Unshaped, Value, View, alive
+from tflite2onnx.builder.builder import (
+    REAL,
+    Body,
+    Builder,
+    Port,
+    Stored,
+    Unshaped,
+    Value,
+    View,
+    alive,
+)
+from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
-from tflite2onnx.names import Names
-from tflite2onnx.nodes import NeedsOpset, Node
-from tflite2onnx.op.activation import fused
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.elementwise.activation import fused
 from tflite2onnx.quantize import (
     Storage,
     bias_storage,
@@ -33,6 +42,7 @@ from tflite2onnx.quantize import (
     weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
+from tflite2onnx.utils.unique_names import Names
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:

@@ -50,8 +50,8 @@ class Op:
     `index` is its place in the file, for messages. Absent optional inputs are None.
     `custom_options` are the bytes behind a custom operator's `options`, for those that keep
     something else than a flexbuffer there. `graphs` are the sub-graphs that control flow runs, put
-    there by `inline`, which says in what form. They may read tensors of the graphs around them; no
-    tensor is computed, or an input, in two graphs.
+    there by `inline_subgraphs`, which says in what form. They may read tensors of the graphs around
+    them; no tensor is computed, or an input, in two graphs.
     """
 
     code: str
@@ -93,7 +93,7 @@ class Graph:
     """One subgraph; `ops` are in order of execution.
 
     `initial` are the initial values of what lasts from one run to the next: its values are the
-    last inputs, and its next values the last outputs, in the same sequence (see `state`).
+    last inputs, and its next values the last outputs, in the same sequence (see `lift_variables`).
     `variables` are their names in the file.
     """
 
@@ -186,7 +186,7 @@ def fault(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 
     Each tensor is computed once, and before it is read. A variable tensor is state, which is
-    there from the start and may be written to by several operators (see `state`).
+    there from the start and may be written to by several operators (see `lift_variables`).
     """
     computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
     known = dict.fromkeys(graph.inputs, "an input of the model")

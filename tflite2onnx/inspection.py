@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.metadata import described
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.reader import read
+from tflite2onnx.reader.metadata import described
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Operators that change how a tensor is kept and say nothing of how a network computes.

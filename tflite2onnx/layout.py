@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from tflite2onnx.labelling import Thing, cheapest
+from tflite2onnx.solver.labelling import Thing, cheapest
 from tflite2onnx.tensor import Shape, Tensor
 
 Order = tuple[int, ...]

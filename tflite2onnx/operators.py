@@ -7,12 +7,12 @@ It begins as
 ... class MyOperator(Operator): ...
 """
 
-from tflite2onnx.builder import Unshaped
+from tflite2onnx.builder.builder import Unshaped
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, pinned
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
-from tflite2onnx.op.parameters import (
+from tflite2onnx.op.common.checks import (
     affordable,
     axis_of,
     expect,

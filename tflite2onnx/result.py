@@ -11,7 +11,7 @@ from functools import cached_property
 
 import onnx
 
-from tflite2onnx.builder import Port, every_node
+from tflite2onnx.builder.builder import Port, every_node
 from tflite2onnx.emit import Emitted
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint, State, endpoint
 from tflite2onnx.stateful import STATES

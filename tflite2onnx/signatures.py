@@ -6,12 +6,12 @@ import difflib
 import logging
 from collections.abc import Mapping, Sequence
 
-from tflite2onnx.builder import Port
+from tflite2onnx.builder.builder import Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
-from tflite2onnx.names import Names
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.unique_names import Names
 
 NAMES = ("tensor", "signature")
 

@@ -105,7 +105,7 @@ class SparseAxis(NamedTuple):
 
 
 class Sparsity(NamedTuple):
-    """How a sparse constant is laid out (TACO): see `sparse`."""
+    """How a sparse constant is laid out (TACO): see `sparsity`."""
 
     traversal_order: Shape
     block_map: Shape

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from onnx import defs
 
-from tflite2onnx.builder import Body, Port, bodies_of
+from tflite2onnx.builder.builder import Body, Port, bodies_of
+from tflite2onnx.builder.nodes import DOMAINS, Node, Value, onnx_type
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
-from tflite2onnx.nodes import DOMAINS, Node, Value, onnx_type
 from tflite2onnx.tensor import DType
 
 _FORMAL, _KIND = defs.OpSchema.FormalParameterOption, defs.OpSchema.AttrType

@@ -20,13 +20,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder import Body, Port, Value, bodies_of, every_node
-from tflite2onnx.elements import packed
+from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
+from tflite2onnx.builder.nodes import DOMAINS, Node, onnx_type
 from tflite2onnx.emit import Emitted
-from tflite2onnx.files import Create, replacing_all, writing
-from tflite2onnx.names import Names
-from tflite2onnx.nodes import DOMAINS, Node, onnx_type
+from tflite2onnx.reader.buffers import packed
 from tflite2onnx.tensor import Array, DType, Sizes
+from tflite2onnx.utils.atomic_files import Create, replacing_all, writing
+from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size stand in the skeleton itself, where shape inference can read them.

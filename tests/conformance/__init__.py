@@ -2,5 +2,5 @@
 
 `rows` is the table, one row per operator; `table` makes cases of it, `judge` runs one case,
 `matrix` runs them all. `python -m tests.conformance` runs the whole matrix and writes
-docs/operators.md; tests/test_conformance.py runs a sample of it.
+docs/operators.md; tests/conformance/test_conformance.py runs a sample of it.
 """

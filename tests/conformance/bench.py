@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.toolkit import Build
-from tests.toolkit.facts import carrier
+from tests.support import Build
+from tests.support.facts import carrier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit import Tensor
-    from tests.toolkit.tensor import TensorFields
+    from tests.support import Tensor
+    from tests.support.tensor import TensorFields
 
 Array = np.ndarray[Any, Any]
 Range = tuple[float, float]

@@ -11,15 +11,15 @@ import numpy as np
 import onnx
 
 from tests.conformance.table import Bound, Case
-from tests.layouts import random_planner
-from tests.toolkit.compare import distance, in_bytes, in_pairs, restored, span
-from tests.toolkit.needs import lacking
-from tests.toolkit.runtimes import Array, reference, session
+from tests.support.compare import distance, in_bytes, in_pairs, restored, span
+from tests.support.layouts import random_planner
+from tests.support.needs import lacking
+from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
+from tflite2onnx.builder.nodes import MIN_OPSET
 from tflite2onnx.convert import convert_model
-from tflite2onnx.nodes import MIN_OPSET
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 from tflite2onnx.stateful import Stateful
 
 RUN, REFUSED, UNCONVERTED, FAULTY = "run", "refused", "unconverted", "faulty"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.conformance.bench import QUANTIZED, Array, Bench
-from tests.toolkit import random_inputs
-from tests.toolkit.facts import carrier
+from tests.support import random_inputs
+from tests.support.facts import carrier
 from tflite2onnx.op import OPERATORS
 
 # All element types that a file can have, but for handles; each operator is tried with each.

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.control import applied, below, counted, either, graph, like, loop, number, op
 from tests.fuzz.rarer import RARER
-from tests.keras import Keras
-from tests.op import cells
-from tests.op.cells import Form
-from tests.reading import float32, int32
-from tests.small import convolve, flattening, network
-from tests.streams import SHAPE, assign, handle, initialise, read_from
-from tests.toolkit import Build, sparsify
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
+from tests.support import Build, sparsify
+from tests.support.control import applied, below, counted, either, graph, like, loop, number, op
+from tests.support.keras import Keras
+from tests.support.reading import float32, int32
+from tests.support.small import convolve, flattening, network
+from tests.support.streams import SHAPE, assign, handle, initialise, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.toolkit import Subgraph, Tensor
+    from tests.support import Subgraph, Tensor
 
 
 _UNARY = (

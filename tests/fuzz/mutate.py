@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.toolkit import pack
+from tests.support import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.toolkit.facts import Table
+    from tests.support.facts import Table
 
 # Sizes, indices, axes and offsets that code is not made for.
 _INTEGERS = (

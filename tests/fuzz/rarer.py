@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.control import applied, either, growing
-from tests.metadata import packed
-from tests.op import test_detection, test_found, test_fourier, test_suppression, test_table
-from tests.reading import float32, int32
-from tests.test_lists import setting
-from tests.toolkit import Build
-from tests.toolkit.flex import flex_options
+from tests.op.indexing import test_hash_table, test_where_unique
+from tests.op.signal import test_rfft
+from tests.op.vision import test_detection, test_non_max_suppression
+from tests.passes.tensor_lists.test_fuse_list_assignment import setting
+from tests.support import Build
+from tests.support.control import applied, either, growing
+from tests.support.flex import flex_options
+from tests.support.metadata import packed
+from tests.support.reading import float32, int32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.toolkit import Subgraph, Tensor
+    from tests.support import Subgraph, Tensor
 
 
 def detection(*, regular: bool) -> bytes:
@@ -31,31 +33,31 @@ def detection(*, regular: bool) -> bytes:
 def suppression() -> bytes:
     """Boxes that overlap."""
     m = Build()
-    m.output(*test_suppression.suppressed(m, 5, 3, 0.5, 0.1))
-    m.output(*test_suppression.suppressed(m, 5, 3, 0.5, 0.1, 0.3))
+    m.output(*test_non_max_suppression.suppressed(m, 5, 3, 0.5, 0.1))
+    m.output(*test_non_max_suppression.suppressed(m, 5, 3, 0.5, 0.1, 0.3))
     return m.bytes()
 
 
 def tables() -> bytes:
     """Tables of either kind, filled in the graph and in another."""
     m = Build()
-    words = test_table.initialised(m, 7, test_table.NUMBERS, test_table.WORDS)
-    numbers = test_table.filled(m, 8, test_table.WORDS, test_table.NUMBERS)
-    m.output(test_table.found(m, words, [3], "string", m.constant(["?"])))
-    m.output(test_table.found(m, numbers, [3], "int64", m.constant(np.array([3]))))
+    words = test_hash_table.initialised(m, 7, test_hash_table.NUMBERS, test_hash_table.WORDS)
+    numbers = test_hash_table.filled(m, 8, test_hash_table.WORDS, test_hash_table.NUMBERS)
+    m.output(test_hash_table.found(m, words, [3], "string", m.constant(["?"])))
+    m.output(test_hash_table.found(m, numbers, [3], "int64", m.constant(np.array([3]))))
     m.output(*m.op("HASHTABLE_SIZE", [words], [m.tensor([1], dtype="int64")]))
-    m.output(*test_table.looked_up(m, m.constant(np.ones((5, 2), np.float32))))
+    m.output(*test_hash_table.looked_up(m, m.constant(np.ones((5, 2), np.float32))))
     return m.bytes()
 
 
 def spectrum() -> bytes:
     """Complex numbers, computed, cut and made of real ones."""
     m = Build()
-    x = test_fourier.spectrum(m, [3, 4, 8])
+    x = test_rfft.spectrum(m, [3, 4, 8])
     (x,) = m.op("MUL", [x, x], [x.shape])
     (y,) = m.op("TRANSPOSE", [x, m.constant(int32([2, 0, 1]))], [[5, 3, 4]])
     bounds = [m.constant(int32(each)) for each in ([0, 0, 0], [5, 2, 3], [2, 1, 1])]
-    m.output(*test_fourier.parts(m, m.op("STRIDED_SLICE", [y, *bounds], [[3, 2, 3]])[0]))
+    m.output(*test_rfft.parts(m, m.op("STRIDED_SLICE", [y, *bounds], [[3, 2, 3]])[0]))
     (z,) = m.op("CAST", [m.input([3, 4, 5])], [m.tensor([3, 4, 5], dtype="complex64")],
                 in_data_type="float32", out_data_type="complex64")  # fmt: skip
     (z,) = m.op("MUL", [z, x], [x.shape])
@@ -68,8 +70,8 @@ def found() -> bytes:
     """Sizes that are known when the model runs."""
     m = Build()
     x = m.input([3, 5])
-    places = test_found.where(m, x)
-    m.output(places, *test_found.unique(m, m.input([None], dtype="int32")))
+    places = test_where_unique.where(m, x)
+    m.output(places, *test_where_unique.unique(m, m.input([None], dtype="int32")))
     (some,) = m.op("GATHER_ND", [x, places], [m.tensor([None])])
     m.output(some, *m.op("SUM", [some, m.constant(int32([0]))], [[]]))
     return m.bytes()

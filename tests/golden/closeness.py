@@ -20,8 +20,8 @@ import onnxruntime
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tests.golden.kernels import accepted
-from tests.toolkit import difference, random_inputs
-from tests.toolkit.runtimes import Array, session
+from tests.support import difference, random_inputs
+from tests.support.runtimes import Array, session
 from tflite2onnx import Endpoint, Result, Stateful
 
 _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES

@@ -11,9 +11,9 @@ from tests.golden.isolated import isolated
 from tests.golden.kernels import accepted, real
 from tests.golden.records import Case, Records, measured
 from tests.golden.saturation import saturating
-from tests.toolkit.fusions import optimized
+from tests.support.fusions import optimized
 from tflite2onnx import convert
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import DType
 
 UPDATE = "python -m tests.golden"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import onnxruntime
 
-from tests.toolkit.fusions import fused_operators
+from tests.support.fusions import fused_operators
 
 # QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")

@@ -33,7 +33,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tests.toolkit.runtimes import Array
+from tests.support.runtimes import Array
 
 # Where products have their weights, as [..., terms, columns], and where these have zero points.
 _WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {

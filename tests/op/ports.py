@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.toolkit import Build, check, difference, run_onnx
+from tests.support import Build, check, difference, run_onnx
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.toolkit import Tensor
+    from tests.support import Tensor
 
 _BY_CAST = {"bfloat16", "int4"}
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")

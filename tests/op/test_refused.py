@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.op import cells
-from tests.op.cells import Form
-from tests.toolkit import Build, pack
-from tests.toolkit.facts import TENSOR_TYPES
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
+from tests.support import Build, pack
+from tests.support.facts import TENSOR_TYPES
 from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from tests.toolkit import Build, Tensor, check
+from tests.support import Build, Tensor, check
 from tflite2onnx import ConversionError, convert
 
 DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)

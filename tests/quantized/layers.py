@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.toolkit import Build, run_tflite
-from tests.toolkit.facts import carrier
+from tests.support import Build, run_tflite
+from tests.support.facts import carrier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.toolkit import Tensor
+    from tests.support import Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.test_hybrid import rows, weights
-from tests.toolkit import Build, check, run_onnx, run_tflite
-from tests.toolkit.facts import carrier
-from tests.toolkit.fusions import fused_operators
-from tests.toolkit.needs import since
+from tests.support import Build, check, run_onnx, run_tflite
+from tests.support.facts import carrier
+from tests.support.fusions import fused_operators
+from tests.support.needs import since
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:

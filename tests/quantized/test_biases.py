@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.toolkit import Build, check
+from tests.support import Build, check
 
 if TYPE_CHECKING:
-    from tests.toolkit import Tensor
+    from tests.support import Tensor
 
 FILTERS = 4
 # The types of data, weights and biases.

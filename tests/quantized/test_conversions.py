@@ -9,13 +9,13 @@ import pytest
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.values import every, feed, made, prove, scales, unary
-from tests.toolkit import Build, check
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from tests.quantized.values import binary, every, grid, made, unary
-from tests.toolkit import Build, check, difference, run_onnx, run_tflite
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check, difference, run_onnx, run_tflite
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:

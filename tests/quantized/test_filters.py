@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op import cells
-from tests.op.cells import Form
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
 from tests.references.filters import filtered, step, widened
-from tests.toolkit import random_inputs
-from tests.toolkit.runtimes import reference, session
+from tests.support import random_inputs
+from tests.support.runtimes import reference, session
 from tflite2onnx import Stateful, convert
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

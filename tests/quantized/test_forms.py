@@ -13,12 +13,12 @@ from tests.quantized.layers import Layer
 from tests.quantized.test_hybrid import extremes, hybrid
 from tests.quantized.test_pools import pooling
 from tests.quantized.test_products import CASES, INT8, INT16, SCHEMES, SHAPES, hold_exactly, prove
-from tests.toolkit import Build, check, run_onnx, run_tflite
+from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 
 if TYPE_CHECKING:
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 PAIRS = {"DequantizeLinear", "QuantizeLinear"}
 

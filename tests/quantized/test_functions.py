@@ -13,16 +13,16 @@ import pytest
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.values import Scale, binary, every, prove, scales, unary
-from tests.toolkit import check, run_onnx
-from tests.toolkit.fusions import fused_operators
-from tests.toolkit.needs import since
+from tests.support import check, run_onnx
+from tests.support.fusions import fused_operators
+from tests.support.needs import since
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
 

@@ -15,14 +15,14 @@ from onnx import TensorProto
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.test_products import SHAPES
-from tests.toolkit import Build, check
-from tests.toolkit.facts import carrier
-from tests.toolkit.fusions import fused_operators
-from tests.toolkit.needs import since
+from tests.support import Build, check
+from tests.support.facts import carrier
+from tests.support.fusions import fused_operators
+from tests.support.needs import since
 
 if TYPE_CHECKING:
     from tests.quantized.layers import Shape
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
 

@@ -12,16 +12,16 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.reading import int32
-from tests.toolkit import Build, check
-from tests.toolkit.flex import Type, flex_options
+from tests.support import Build, check
+from tests.support.flex import Type, flex_options
+from tests.support.reading import int32
 from tflite2onnx import convert
 from tflite2onnx.errors import UnsupportedOperators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.toolkit import Tensor
+    from tests.support import Tensor
 
 SCALED: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
 PLAIN: dict[str, Any] = {"dtype": "int8"}

@@ -24,14 +24,14 @@ from tests.quantized.values import (
     scales,
     unary,
 )
-from tests.toolkit import Build, check, run_onnx
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check, run_onnx
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.values import prove
-from tests.toolkit import Build, check
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 
 TYPES = {"uint8": (0.03, 131), "int8": (0.03, -7), "int16": (0.0002, 0)}

@@ -10,15 +10,15 @@ import pytest
 from onnx import TensorProto
 
 from tests.quantized.layers import Layer, Scheme, Shape
-from tests.toolkit import check, run_onnx
-from tests.toolkit.fusions import fused_operators
+from tests.support import check, run_onnx
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 from tflite2onnx.options import ACTIVATIONS
 from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
 
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 UINT8 = Scheme("uint8", "uint8", "uint8", "int32", (131, 120, 7))
 INT8 = Scheme("int8", "int8", "int8", "int32", (3, 0, -5))

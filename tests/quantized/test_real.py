@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.control import counted, counter, either, like, loop
-from tests.op import cells
-from tests.op.cells import Form
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
 from tests.references.real import real
-from tests.streams import SHAPE, assign, handle, initialise, read_from
-from tests.toolkit import Build, Subgraph, Tensor, check, random_inputs
-from tests.toolkit.compare import restored
-from tests.toolkit.runtimes import reference, session
+from tests.support import Build, Subgraph, Tensor, check, random_inputs
+from tests.support.compare import restored
+from tests.support.control import counted, counter, either, like, loop
+from tests.support.runtimes import reference, session
+from tests.support.streams import SHAPE, assign, handle, initialise, read_from
 from tflite2onnx import Stateful, convert
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.op import cells
-from tests.op.cells import Form
-from tests.op.test_recurrent import ALL, changed
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
+from tests.op.recurrent.test_recurrent import ALL, changed
 from tests.quantized.test_hybrid import rows
-from tests.toolkit import check, random_inputs
-from tests.toolkit.needs import since
-from tests.toolkit.runtimes import session
+from tests.support import check, random_inputs
+from tests.support.needs import since
+from tests.support.runtimes import session
 from tflite2onnx import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
     Make = Callable[[Form], bytes]
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.toolkit import Build, check
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check
+from tests.support.fusions import fused_operators
 from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
 FEATURES, OUT = 521, 1031  # more than half a million weights

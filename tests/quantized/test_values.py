@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tests.quantized.values import binary, every, feed, grid, made, prove, scales, unary
-from tests.toolkit import Build, check, run_onnx, run_tflite
-from tests.toolkit.fusions import fused_operators
+from tests.support import Build, check, run_onnx, run_tflite
+from tests.support.fusions import fused_operators
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
-    from tests.toolkit import Converted
+    from tests.support import Converted
 
 TYPES = ("int8", "uint8", "int16")
 # Scales of two inputs and an output: a fine, a wide and an equal one.

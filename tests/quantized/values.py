@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.quantized.layers import LIMITS
-from tests.toolkit import Build, check, difference, run_onnx, run_tflite
+from tests.support import Build, check, difference, run_onnx, run_tflite
 from tflite2onnx.convert import convert
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit import Converted, Tensor
-    from tests.toolkit.tensor import TensorFields
+    from tests.support import Converted, Tensor
+    from tests.support.tensor import TensorFields
     from tflite2onnx.tensor import Tensor as FileTensor
 
 Array = np.ndarray[Any, Any]

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.layouts import random_planner
-from tests.toolkit import difference
-from tests.toolkit.runtimes import session
+from tests.support import difference
+from tests.support.layouts import random_planner
+from tests.support.runtimes import session
 from tflite2onnx import Stateful
 from tflite2onnx.convert import convert_model
 from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader import read
+from tflite2onnx.reader.model import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit import Build
-    from tests.toolkit.runtimes import Array
+    from tests.support import Build
+    from tests.support.runtimes import Array
     from tflite2onnx import Result
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.toolkit import pack
+from tests.support import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.toolkit import Build
-from tests.toolkit.flex import flex_options
+from tests.support import Build
+from tests.support.flex import flex_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 
 def flexed(

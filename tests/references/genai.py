@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import InterpreterWithCustomOps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 
 def run(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 
 def transform(x: Array, matrix: Array, numbers: int, scale: float = 1) -> Array:

@@ -15,7 +15,7 @@ from tests.references import signals, streams, transforms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 F = np.float32
 DEFAULTS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.toolkit import pack
+from tests.support import pack
 
 _TYPES = {
     schema.TensorType.INT8: np.int8,

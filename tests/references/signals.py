@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 MASK = (1 << 32) - 1
 

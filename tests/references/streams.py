@@ -16,7 +16,7 @@ from tests.references.signals import MASK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.toolkit.runtimes import Array
+    from tests.support.runtimes import Array
 
 I16 = np.iinfo(np.int16)
 

@@ -9,10 +9,10 @@ from types import ModuleType
 
 from tflite2onnx.errors import OperatorError, RegistrationError, guarded
 from tflite2onnx.graph import Op
-from tflite2onnx.op import opaque, registry
+from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.builtin_modules import ROOMS
 from tflite2onnx.op.registry import Key
-from tflite2onnx.op.rooms import ROOMS
 from tflite2onnx.tensor import Shape
 
 
@@ -73,7 +73,7 @@ def _without_class(code: str, name: str) -> str:
 
 OPERATORS: Mapping[str, type[Operator]] = _Operators(ROOMS)
 
-_TABLE = "tflite2onnx/op/rooms.py"
+_TABLE = "tflite2onnx/op/builtin_modules.py"
 
 # What no file has: the passes put them there.
 OURS = frozenset({"AS_PLANNED", "GRU"})
@@ -91,10 +91,10 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     try:
         known = registry.of(op) or own
     except OperatorError as error:  # said later, with all else that is wrong
-        return opaque.Unsupported(op, str(error))
+        return unsupported.Unsupported(op, str(error))
     if known is not None:
         return known(op)
-    return opaque.Kept(op) if keep and op.custom else opaque.Unsupported(op, why)
+    return unsupported.Kept(op) if keep and op.custom else unsupported.Unsupported(op, why)
 
 
 def has_converter(op: Op) -> bool:

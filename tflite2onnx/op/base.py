@@ -13,7 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from tflite2onnx.builder import Builder, Value, View
+from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names

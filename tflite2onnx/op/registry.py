@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Operator
-from tflite2onnx.schema import ENUMERATIONS
+from tflite2onnx.reader.schema import ENUMERATIONS
 
 GROUP = "tflite2onnx.operators"
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tflite2onnx.files import replacing, writing
 from tflite2onnx.report.facts import Facts, facts
 from tflite2onnx.report.page import page
+from tflite2onnx.utils.atomic_files import replacing, writing
 from tflite2onnx.verification import Report
-from tflite2onnx.verification.converted import ConvertedModel
+from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
 __all__ = ["Facts", "facts", "page", "reporting", "write_report"]

@@ -15,12 +15,13 @@ import onnx
 
 from tflite2onnx.inspection import scheme
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.reader import read
-from tflite2onnx.report.strip import Strip, strip
+from tflite2onnx.reader.model import read
+from tflite2onnx.report.graph_lanes import Strip, strip
 from tflite2onnx.result import Result
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
-from tflite2onnx.verification.converted import ConvertedModel, inside, opened
+from tflite2onnx.verification.inputs import random_inputs, stored
+from tflite2onnx.verification.onnx_model import ConvertedModel, inside, opened
 from tflite2onnx.verification.runtimes import (
     ModelFile,
     blaming,
@@ -28,7 +29,6 @@ from tflite2onnx.verification.runtimes import (
     package,
     run_litert,
 )
-from tflite2onnx.verification.samples import random_inputs, stored
 
 # Seconds that a runtime is timed for, and runs that are enough.
 _SECONDS, _RUNS = 0.5, 50

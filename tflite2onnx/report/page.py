@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
-from tflite2onnx.report import drawing
-from tflite2onnx.report.elements import bars, paragraph, section, table, text
+from tflite2onnx.report import svg
 from tflite2onnx.report.facts import Facts, Latency
-from tflite2onnx.text import count
+from tflite2onnx.report.html import bars, paragraph, section, table, text
+from tflite2onnx.utils.console import count
 from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.verification.inner_tensors import MOST_STEPS
 from tflite2onnx.verification.processor import described
-from tflite2onnx.verification.tensors import MOST_STEPS
 from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
@@ -128,7 +128,7 @@ def _depth(report: Report) -> str:
     if enough:
         words += " Below the dashed line a tensor has to be within a step, or close to what"
         words += " LiteRT's own kernels differ by. An operator alone has to be within its steps."
-    plot = drawing.depth(report, max(enough) if enough else None)
+    plot = svg.depth(report, max(enough) if enough else None)
     return section("Along the depth of the network", paragraph(words, "soft"), plot)
 
 
@@ -221,7 +221,7 @@ def _graph(facts: Facts) -> str:
         " them. Colours tell the order in which a tensor is stored; QuantizeLinear and"
         " DequantizeLinear are left out."
     )
-    return section("Graph", paragraph(words, "soft"), drawing.graph(facts.strip))
+    return section("Graph", paragraph(words, "soft"), svg.graph(facts.strip))
 
 
 def _kinds(facts: Facts) -> str:

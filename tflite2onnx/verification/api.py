@@ -24,18 +24,18 @@ from typing import Any
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
-from tflite2onnx.inline import runs_graphs
-from tflite2onnx.reader import read
+from tflite2onnx.passes.inline_subgraphs import runs_graphs
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.converted import ConvertedModel, Opened, inside, opened
-from tflite2onnx.verification.difference import TOLERANCE
-from tflite2onnx.verification.entry import with_entry
-from tflite2onnx.verification.findings import Report
+from tflite2onnx.verification.entry_point import with_entry
 from tflite2onnx.verification.images import image_input
-from tflite2onnx.verification.run import Found, Progress, Run
+from tflite2onnx.verification.inner_tensors import Inside, Place, places
+from tflite2onnx.verification.inputs import sample
+from tflite2onnx.verification.onnx_model import ConvertedModel, Opened, inside, opened
+from tflite2onnx.verification.results import Report
+from tflite2onnx.verification.runner import Found, Progress, Run
 from tflite2onnx.verification.runtimes import ModelFile, interpreter_of
-from tflite2onnx.verification.samples import sample
-from tflite2onnx.verification.tensors import Inside, Place, places
+from tflite2onnx.verification.tolerance import TOLERANCE
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.metadata import TensorMetadata, model_metadata
 from tflite2onnx.quantize import integer_range
-from tflite2onnx.reader import read
+from tflite2onnx.reader.metadata import TensorMetadata, model_metadata
+from tflite2onnx.reader.model import read
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.verification.inputs import Detail, quantization_of
 from tflite2onnx.verification.runtimes import ModelFile
-from tflite2onnx.verification.samples import Detail, quantization_of
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's, by channels
 _IMAGE = 4  # axes of a batch of pictures

@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.difference import QUANTIZED
+from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 ModelFile = str | os.PathLike[str] | bytes

@@ -10,21 +10,14 @@ import numpy as np
 from tests.conformance.bench import QUANTIZED, Array, Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.table import Row
-from tests.op import (
-    test_attention,
-    test_cache,
-    test_detection,
-    test_embedding,
-    test_gru,
-    test_integer_table,
-    test_inverse_fourier,
-    test_roll,
-    test_rotation,
-    test_spectrum,
-    test_volume_pool,
-)
+from tests.op.indexing import test_embedding, test_integer_table
+from tests.op.linear import test_attention, test_hadamard, test_kv_cache
+from tests.op.movement import test_roll
+from tests.op.recurrent import test_gru
+from tests.op.signal import test_inverse_rfft, test_spectrogram
+from tests.op.vision import test_detection, test_pool3d
 from tests.references.genai import run
-from tests.toolkit import Tensor
+from tests.support import Tensor
 
 _CLASSES = test_detection.CLASSES
 
@@ -82,13 +75,13 @@ def spectrogram(
     """Windows of sound."""
     del code
     x = b.feed((499, channels), within=(-1, 1))
-    b.give(test_spectrum.spectrogram(b, x, *window, squared=squared))
+    b.give(test_spectrogram.spectrogram(b, x, *window, squared=squared))
 
 
 def coefficients(b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
     """Coefficients of powers."""
     del code
-    b.give(test_spectrum.mfcc(b, b.feed(shape, within=(0, 100)), **changes))
+    b.give(test_spectrogram.mfcc(b, b.feed(shape, within=(0, 100)), **changes))
 
 
 def rotation(b: Bench, code: str, *, case: tuple[list[int], int]) -> None:
@@ -124,9 +117,9 @@ def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
     """Windows of volumes."""
     shape, fields = (2, 5, 7, 4, 3), b.type()
     x = b.feed(shape, fields)
-    counts = test_volume_pool.counts(shape[1:4], window, padding)
+    counts = test_pool3d.counts(shape[1:4], window, padding)
     kernel, strides = window
-    options = test_volume_pool.options(kernel, strides, padding)
+    options = test_pool3d.options(kernel, strides, padding)
     b.give(*b.custom(code, [x], [b.made((2, *counts, 3), fields)], options))
 
 
@@ -167,7 +160,7 @@ def cache(b: Bench, code: str, *, positions: list[int]) -> None:
 def cached(*operands: Array) -> list[Array]:
     """LiteRT's own kernel."""
     kept, _, places, new, _ = operands
-    data = test_cache.caching(kept.shape, new.shape, places.size).bytes()
+    data = test_kv_cache.caching(kept.shape, new.shape, places.size).bytes()
     return run(data, operands)[0]
 
 
@@ -184,7 +177,7 @@ class Kept:
     """LiteRT's own kernel, which has to be given all the runs so far."""
 
     def __init__(self, count: int) -> None:
-        self.data = test_cache.keeping(count, {"kv_cache_max": 7}, 7).bytes()
+        self.data = test_kv_cache.keeping(count, {"kv_cache_max": 7}, 7).bytes()
         self.runs: list[list[Array]] = []
 
     def __call__(self, *inputs: Array) -> list[Array]:
@@ -211,20 +204,20 @@ ROWS = (
         {"changes": _VARIANTS, "regular": (False, True), "width": (4, 7),
          "constant": (True, False)}, _ONE),
     Row("AudioSpectrogram", spectrogram, kinds("float32"),
-        {"channels": (1, 3), "window": test_spectrum.WINDOWS, "squared": (True, False)}),
+        {"channels": (1, 3), "window": test_spectrogram.WINDOWS, "squared": (True, False)}),
     Row("Mfcc", coefficients, kinds("float32"),
-        {"changes": test_spectrum.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))}),
-    Row("aeq.hadamard_rotation", rotation, kinds("float32"), {"case": test_rotation.BLOCKS},
+        {"changes": test_spectrogram.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))}),
+    Row("aeq.hadamard_rotation", rotation, kinds("float32"), {"case": test_hadamard.BLOCKS},
         without={"int32": "not converted: the kernel takes the elements for float32"}),
     Row("NumericVerify", verification, kinds("float16 q8 qu8 q16"), {"rank": RANKS}),
     Row("Roll", roll, test_roll.TYPES,
         {"move": test_roll.SHIFTS, "index": ("int32", "int64")}, exact=True,
         reference=test_roll.moved),
-    Row("IRFFT2D", inverse_fourier, kinds("complex64"), {"case": test_inverse_fourier.SIZES}, _ONE,
-        reference=test_inverse_fourier.inverse),
+    Row("IRFFT2D", inverse_fourier, kinds("complex64"), {"case": test_inverse_rfft.SIZES}, _ONE,
+        reference=test_inverse_rfft.inverse),
     *(Row(code, pool, kinds("float32 q8 q16"),
-          {"window": test_volume_pool.WINDOWS, "padding": ("SAME", "VALID")}, exact=not average,
-          reference=partial(test_volume_pool.pooled, average=average), told=("window", "padding"))
+          {"window": test_pool3d.WINDOWS, "padding": ("SAME", "VALID")}, exact=not average,
+          reference=partial(test_pool3d.pooled, average=average), told=("window", "padding"))
       for code, average in (("AvgPool3D", True), ("MaxPool3D", False))),
     Row("UNIDIRECTIONAL_SEQUENCE_GRU", gru, kinds("float32"), {"sizes": test_gru.SIZES},
         reference=test_gru.gru),
@@ -234,9 +227,10 @@ ROWS = (
         {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})}, _ONE,
         reference=test_attention.attended, told=("options",),
         limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another"),
-    Row(test_cache.CODE, cache, kinds("float32"), {"positions": test_cache.POSITIONS}, exact=True,
+    Row(test_kv_cache.CODE, cache, kinds("float32"), {"positions": test_kv_cache.POSITIONS},
+        exact=True,
         reference=cached),
-    Row(test_cache.KEPT, keeping, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
+    Row(test_kv_cache.KEPT, keeping, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
         runs=_RUNS, stream=Kept, told=("count",)),
     Row("KmeansEmbeddingLookup", mean_of_tokens, kinds("float32"),
         {"tokens": test_embedding.SENTENCES, "blocks": (3, 7), "size": (5, 1)},

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.conformance.bench import Bench, Range
 from tests.conformance.table import KINDS, Row, coarse
-from tests.toolkit.tensor import TensorFields
+from tests.support.tensor import TensorFields
 
 SIZES = (2, 3, 5, 7, 4, 2)
 Q8, QU8, Q16 = "quantized int8", "quantized uint8", "quantized int16"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tests import test_flex as translated
 from tests.conformance.bench import Array, Bench
 from tests.conformance.rows import (
     elementwise,
@@ -26,13 +25,14 @@ from tests.conformance.rows import (
 from tests.conformance.rows.elementwise import PAIRS, RANKS, SIZES, kinds, shapes
 from tests.conformance.rows.flex_forms import FORMS, Fed, Form
 from tests.conformance.table import Bound, Row
-from tests.op import test_flex, test_flex_bits, test_flex_product, test_flex_types
-from tests.op.test_flex import BINARY, UNARY
-from tests.op.test_flex_bits import OPERATORS as BITS
-from tests.toolkit import run_tflite
-from tests.toolkit.facts import type_name
-from tests.toolkit.flex import flex_options
-from tflite2onnx.op.flex import FlexBinary, FlexCheck, FlexComparison, FlexUnary
+from tests.op.flex import test_bitwise, test_elementwise, test_matmul, test_wide_types
+from tests.op.flex.test_bitwise import OPERATORS as BITS
+from tests.op.flex.test_elementwise import BINARY, UNARY
+from tests.passes.flex import test_translate as translated
+from tests.support import run_tflite
+from tests.support.facts import type_name
+from tests.support.flex import flex_options
+from tflite2onnx.op.flex.elementwise import FlexBinary, FlexCheck, FlexComparison, FlexUnary
 
 # What numpy and the interpreter have a type for.
 _TYPES = kinds(
@@ -58,7 +58,8 @@ def _seed(b: Bench) -> int:
 
 def unary(b: Bench, code: str, *, rank: int) -> None:
     """One input, within the range of the function."""
-    x = b.feed(SIZES[:rank], within=test_flex.operand(_own(code), b.kind, SIZES[:rank], _seed(b)))
+    operand = test_elementwise.operand(_own(code), b.kind, SIZES[:rank], _seed(b))
+    x = b.feed(SIZES[:rank], within=operand)
     made = b.made(SIZES[:rank], "bool" if code in FlexCheck.rows else b.kind)
     b.give(*b.custom(code, [x], [made], flex_options(_own(code))))
 
@@ -69,7 +70,7 @@ def binary(b: Bench, code: str, *, pair: str, constant: bool) -> None:
     if _own(code) in BITS:
         operands = [b.feed(first), (b.fixed if constant else b.feed)(second, within=(-2, 70))]
     else:
-        x, y = test_flex.pair(_own(code), b.kind, first, second, seed=_seed(b))
+        x, y = test_elementwise.pair(_own(code), b.kind, first, second, seed=_seed(b))
         operands = [b.feed(first, within=x), (b.fixed if constant else b.feed)(second, within=y)]
     outputs = [b.made(made, "bool" if code in FlexComparison.rows else b.kind)]
     told = {"tolerance": 0.5} if code == "FlexApproximateEqual" else {}
@@ -147,12 +148,12 @@ def _of_first(made: Callable[[Array], Any]) -> Callable[..., Any]:
 def _typed() -> dict[str, list[Form]]:
     """Return the forms of the types that LiteRT does not take."""
     forms: dict[str, list[Form]] = {}
-    for name, types, attributes, constants, made in test_flex_types.CASES:
+    for name, types, attributes, constants, made in test_wide_types.CASES:
         form = Form([(2, 5, 7), *constants], _of_first(made), attributes, tuple(types))
         forms.setdefault(name, []).append(form)
-    for name, turns, given in test_flex_product.PRODUCTS:
-        product = partial(test_flex_product.multiplied, turns=turns)
-        form = Form(given, product, turns, ("float32", *test_flex_product.TYPES))
+    for name, turns, given in test_matmul.PRODUCTS:
+        product = partial(test_matmul.multiplied, turns=turns)
+        form = Form(given, product, turns, ("float32", *test_matmul.TYPES))
         forms.setdefault(name, []).append(form)
     return forms
 
@@ -160,7 +161,7 @@ def _typed() -> dict[str, list[Form]]:
 def _sums() -> list[Form]:
     return [
         Form(given, partial(np.einsum, equation), {"equation": equation})
-        for equation, given in test_flex_product.SUMS
+        for equation, given in test_matmul.SUMS
     ]
 
 
@@ -194,7 +195,7 @@ ROWS = (
     *(Row(code, binary, _of_numpy(row.types), _PAIRS, _ONE, bounds=_BOUNDS,
           reference=BINARY[_own(code)])
       for code, row in {**FlexBinary.rows, **FlexComparison.rows}.items()),
-    *(Row(f"Flex{name}", binary, test_flex_bits.TYPES, _PAIRS, exact=True, reference=function)
+    *(Row(f"Flex{name}", binary, test_bitwise.TYPES, _PAIRS, exact=True, reference=function)
       for name, function in BITS.items()),
     Row("FlexL2Loss", loss, ("float32", "float64"), {"rank": RANKS}, bounds=_BOUNDS,
         reference=lambda x: np.square(x).sum() / 2),

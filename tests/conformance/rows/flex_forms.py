@@ -9,16 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.conformance.bench import Array
-from tests.op import (
-    test_flex_bits,
-    test_flex_types,
-    test_inverse_fourier,
-    test_roll,
-    test_unpool,
-    test_volume_pool,
-)
+from tests.op.flex import test_bitwise, test_wide_types
+from tests.op.movement import test_roll
+from tests.op.signal import test_inverse_rfft
+from tests.op.vision import test_pool3d, test_unpool
+from tests.passes.flex.test_translate import floats, ints, scalar
 from tests.references import images
-from tests.test_flex import floats, ints, scalar
 
 
 class Fed(NamedTuple):
@@ -121,7 +117,7 @@ def _scored(boxes: Array, scores: Array, *bounds: Array) -> list[Array]:
 
 
 _WINDOW = ((3, 2, 1), (1, 2, 3))
-_VOLUME = test_volume_pool.options(*_WINDOW, "SAME")
+_VOLUME = test_pool3d.options(*_WINDOW, "SAME")
 _PADS = ints(1, 2, 0, 3).reshape(2, 2)
 _ROWS = ints(0, 0, 1, 2, 2)
 _MANY = ("float32", "int32")
@@ -141,7 +137,7 @@ FORMS: dict[str, Sequence[Form]] = {
     "ArgMin": [Form([(3, 5), scalar(0)], lambda x, axis: x.argmin(axis))],
     "Atan2": [Form([(3, 5), (3, 5)], np.arctan2)],
     "AvgPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_volume_pool.pooled, window=_WINDOW, padding="SAME", average=True), _VOLUME)],
+        test_pool3d.pooled, window=_WINDOW, padding="SAME", average=True), _VOLUME)],
     "BatchToSpaceND": [Form([(4, 2, 3, 5), ints(2, 2), ints(0, 1, 1, 0).reshape(2, 2)],
                             _from_blocks)],
     "Bitcast": [Form([(3, 5)], lambda x: x.view(np.int32))],
@@ -157,15 +153,15 @@ FORMS: dict[str, Sequence[Form]] = {
         [ints(1, 5, 7, 5), floats(3, 2, 5, 4), (1, 3, 7, 4)], _transposed,
         {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"})],
     "Fill": [Form([ints(2, 3), ()], np.full, kinds=_INDEXED)],
-    **{name: [Form([(2, 3, 5, 7), *_LEARNED], test_flex_types.normalized,
+    **{name: [Form([(2, 3, 5, 7), *_LEARNED], test_wide_types.normalized,
                    {"is_training": False, "epsilon": 0.01})]
-       for name in test_flex_types.NORMALIZATIONS},
+       for name in test_wide_types.NORMALIZATIONS},
     "IdentityN": [Form([(2, 3), (5,)], lambda *xs: list(xs), kinds=(*_INDEXED, "uint16"))],
     "Imag": [Form([(3, 5)], np.imag, kinds=("complex64",))],
-    "Invert": [Form([(3, 5)], np.invert, kinds=test_flex_bits.TYPES)],
-    "IRFFT2D": [Form([(4, 5), ints(4, 8)], test_inverse_fourier.inverse, kinds=("complex64",))],
+    "Invert": [Form([(3, 5)], np.invert, kinds=test_bitwise.TYPES)],
+    "IRFFT2D": [Form([(4, 5), ints(4, 8)], test_inverse_rfft.inverse, kinds=("complex64",))],
     "MaxPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_volume_pool.pooled, window=_WINDOW, padding="SAME", average=False), _VOLUME)],
+        test_pool3d.pooled, window=_WINDOW, padding="SAME", average=False), _VOLUME)],
     "MaxPoolWithArgmax": [Form(
         [(2, 11, 7, 3)],
         lambda x: list(images.max_pool(x, (3, 2), (2, 3), same=True, within=False)),
@@ -178,7 +174,7 @@ FORMS: dict[str, Sequence[Form]] = {
                     (*_INDEXED, "int16", "uint16", "float16"))],
     "PadV2": [Form([(3, 5), _PADS, ()], lambda x, by, value: np.pad(x, by, constant_values=value),
                    kinds=("float32", "int32", "int64"))],
-    "PopulationCount": [Form([(3, 5)], test_flex_bits.counted, kinds=test_flex_bits.TYPES)],
+    "PopulationCount": [Form([(3, 5)], test_bitwise.counted, kinds=test_bitwise.TYPES)],
     "Range": [Form([scalar(3), Fed(scalar(20)), scalar(4)], _counted, kinds=("int32",))],
     "Rank": [Form([(3, 5)], lambda x: scalar(x.ndim), kinds=_INDEXED)],
     "Real": [Form([(3, 5)], np.real, kinds=("complex64",))],

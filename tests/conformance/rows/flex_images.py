@@ -11,12 +11,12 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op import test_flex_diagonal as diagonal
-from tests.op import test_flex_image as image
-from tests.op import test_flex_matrix as matrix
-from tests.op import test_flex_suppression as suppression
+from tests.op.flex import test_combined_nms as suppression
+from tests.op.flex import test_diagonal as diagonal
+from tests.op.flex import test_image as image
+from tests.op.flex import test_linalg as matrix
+from tests.passes.flex.test_translate import ints, scalar
 from tests.references.flex import numbers
-from tests.test_flex import ints, scalar
 
 _SCORES = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)
 _DOUBLE = ("float32", "float64")

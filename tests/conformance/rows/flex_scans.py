@@ -9,10 +9,10 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op import test_flex_scan as scan
-from tests.op import test_flex_scatter as scatter
-from tests.test_flex import floats, ints, scalar
-from tests.toolkit import Build, run_tflite
+from tests.op.flex import test_scan as scan
+from tests.op.flex import test_scatter as scatter
+from tests.passes.flex.test_translate import floats, ints, scalar
+from tests.support import Build, run_tflite
 
 _DOUBLE = ("float32", "float64")
 _ALL = (*scatter.WIDE, *scatter.NARROW)

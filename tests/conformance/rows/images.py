@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.conformance.bench import Array, Bench
 from tests.conformance.table import Row
-from tests.op import test_landmarks, test_transpose_bias, test_unpool, test_warp
-from tests.op.test_unpool import Unpooling
+from tests.op.vision import test_landmarks, test_transpose_conv_bias, test_unpool, test_warp
+from tests.op.vision.test_unpool import Unpooling
 from tests.references import images, landmarks
 
 Pair = tuple[int, int]
@@ -114,7 +114,7 @@ def transposed(b: Bench, code: str, *, image: Pair, window: Window, padding: str
     """A transposed convolution with biases."""
     kernel, strides = window
     operands = [b.feed((2, *image, 3)), b.fixed((5, *kernel, 3)), b.fixed((5,))]
-    options = test_transpose_bias.options(test_transpose_bias.PADDINGS[padding], strides)
+    options = test_transpose_conv_bias.options(test_transpose_conv_bias.PADDINGS[padding], strides)
     x, w, bias = b.operands
     made = convolved(x, w, bias, window, padding).shape
     b.give(*b.custom(code, operands, [b.made(made)], options))
@@ -155,6 +155,6 @@ ROWS = (
     Row("LiteRtMaxUnpooling2D", unpooling, _REAL, {"case": test_unpool.UNPOOLINGS[-2:]}, exact=True,
         reference=unpooled, told=("case",)),
     Row("Convolution2DTransposeBias", transposed, _REAL,
-        {"image": test_transpose_bias.IMAGES, "window": test_transpose_bias.WINDOWS,
+        {"image": test_transpose_conv_bias.IMAGES, "window": test_transpose_conv_bias.WINDOWS,
          "padding": _PADDINGS}, reference=convolved, told=("window", "padding")),
 )  # fmt: skip

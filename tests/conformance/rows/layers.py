@@ -9,8 +9,8 @@ import numpy as np
 from tests.conformance.bench import Array, Bench
 from tests.conformance.rows.elementwise import ACTIVATIONS, RANKS, SIZES, Unary, kinds
 from tests.conformance.table import Bound, Row, coarse
-from tests.toolkit import Tensor
-from tests.toolkit.tensor import TensorFields
+from tests.support import Tensor
+from tests.support.tensor import TensorFields
 
 _Q16 = "quantized int16"
 _LIMITS = {"int2": (-2, 1), "int4": (-7, 7), "int8": (-127, 127), "uint8": (0, 255)}

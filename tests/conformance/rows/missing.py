@@ -18,5 +18,5 @@ NO_KERNEL = frozenset({
 ELSEWHERE = dict.fromkeys(
     ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "FlexMultinomial",
      "FlexRandomStandardNormal", "FlexRandomUniform"),
-    "tests/op/test_sampling.py: the numbers are random, and ONNX draws others",
+    "tests/op/random/test_sampling.py: the numbers are random, and ONNX draws others",
 )  # fmt: skip

@@ -11,12 +11,17 @@ from tests.conformance.bench import Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
-from tests.control import applied, below, counted, either, graph, like, loop
-from tests.op.test_stablehlo_index import GATHERINGS, SCATTERINGS, Gathering, Scattering
-from tests.op.test_suppression import boxes_of
-from tests.op.test_table import KEYS, NUMBERS, WANTED, WORDS, filled, initialised
-from tests.op.test_window import FUNCTIONS, sizes
-from tests.toolkit import Subgraph, Tensor
+from tests.op.indexing.test_hash_table import KEYS, NUMBERS, WANTED, WORDS, filled, initialised
+from tests.op.indexing.test_stablehlo_gather_scatter import (
+    GATHERINGS,
+    SCATTERINGS,
+    Gathering,
+    Scattering,
+)
+from tests.op.reduction.test_reduce_window import FUNCTIONS, sizes
+from tests.op.vision.test_non_max_suppression import boxes_of
+from tests.support import Subgraph, Tensor
+from tests.support.control import applied, below, counted, either, graph, like, loop
 
 _WIDTHS = {"bool": 8, "bfloat16": 16}
 _INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"

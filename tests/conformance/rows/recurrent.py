@@ -1,4 +1,4 @@
-"""Cells that remember: built by tests/op/cells.py, run three times."""
+"""Cells that remember: built by tests/op/recurrent/cells.py, run three times."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.conformance.bench import Bench
 from tests.conformance.table import Bound, Row, coarse
-from tests.op import cells
-from tests.op.cells import Form
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
 
 Choice = dict[str, Any]
 

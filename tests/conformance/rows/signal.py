@@ -10,12 +10,17 @@ import numpy as np
 from tests.conformance.bench import Array, Bench
 from tests.conformance.rows.elementwise import kinds
 from tests.conformance.table import Row
-from tests.op import test_microfrontend, test_signal, test_signal_fourier, test_signal_stream
-from tests.op.test_signal import energies, samples
+from tests.op.signal import (
+    test_microfrontend,
+    test_tflm_fft,
+    test_tflm_frontend,
+    test_tflm_streaming,
+)
+from tests.op.signal.test_tflm_frontend import energies, samples
 from tests.references import microfrontend, signals, streams, transforms
 
 Shape = tuple[int, ...]
-_RUNS = test_signal_stream.RUNS
+_RUNS = test_tflm_streaming.RUNS
 _EVERY = (-(1 << 31), (1 << 31) - 1)
 _LEADS = ((), (2, 3))
 
@@ -45,7 +50,7 @@ def transform(b: Bench, code: str, *, lead: Shape, lacking: int, length: int) ->
     pairs = length // 2 * 2 + 2
     given, made = (length - lacking, pairs) if code == "SignalRfft" else (pairs, length)
     x = b.feed((*lead, given), within=(-1, 1) if b.kind == "float32" else _EVERY)
-    options = {"T": test_signal_fourier.TYPES[b.kind], "fft_length": length}
+    options = {"T": test_tflm_fft.TYPES[b.kind], "fft_length": length}
     b.give(*b.custom(code, [x], [b.made((*lead, made))], options))
 
 
@@ -76,13 +81,13 @@ def energy(b: Bench, code: str, *, start: int, end: int) -> None:
 def bands(b: Bench, code: str) -> None:
     """Bands that overlap, that are empty, and that do neither."""
     operands = [b.feed((257,), within=energies(257))]
-    operands += [b.fixed(each.shape, "int16", each) for each in test_signal.tables()]
+    operands += [b.fixed(each.shape, "int16", each) for each in test_tflm_frontend.tables()]
     b.give(*b.custom(code, operands, [b.made((5,), "uint64")], {"num_channels": 5}))
 
 
 def root(b: Bench, code: str, *, bits: int) -> None:
     """Squares, and what is next to them."""
-    x = test_signal.squares()
+    x = test_tflm_frontend.squares()
     operands = [b.feed(x.shape, within=x), b.feed((), "int32", np.array(bits))]
     b.give(*b.custom(code, operands, [b.made(x.shape, "uint32")]))
 
@@ -142,14 +147,14 @@ def subtraction(b: Bench, code: str, *, clamping: int, bits: int) -> None:
 
 
 def _subtracted(clamping: int, bits: int) -> dict[str, int]:
-    return {**test_signal_stream.SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
+    return {**test_tflm_streaming.SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
 
 
 def circular(b: Bench, code: str, *, slots: tuple[int, Any]) -> None:
     """The inputs of some runs, in a variable tensor."""
     count, options = slots
-    x = b.feed((1, 1, 2, 3), test_signal_stream.SCALE)
-    kept = b.tensor((1, count, 2, 3), variable=True, **test_signal_stream.SCALE)
+    x = b.feed((1, 1, 2, 3), test_tflm_streaming.SCALE)
+    kept = b.tensor((1, count, 2, 3), variable=True, **test_tflm_streaming.SCALE)
     b.give(*b.custom(code, [x], [kept], options))
 
 
@@ -186,7 +191,7 @@ ROWS = (
         {"largest": (255, 0, 1, 2, 256, 16383, 16384, 32767), "sign": (1, -1)}, _ONE, exact=True,
         reference=scaled),
     *(Row(code, transform, kinds("float32 int16 int32"),
-          {"lead": ((), (3,)), "lacking": lacking, "length": test_signal_fourier.LENGTHS},
+          {"lead": ((), (3,)), "lacking": lacking, "length": test_tflm_fft.LENGTHS},
           reference=reference, told=("length",))
       for code, lacking, reference in (("SignalRfft", (0, 1), transformed),
                                        ("SignalIrfft", (0,), restored))),
@@ -206,26 +211,26 @@ ROWS = (
     Row("AudioMicrofrontend", features, ("int32", "float32", "uint16"),
         {"sound": test_microfrontend.SOUNDS, "more": test_microfrontend.CHANGES}, _ONE, exact=True,
         reference=heard, told=("more", "kind")),
-    Row("SignalDelay", delay, _INT16, {"lead": _LEADS, "length": test_signal_stream.DELAYS}, _ONE,
+    Row("SignalDelay", delay, _INT16, {"lead": _LEADS, "length": test_tflm_streaming.DELAYS}, _ONE,
         exact=True, runs=_RUNS, told=("lead", "length"),
         stream=lambda lead, length: streams.Delay(int(np.prod(lead)), length)),
     Row("SignalFramer", frames, _INT16,
-        {"lead": ((), (3,)), "framing": test_signal_stream.FRAMINGS, "prefill": (False, True)},
+        {"lead": ((), (3,)), "framing": test_tflm_streaming.FRAMINGS, "prefill": (False, True)},
         _ONE, exact=True, runs=_RUNS, told=("lead", "framing", "prefill"),
         stream=lambda lead, framing, prefill: streams.Framer(
             int(np.prod(lead)), *framing[:2], prefill=prefill)),
-    Row("SignalStacker", stack, _INT16, {"stacking": test_signal_stream.STACKINGS}, _ONE,
+    Row("SignalStacker", stack, _INT16, {"stacking": test_tflm_streaming.STACKINGS}, _ONE,
         exact=True, runs=_RUNS, told=("stacking",),
         stream=lambda stacking: streams.Stacker(*stacking[1:])),
     Row("SignalOverlapAdd", addition, ("int16", "float32"),
-        {"lead": _LEADS, "case": test_signal_stream.ADDITIONS}, runs=_RUNS, told=("case",),
+        {"lead": _LEADS, "case": test_tflm_streaming.ADDITIONS}, runs=_RUNS, told=("case",),
         stream=lambda case: streams.OverlapAdd(case[2])),
     Row("SignalFilterBankSpectralSubtraction", subtraction, _UINT32,
         {"clamping": (0, 1), "bits": (0, 10)}, _ONE, exact=True, runs=_RUNS,
         told=("clamping", "bits"),
         stream=lambda clamping, bits: streams.SpectralSubtraction(_subtracted(clamping, bits))),
-    Row("CIRCULAR_BUFFER", circular, ("quantized int8",), {"slots": test_signal_stream.SLOTS},
+    Row("CIRCULAR_BUFFER", circular, ("quantized int8",), {"slots": test_tflm_streaming.SLOTS},
         _ONE, exact=True, runs=_RUNS, told=("slots",),
         stream=lambda slots: streams.CircularBuffer(
-            np.full((1, slots[0], 2, 3), test_signal_stream.SCALE["zero_point"], np.int8))),
+            np.full((1, slots[0], 2, 3), test_tflm_streaming.SCALE["zero_point"], np.int8))),
 )  # fmt: skip

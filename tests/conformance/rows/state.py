@@ -11,14 +11,14 @@ from tests.conformance.bench import Array, Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
-from tests.control import graph, like, op
-from tests.op import test_ngrams
-from tests.op.test_table import NUMBERS, WORDS
-from tests.streams import assign, handle, initialise, read_from
-from tests.test_inline import COMPOSITE
-from tests.test_sparse import MATRICES, mostly_zeros
-from tests.toolkit import Subgraph, Tensor, sparsify
-from tests.toolkit.flex import flex_options
+from tests.op.indexing import test_skip_gram
+from tests.op.indexing.test_hash_table import NUMBERS, WORDS
+from tests.passes.test_inline_subgraphs import COMPOSITE
+from tests.reader.test_sparsity import MATRICES, mostly_zeros
+from tests.support import Subgraph, Tensor, sparsify
+from tests.support.control import graph, like, op
+from tests.support.flex import flex_options
+from tests.support.streams import assign, handle, initialise, read_from
 
 _ADDED = ("float32", "int16", "int32", "int64")
 
@@ -148,7 +148,7 @@ def dense(b: Bench, code: str, *, form: tuple[list[str], dict[int, int]]) -> Non
 
 def grams(b: Bench, code: str, *, sentence: int, sizes: tuple[int, int], every: bool) -> None:
     """The n-grams of a sentence."""
-    x = b.feed((1,), within=np.array([test_ngrams.SENTENCES[sentence]], object))
+    x = b.feed((1,), within=np.array([test_skip_gram.SENTENCES[sentence]], object))
     (size, skip), made = sizes, b.tensor([None], dtype="string")
     words: dict[str, Any] = {"ngram_size": size, "max_skip_size": skip}
     b.give(*b.op(code, [x], [made], include_all_ngrams=every, **words))
@@ -176,6 +176,6 @@ ROWS = (
         reference=doubled, told=("form",)),
     Row("DENSIFY", dense, kinds("float32 float16 q8"), {"form": MATRICES}, _ONE),
     Row("SKIP_GRAM", grams, ("string",),
-        {"sentence": range(len(test_ngrams.SENTENCES)), "sizes": test_ngrams.SIZES,
+        {"sentence": range(len(test_skip_gram.SENTENCES)), "sizes": test_skip_gram.SIZES,
          "every": (False, True)}, _ONE, exact=True),
 )  # fmt: skip

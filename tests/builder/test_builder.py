@@ -1,0 +1,70 @@
+"""What operators emit into: what they cannot ask for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tflite2onnx.builder.builder import REAL, Builder, Value, View
+from tflite2onnx.builder.nodes import onnx_type
+from tflite2onnx.errors import FixedSizeError, OperatorError
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+
+def open_value(g: Builder, *sizes: int | str) -> Value:
+    """Return a value of the builder whose sizes are known by name."""
+    return g.typed(Value(), DType.FLOAT32, sizes)
+
+
+def test_a_tensor_that_is_neither_known_nor_computed() -> None:
+    tensor = Tensor("x", (2, 3), DType.FLOAT32)
+    view = View(tensor, (0, 1), REAL)
+    with pytest.raises(OperatorError, match="x is not computed yet"):
+        _ = view.value
+    with pytest.raises(OperatorError, match="x is not constant"):
+        _ = view.constant
+    g = Builder(17)
+    with pytest.raises(OperatorError, match="x is neither constant nor computed"):
+        _ = g.view(tensor, (0, 1)).value
+    g.put(tensor, Value(), (0, 1))
+    with pytest.raises(OperatorError, match="x is computed twice"):
+        g.put(tensor, Value(), (0, 1))
+
+
+def test_scales_along_an_axis_that_is_gone() -> None:
+    """Which of 6 rows has which of 3 scales, no DequantizeLinear could say."""
+    quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)
+    tensor = Tensor("w", (2, 3), DType.INT8, np.zeros((2, 3), np.int8), quantization)
+    view = Builder(17).view(tensor, (0, 1), real=True)
+    with pytest.raises(OperatorError, match=r"the scales of w do not belong to one of the axes"):
+        view.reshaped((6,))
+
+
+def test_a_node_is_called_as_in_onnx() -> None:
+    with pytest.raises(AttributeError):
+        _ = Builder(17).relu
+
+
+def test_sizes_that_nothing_tells() -> None:
+    g = Builder(17)
+    x = open_value(g, "batch", 3)
+    with pytest.raises(FixedSizeError, match="of the open sizes rows, columns cannot be told"):
+        g.reshape(x, ("rows", "columns"))
+    with pytest.raises(FixedSizeError, match="the open size rows cannot be told"):
+        g.measured(["rows", 3], x)
+    g.reshape(x, ("rows", 1))  # one that nothing tells is the rest
+    assert g.nodes[-1].op_type == "Reshape"
+
+
+def test_no_axis_is_no_reduction() -> None:
+    g = Builder(17)
+    g.reduce("ReduceSum", open_value(g, 3), [], keepdims=True)
+    assert [node.op_type for node in g.nodes] == ["Identity"]
+
+
+def test_types_that_onnx_does_not_have() -> None:
+    without = [dtype for dtype in DType if dtype.label in {"resource", "variant"}]
+    assert without
+    for dtype in without:
+        with pytest.raises(OperatorError, match=f"ONNX has no tensors of type {dtype.label}"):
+            onnx_type(dtype)

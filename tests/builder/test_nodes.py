@@ -1,0 +1,47 @@
+"""tflite2onnx/builder/nodes.py, and what `emit` keeps of the nodes that operators add."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+from onnx import defs
+
+import tflite2onnx
+from tests.support import Build
+from tflite2onnx import convert
+from tflite2onnx.builder import nodes
+
+PACKAGE = Path(tflite2onnx.__file__).parent
+
+
+def test_how_old_nodes_are() -> None:
+    """The table says it of all nodes that are named anywhere in the package, as ONNX does."""
+    first: dict[str, int] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            first[schema.name] = min(schema.since_version, first.get(schema.name, 99))
+    trees = [ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")]
+    words = {
+        word
+        for tree in trees
+        for node in ast.walk(tree)
+        for word in (getattr(node, "attr", ""), getattr(node, "value", ""))
+        if isinstance(word, str)
+    }
+    young = {w: first[w] for w in words & first.keys() if first[w] > nodes.MIN_OPSET}
+    assert young == nodes._SINCE  # noqa: SLF001 - the table itself
+
+
+def test_nodes_that_nothing_reads() -> None:
+    """ONNX finds out how large a transposed convolution is: what computes it is left out."""
+    m = Build()
+    x, sizes = m.input([1, 3, 5, 2], name="x"), m.input([4], dtype="int32", name="sizes")
+    (positive,) = m.op("ABS", [sizes], [m.tensor([4], dtype="int32", name="positive")])
+    weights = m.constant(np.ones((7, 1, 1, 2), np.float32))
+    (y,) = m.op("TRANSPOSE_CONV", [positive, weights, x], [m.tensor([1, 3, 5, 7], name="y")],
+                stride_h=1, stride_w=1, padding="VALID")  # fmt: skip
+    m.output(y)
+    graph = convert(m.bytes(), io_layout="onnx").model.graph
+    assert [node.op_type for node in graph.node] == ["ConvTranspose"]

@@ -1,0 +1,108 @@
+"""Integers to real numbers and back, in the forms that each opset has."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support import run_onnx
+from tflite2onnx.builder.nodes import NeedsOpset, Value
+from tflite2onnx.builder.qdq import Pairs
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.quantize import Storage, dequantized
+from tflite2onnx.tensor import DType, Quantization
+
+DATA = np.arange(-12, 12, dtype=np.int8).reshape(2, 12)
+GENERATOR = np.random.default_rng(0)
+SCALES = GENERATOR.uniform(0.1, 1, (2, 3)).astype(np.float32)
+ZEROS = GENERATOR.integers(-3, 4, (2, 3))
+ONE = Quantization(SCALES[0, :1], ZEROS[0, :1])
+EACH = Quantization(SCALES[:, 0], ZEROS[:, 0])
+BLOCKS = Quantization(SCALES, ZEROS, 1, 4)
+
+
+def model(g: Pairs, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
+    """Return the nodes with their constants as a model without inputs."""
+    names: dict[Value, str] = {made: "y"}
+    constants = []
+
+    def name(value: Value | None) -> str:
+        if value is None:
+            return ""
+        if value not in names:
+            names[value] = f"v{len(names)}"
+            if value.data is not None:
+                constants.append(onnx.numpy_helper.from_array(value.data, names[value]))
+        return names[value]
+
+    nodes = [
+        helper.make_node(
+            n.op_type, [name(i) for i in n.inputs], [name(o) for o in n.outputs], **n.attributes
+        )
+        for n in g.nodes
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "g", [], [y], constants)
+    opset = [helper.make_opsetid("", g.opset)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=10)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("folds", [False, True])
+@pytest.mark.parametrize("quantization", [ONE, EACH, BLOCKS], ids=["one", "each", "blocks"])
+def test_dequantize(
+    quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
+) -> None:
+    """All forms make the same numbers, in any order of the axes."""
+    g = Pairs(opset, fixed=True)
+    kept = Storage(DType.INT8, quantization, folds=folds)
+    x = g.elements(DATA.transpose(order), DType.INT8, kept, "x")
+    made = g.dequantize(x, kept, order)
+    types = [n.op_type for n in g.nodes]
+    older = folds or (quantization is BLOCKS and opset < 21)
+    assert ("DequantizeLinear" in types) == (not older)
+    want = dequantized(DATA, quantization).transpose(order)
+    for optimize in (True, False):
+        (have,) = run_onnx(model(g, made, want.shape), {}, optimize=optimize)
+        np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
+def test_an_opset_that_may_be_newer() -> None:
+    """Blocks are read as they are, unless the user wants an opset that cannot."""
+    kept = Storage(DType.INT8, BLOCKS)
+    g = Pairs(17)
+    with pytest.raises(NeedsOpset) as need:
+        g.dequantize(g.elements(DATA, DType.INT8, kept, "x"), kept, (0, 1))
+    assert need.value.version == 21
+
+
+@pytest.mark.parametrize(
+    ("dtype", "version"), [("INT16", 21), ("INT4", 21), ("UINT4", 21), ("INT2", 25)]
+)
+def test_types_that_need_an_opset(dtype: str, version: int) -> None:
+    kept = Storage(DType[dtype], ONE)
+    with pytest.raises(NeedsOpset) as need:
+        Pairs(17, fixed=True).quantize(Value(), kept, (0, 1))
+    assert need.value.version == version
+
+
+def test_what_has_no_scale() -> None:
+    with pytest.raises(OperatorError, match="int8 has no scale"):
+        Pairs(17).dequantize(Value(), Storage(DType.INT8), (0, 1))
+
+
+def test_elements() -> None:
+    """Four bits stay so if the opset has them; else, and if read so, they are eight."""
+    narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
+    new, old = Pairs(21), Pairs(13, fixed=True)
+    assert new.offered(narrow) is narrow
+    assert old.offered(narrow).dtype is DType.INT8
+    assert new.elements(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
+    assert not new.nodes
+    assert new.elements(DATA, DType.INT4, wide, "x").dtype is None
+    assert [n.op_type for n in new.nodes] == ["Cast"]
+    assert old.elements(DATA, DType.INT4, wide, "x").dtype is DType.INT8
+    assert not old.nodes

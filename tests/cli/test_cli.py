@@ -1,0 +1,499 @@
+"""tflite2onnx/cli: what it prints where, what it writes, and the exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import runpy
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+
+from tests.support import Build
+from tests.support.small import chain, flattening, network
+from tflite2onnx import __version__, convert, supported_operators
+from tflite2onnx.cli import convert as command
+from tflite2onnx.cli import main
+from tflite2onnx.op import OPERATORS
+from tflite2onnx.verification import Difference, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of a file to convert in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.tflite").write_bytes(flattening())
+    return "model.tflite"
+
+
+@pytest.fixture
+def failing(model: str, tmp_path: Path) -> str:
+    """Return the name of a file that cannot be converted."""
+    m = Build()
+    m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
+    (tmp_path / model).write_bytes(m.bytes())
+    return model
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own."""
+    command = [sys.executable, "-m", "tflite2onnx", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def files() -> set[str]:
+    """Return what is in the current directory."""
+    return set(os.listdir())
+
+
+def wrong(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
+    """Run what fails; return the paragraph that says why, the only thing that it prints."""
+    before = {name: os.stat(name).st_mtime_ns for name in files()}
+    assert main(words) == status
+    assert {name: os.stat(name).st_mtime_ns for name in files()} == before
+    out, err = captured.readouterr()
+    assert out == ""
+    assert err.startswith("tflite2onnx: ")
+    assert err.endswith("\n")
+    assert "Traceback" not in err
+    return err.removeprefix("tflite2onnx: ").removesuffix("\n")
+
+
+# Converting
+
+
+def test_a_summary(model: str, capsys: Captured) -> None:
+    """Inputs and outputs on both sides, nodes, moves, opset, size."""
+    assert main([model, "out.onnx"]) == 0
+    size = os.stat("out.onnx").st_size
+    assert capsys.readouterr().out.splitlines() == [
+        "input   x      float32  TFLite [2, 5, 7, 3] NHWC   ONNX [2, 3, 5, 7] NCHW",
+        "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
+        "output  flat   float32  TFLite [2, 385] NC         ONNX [2, 385] NC",
+        "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
+        f"wrote out.onnx, {size:,} bytes",
+    ]
+    assert onnx.load("out.onnx") == convert(model).model
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("model.tflite", "model.onnx"), ("model.TFLITE", "model.onnx"), ("m.lite", "m.onnx"),
+        ("model.v2", "model.v2.onnx"), ("model", "model.onnx"), (".tflite", ".tflite.onnx"),
+        ("./ops", "ops.onnx"), ("a b.v1.tflite", "a b.v1.onnx"),
+    ],
+)  # fmt: skip
+def test_the_output_may_be_left_out(
+    model: str, capsys: Captured, name: str, beside: str
+) -> None:
+    """Then it is beside the model."""
+    os.rename(model, name)
+    assert main([name]) == 0
+    assert files() == {os.path.basename(name), beside}
+    assert f"{beside}, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["-q", "{}", "o"], ["{}", "-q", "o"], ["{}", "o", "--quiet"]])
+def test_quiet(model: str, capsys: Captured, words: list[str]) -> None:
+    """Nothing is printed when all is well; options may stand anywhere."""
+    assert main([word.format(model) for word in words]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert files() == {model, "o"}
+
+
+def test_quiet_and_verified(model: str) -> None:
+    """The runtimes print nothing either."""
+    done = run("-q", "--verify", model)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_names_with_a_dash(model: str, capsys: Captured) -> None:
+    """They can follow a double dash."""
+    os.rename(model, "-m.tflite")
+    assert main(["-q", "--", "-m.tflite", "-m.onnx"]) == 0
+    assert files() == {"-m.tflite", "-m.onnx"}
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verbose(model: str, capsys: Captured) -> None:
+    """Stages on stderr, the summary on stdout as ever; the next run is not verbose."""
+    main([model])
+    summary = capsys.readouterr().out
+    assert main(["-v", model]) == 0
+    out, err = capsys.readouterr()
+    assert out == summary
+    stages = ["read 2 operators", "normalised to 2", "planned 3080 bytes", "emitted 3", "wrote"]
+    assert all(s in line for s, line in zip(stages, err.splitlines(), strict=True))
+    logger = logging.getLogger("tflite2onnx")
+    assert (logger.handlers, logger.level) == ([], logging.NOTSET)
+    assert main([model]) == 0
+    assert capsys.readouterr() == (summary, "")
+
+
+@pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
+def test_io_layout(model: str, mode: str) -> None:
+    """As in Python."""
+    assert main(["-q", "--io-layout", mode, model]) == 0
+    assert onnx.load("model.onnx") == convert(model, io_layout=mode).model
+
+
+def test_opset(model: str) -> None:
+    """As in Python."""
+    assert main(["-q", "--opset", "19", model]) == 0
+    assert onnx.load("model.onnx").opset_import[0].version == 19
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_layout(model: str, tmp_path: Path, encoding: str) -> None:
+    """A mapping of tensors to pairs, as in Python."""
+    mapping = {"x": ["NHWC", "NHWC"], "image": ["NHWC", "CNWH"]}
+    (tmp_path / "mapping.json").write_text(json.dumps(mapping), encoding)
+    assert main(["-q", "--layout", "mapping.json", model]) == 0
+    assert onnx.load("model.onnx") == convert(model, layouts=mapping).model
+
+
+def test_writing_to_a_device(model: str, capsys: Captured) -> None:
+    """Converting to nowhere leaves nowhere as it is."""
+    assert main([model, "/dev/null"]) == 0
+    assert "wrote /dev/null, " in capsys.readouterr().out
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
+    """A name comes from the file: it can hold what a terminal obeys, or what it cannot show."""
+    m = Build()
+    name = "x\x1b[31m\r\u202e\u00e9"
+    m.output(*m.op("ABS", [m.input([2], name=name)], [m.tensor([2], name="y")]))
+    (tmp_path / model).write_bytes(m.bytes())
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-m", "tflite2onnx", model]
+    done = subprocess.run(
+        words, capture_output=True, check=True, env={**os.environ, **environment}
+    )
+    assert done.stdout.splitlines()[0].split()[:2] == [b"input", rb"x\x1b[31m\r\u202e\xe9"]
+
+
+# Verifying
+
+
+def test_verify(model: str, capsys: Captured) -> None:
+    """The largest difference of each output, then the file."""
+    assert main(["--verify", model]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4] == "LiteRT and ONNX Runtime on 2 samples:"
+    for name, line in zip(("image", "flat"), lines[5:7], strict=True):
+        assert line.startswith(f"{name} ".ljust(6))
+        assert "largest difference " in line
+        assert line.endswith(" dB  right")
+    assert lines[7].startswith("instruction sets of this processor: ")
+    assert lines[8].startswith("wrote model.onnx")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_difference(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, *, quiet: bool
+) -> None:
+    """Status 2, and the file is there to be looked at."""
+    differences = (
+        Difference("image", "float32", 0.5, 10, 0.001),
+        Difference("flat", "float32", 0, 10, 0.001),
+        Difference("other", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere"),
+    )
+    report = Report(differences, 1, 0)
+    monkeypatch.setattr("tflite2onnx.verification.verify", lambda *_, **__: report)
+    assert main(["--verify", model, *["-q"] * quiet]) == 2
+    out, err = capsys.readouterr()
+    assert files() == {model, "model.onnx"}
+    assert err.splitlines() == [
+        f"tflite2onnx: {model}: output image: it differs by 0.5 where 0.001 is allowed",
+        f"tflite2onnx: {model}: output other: int8[2] in LiteRT, int8[3] elsewhere",
+    ]
+    if quiet:
+        assert out == ""
+        return
+    assert out.splitlines()[-6:-2] == [
+        "LiteRT and ONNX Runtime on 1 sample:",
+        "image  largest difference 0.5, 0.05 of the range  -inf dB  differs",
+        "flat   largest difference 0, 0 of the range       -inf dB  right",
+        "other  int8[2] in LiteRT, int8[3] elsewhere                differs",
+    ]
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
+def test_verifying_takes_packages(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    """Without them nothing is written, and the message says how to get them."""
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install tflite2onnx[verify]" in wrong(capsys, ["--verify", model])
+
+
+# The table of operators
+
+
+def test_ops(capsys: Captured) -> None:
+    """One row for each TFLite operator."""
+    assert main(["ops"]) == 0
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert head == ["operator", "category"]
+    assert rows == [[code, OPERATORS[code].category.value] for code in supported_operators()]
+    assert ["CONV_2D", "Implicit"] in rows
+    assert ["ABS", "Transparent"] in rows
+    assert ["TRANSPOSE", "Attribute"] in rows
+
+
+def test_ops_is_no_file(model: str, capsys: Captured) -> None:
+    """A model of that name is ./ops; the word alone is the table, whatever files there are."""
+    os.rename(model, "ops")
+    assert main(["ops"]) == 0
+    assert capsys.readouterr().out.startswith("operator")
+    assert files() == {"ops"}
+    with pytest.raises(SystemExit) as caught:
+        main(["ops", "out.onnx"])
+    assert caught.value.code == 1
+    assert "see tflite2onnx ops --help" in capsys.readouterr().err
+    assert main(["./ops", "out.onnx"]) == 0
+    assert files() == {"ops", "out.onnx"}
+
+
+# Help, and wrong usage
+
+
+def test_version(capsys: Captured) -> None:
+    """Of the program."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr() == (f"tflite2onnx {__version__}\n", "")
+
+
+def test_help(capsys: Captured) -> None:
+    """All options and the exit status."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    words = ["--io-layout", "--layout", "--opset", "--verify", "-q", "-v", "--version", "./ops"]
+    words += ["exit status:", "\n  0 ", "\n  1 ", "\n  2 ", "\n  130 ", "MODEL.tflite", "OUT.onnx"]
+    assert all(word in out for word in words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "required: MODEL.tflite"),
+        (["--verify"], "required: MODEL.tflite"),
+        (["model.tflite", "a", "b"], "unrecognized arguments: b"),
+        (["model.tflite", "--io-layout", "NCHW"], "invalid choice: 'NCHW'"),
+        (["model.tflite", "--opset", "many"], "invalid int value: 'many'"),
+        (["model.tflite", "--veri"], "unrecognized arguments: --veri"),
+        (["model.tflite", "-q", "-v"], "not allowed with argument"),
+        (["model.tflite", "--layout"], "expected one argument"),
+    ],
+)
+def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: str) -> None:
+    """Status 1: 2 is for models that differ."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.startswith("tflite2onnx: ")
+    assert err.endswith("; see tflite2onnx --help\n")
+    assert err.count("\n") == 1
+    assert files() == {model}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.tflite"], "cannot read none.tflite: No such file or directory"),
+        (["."], "cannot read .: "),
+        ([""], "cannot read : No such file or directory"),
+        (["model.tflite", "model.tflite"],
+         "cannot write model.tflite: it is the TFLite model itself"),
+        (["model.tflite", "."], "model.tflite: cannot write .: Is a directory"),
+        (["model.tflite", ""], "model.tflite: cannot write : Is a directory"),
+        (["model.tflite", "none/out.onnx"],
+         "model.tflite: cannot write none/out.onnx: No such file or directory"),
+        (["model.tflite", "model.tflite/out.onnx"], "Not a directory"),
+        (["model.tflite", "/dev/full"],
+         "model.tflite: cannot write /dev/full: No space left on device"),
+        (["model.tflite", "--opset", "99"], "model.tflite: opset 99 is not supported: it can be"),
+        (["model.tflite", "--layout", "none.json"],
+         "model.tflite: cannot read none.json: No such file or directory"),
+        (["model.tflite", "--layout", "."], "model.tflite: cannot read .: Is a directory"),
+        (["model.tflite", "--layout", "model.tflite"], "model.tflite is not JSON"),
+    ],
+)  # fmt: skip
+def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
+    """One paragraph that names the model and the place."""
+    assert model in files()
+    assert message in wrong(capsys, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "mapping.json is not JSON: Expecting value"),
+        ("{", "mapping.json is not JSON: "),
+        ('{"x": ["NHWC", "NCHW"]', "mapping.json is not JSON: "),
+        ("[" * 100_000, "mapping.json is not JSON: "),
+        ("null", "mapping.json is no mapping such as "),
+        ("[]", "mapping.json is no mapping such as "),
+        ("5", "mapping.json is no mapping such as "),
+        ('{"x": "NCHW"}', "layout of x: it must be a pair such as"),
+        ('{"x": null}', "layout of x: it must be a pair such as"),
+        ('{"x": {"NHWC": "NCHW", "a": "b"}}', "layout of x: it must be a pair such as"),
+        ('{"x": ["NHWC", "NCHX"]}', "layout of x: NHWC and NCHX must have the same letters"),
+        ('{"x": ["NWC", "NCW"]}', "layout of x: NWC has 3 letters and the tensor 4 axes"),
+        ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
+        ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x is given twice"),
+    ],
+)
+def test_damaged_mappings(
+    model: str, capsys: Captured, tmp_path: Path, text: str, message: str
+) -> None:
+    """They name the file or the tensor."""
+    (tmp_path / "mapping.json").write_text(text)
+    words = [model, "--layout", "mapping.json"]
+    assert message in wrong(capsys, words)
+
+
+def test_the_model_is_named_once(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if its name is part of the message by chance."""
+    monkeypatch.chdir(tmp_path)
+    assert wrong(capsys, ["a"]) == "cannot read a: No such file or directory"
+    (tmp_path / "a").write_bytes(b"")
+    assert wrong(capsys, ["a"]) == "a is empty"
+    (tmp_path / "a").write_bytes(bytes(100))
+    assert wrong(capsys, ["a"]).startswith("a: this is not a TFLite model")
+
+
+@pytest.mark.parametrize("size", [0, 3, 7, 8, 100, 1000, 2000])
+def test_damaged_models(model: str, capsys: Captured, tmp_path: Path, size: int) -> None:
+    """Cut off anywhere; the paragraph names the file."""
+    (tmp_path / model).write_bytes(flattening()[:size])
+    assert model in wrong(capsys, [model])
+
+
+def test_unsupported_operators(failing: str, capsys: Captured) -> None:
+    """All of them; an older output stays."""
+    with open("model.onnx", "wb") as old:
+        old.write(b"old")
+    head, row = wrong(capsys, [failing]).splitlines()
+    assert head == "model.tflite: 1 operator cannot be converted:"
+    assert row.startswith("  Mystery (operator 0, tensor_1): this custom operator is not supported")
+    with open("model.onnx", "rb") as old:
+        assert old.read() == b"old"
+
+
+def test_an_error_of_verifying_leaves_no_file(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be compared is not known to be right."""
+    result = convert(chain("ABS"))
+    monkeypatch.setattr(command, "convert", lambda *_, **__: result)
+    assert "was not made from this TFLite model" in wrong(capsys, ["--verify", model])
+
+
+def test_a_bug_is_one_line(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is raised; -v shows where."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        message = "two\nlines"
+        raise KeyError(message)
+
+    monkeypatch.setattr(command, "convert", fail)
+    message = wrong(capsys, [model])
+    assert message == (
+        "model.tflite: please report this bug, with what -v prints (KeyError: 'two\\nlines')"
+    )
+    assert main(["-v", model]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.splitlines()[-1] == f"tflite2onnx: {message}"
+
+
+def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """130, as shells have it, and no traceback."""
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "convert", interrupt)
+    assert wrong(capsys, [model], status=130) == "model.tflite: interrupted"
+
+
+def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """`tflite2onnx ops | head -1` is no error to anybody."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main(["ops"]) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """That is said on stderr."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["ops"]) == 1
+    assert capsys.readouterr().err == "tflite2onnx: ops: cannot print: No space left on device\n"
+
+
+def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes any text."""
+    text = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", text)
+    assert main(["ops"]) == 0
+    assert text.getvalue().startswith("operator")
+
+
+# The program
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["ops"], 0), (["--version"], 0), (["none.tflite"], 1), (["--no"], 1), (["-q", "m"], 0)],
+)
+def test_the_module_is_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], status: int
+) -> None:
+    """`python -m tflite2onnx` has the status, and the name, of tflite2onnx."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").write_bytes(network())
+    monkeypatch.setattr(sys, "argv", ["anything", *words])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("tflite2onnx", run_name="__main__")
+    assert caught.value.code == status
+    done = run(*words)
+    assert done.returncode == status, done.stderr
+    assert ("" if status == 0 else "tflite2onnx: ") == done.stderr[:13]

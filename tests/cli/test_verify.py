@@ -1,0 +1,266 @@
+"""`tflite2onnx verify`: what it prints where, the exit status, and the user's own inputs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from tests.support import Build
+from tests.support.small import chain, network
+from tests.verification.test_inner_tensors import damaged, deep, wrong_pad
+from tflite2onnx import convert, verify
+from tflite2onnx.cli import main
+from tflite2onnx.cli.verdict import inside, outputs
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.reader.metadata import ModelMetadata, TensorMetadata
+from tflite2onnx.verification import Compared, Difference, Report, images
+from tflite2onnx.verification.images import ImageInput, image_input
+from tflite2onnx.verification.runtimes import interpreter_of
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of a file to verify in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.tflite").write_bytes(deep())
+    return "model.tflite"
+
+
+def complaint(captured: Captured, words: list[str]) -> str:
+    """Run what fails; return what it says on stderr, the only thing that it prints."""
+    assert main(["verify", *words]) == 1
+    out, err = captured.readouterr()
+    assert out == ""
+    return err
+
+
+def test_a_right_conversion(model: str, capsys: Captured) -> None:
+    """Converted on the way; nothing is written."""
+    assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
+    out, err = capsys.readouterr()
+    head, output, processor, *counts = out.splitlines()
+    assert head == "LiteRT and ONNX Runtime on 3 samples:"
+    assert output.startswith("soft  largest difference ")
+    assert output.endswith(" dB  right")
+    assert processor.startswith("instruction sets of this processor: ")
+    assert counts == [
+        "4 tensors, in order of execution: 4 right, 0 differ, 0 wrong",
+        "4 operators, each on LiteRT's own inputs: 0 wrong",
+    ]
+    assert err == ""
+    assert [p.name for p in Path().iterdir()] == [model]
+
+
+def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
+    """Status 2, and where it begins."""
+    onnx.save(damaged(convert(model), wrong_pad), "wrong.onnx")
+    assert main(["verify", model, "wrong.onnx"]) == 2
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[1].startswith("soft  largest difference")
+    assert lines[1].endswith("differs")  # its own operator is right
+    assert lines[3] == "4 tensors, in order of execution: 2 right, 1 differ, 1 wrong"
+    assert lines[4] == "4 operators, each on LiteRT's own inputs: 1 wrong"
+    assert lines[5].startswith("CONV_2D (2)  last  largest difference")
+    assert lines[5].endswith("wrong")
+    assert lines[6].startswith("SOFTMAX (3)  soft  largest difference")
+    assert lines[6].endswith("differs")
+    first, last = err.splitlines()
+    assert "model.tflite: output soft: it differs by" in first
+    assert last.startswith(
+        "tflite2onnx: model.tflite: the first tensor that diverges is of CONV_2D (operator 2, last)"
+        ": on LiteRT's own inputs it differs by"
+    )
+    assert main(["verify", "-q", model, "wrong.onnx"]) == 2
+    assert capsys.readouterr() == ("", err)
+
+
+def test_long_lists() -> None:
+    """Are cut; types that differ have no number."""
+    wrong = Difference("y", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere")
+    tensors = tuple(
+        Compared(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,)) for i in range(12)
+    )
+    report = Report((wrong,), 1, 0, tensors)
+    lines = [*outputs(report), *inside(report)]
+    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    differs"
+    assert lines[3] == "12 tensors, in order of execution: 0 right, 12 differ, 0 wrong"
+    assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere      differs"
+    assert lines[-1] == "... and 2 more"
+    closed = inside(replace(report, closed=("WHILE", "IF", "WHILE")))
+    assert closed == [
+        *lines[3:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+    ]  # fmt: skip
+
+
+def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
+    """Whose nodes are not ours: the outputs alone are compared."""
+    result = convert(model)
+
+    def renamed(other: onnx.ModelProto) -> None:
+        for node in other.graph.node:
+            names = {n: f"{n}_" for n in (*node.input, *node.output) if n in {"first", "last"}}
+            node.input[:] = [names.get(n, n) for n in node.input]
+            node.output[:] = [names.get(n, n) for n in node.output]
+
+    onnx.save(damaged(result, renamed), "other.onnx")
+    assert main(["verify", model, "other.onnx"]) == 0
+    assert "outputs alone are compared" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.tflite"], "cannot read none.tflite: No such file or directory"),
+        (["model.tflite", "none.onnx"], "cannot read none.onnx: No such file or directory"),
+        (["model.tflite", "model.tflite"], "ONNX Runtime cannot run the model: "),
+        (["model.tflite", "--report", "model.tflite"], "it is the TFLite model itself"),
+        (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model itself"),
+        (["model.tflite", "--samples", "0"], "nothing to verify on 0 samples"),
+        (["model.tflite", "--seed", "-1"], "the seed of the random numbers is -1"),
+        (["model.tflite", "--input", "x"], "--input x: it must be NAME=FILE.npy"),
+        (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
+        (["model.tflite", "--image", "none.png"], "3 or 4 channels"),
+    ],
+)
+def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
+    """Status 1: nothing is said about the models."""
+    assert model
+    assert message in complaint(capsys, words)
+
+
+def test_help(capsys: Captured) -> None:
+    """All options and the exit status."""
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", "--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    words = ["--input", "--image", "--samples", "--seed", "--per-operator", "exit status:"]
+    assert all(word in out for word in words)
+
+
+def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nowhere else."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, seen in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert main(["verify", model, "-q"]) == 0
+        assert stream.getvalue() == ""
+        assert main(["verify", model]) == 0
+        assert ("tensors" in stream.getvalue()) == seen
+    bare = Terminal()
+    monkeypatch.setattr(sys, "stderr", bare)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert main(["verify", model]) == 0
+    assert bare.getvalue() == ""
+
+
+# The user's own inputs
+
+
+def test_an_array(model: str, capsys: Captured) -> None:
+    """In TFLite's layout, of the input's shape and type, or of one that it can hold."""
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 11, 11, 7)).astype(np.float32)
+    np.save("x.npy", x)
+    assert main(["verify", model, "--input", "x=x.npy"]) == 0
+    capsys.readouterr()
+    want = verify(model, inputs={"x": x})
+    assert verify(model, inputs={"x": x.astype(np.float64)}) == want
+    assert verify(model, inputs={"x": x + 1}) != want
+    np.save("x.npy", x[0])
+    said = complaint(capsys, [model, "--input", "x=x.npy"])
+    assert (
+        "the input x is float32[2, 11, 11, 7], and what is given for it float32[11, 11, 7]" in said
+    )
+    assert "once for each name" in complaint(capsys, [model, *["--input", "x=x.npy"] * 2])
+    assert "no input y; it has x" in complaint(capsys, [model, "--input", "y=x.npy"])
+    Path("x.npy").write_bytes(b"nothing")
+    assert "cannot read x.npy: " in complaint(capsys, [model, "--input", "x=x.npy"])
+    np.savez("x.npz", x)
+    assert "several arrays" in complaint(capsys, [model, "--input", "x=x.npz"])
+
+
+def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
+    """Return a model of pictures that moves them to its output."""
+    m = Build()
+    m.output(*m.op("RESHAPE", [m.input((1, 5, 7, channels), dtype=dtype, name="x", **kept),
+                               m.constant(np.array([35 * channels], np.int32))],
+                   [m.tensor((35 * channels,), dtype=dtype, name="y", **kept)]))  # fmt: skip
+    return m.bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "scale"),
+    [(pictures(), 127.5), (pictures(channels=1), 127.5), (pictures(channels=4), 127.5)],
+)
+def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
+    """Resized, its channels as the model has them, from -1 to 1 where nothing is said."""
+    Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
+    target = image_input(data, interpreter_of(data).get_input_details())
+    array = target.array(tmp_path / "one.png")
+    assert (array.shape, array.dtype.name) == (target.shape, "float32")
+    pixel = {1: [82], 3: [255, 0, 51], 4: [255, 0, 51, 255]}[target.shape[3]]
+    np.testing.assert_allclose(array[0, 2, 3] * scale + 127.5, pixel, atol=1)
+    report = verify(data, images=[tmp_path / "one.png"] * 3)
+    assert (report.ok, report.samples) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "zero", "mean", "std", "want"),
+    [
+        ("float32", None, 0, (), (), [1, -1, -0.6]),
+        ("float32", None, 0, (0,), (255,), [1, 0, 0.2]),
+        ("float32", None, 0, (55, 0, 1), (1, 1, 2), [200, 0, 25]),
+        ("uint8", 0.5, 9, (), (), [255, 0, 51]),
+        ("int8", 0.5, 9, (), (), [127, -128, -77]),
+        ("uint8", 1 / 128, 128, (127.5,), (127.5,), [255, 0, 51]),
+        ("int8", 1 / 255, -128, (0,), (255,), [127, -128, -77]),
+        ("int8", 1 / 255, -128, (0,), (10,), [127, -128, 127]),
+    ],
+)
+def test_normalisation(
+    dtype: str, scale: float | None, zero: int, mean: Any, std: Any, want: Any, tmp_path: Path
+) -> None:
+    """As the metadata say, then quantized; without them integers are the pixels."""
+    Image.new("RGB", (7, 5), (255, 0, 51)).save(tmp_path / "one.png")
+    kept: dict[str, Any] = {"scale": scale, "zero_point": zero} if scale else {}
+    (detail,) = interpreter_of(pictures(dtype, **kept)).get_input_details()
+    array = ImageInput("x", detail, mean, std).array(tmp_path / "one.png")
+    assert array.dtype.name == dtype
+    np.testing.assert_allclose(array[0, 0, 0], want, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
+def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
+    """Numbers for other channels, or a division by zero."""
+    said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
+    monkeypatch.setattr(images, "model_metadata", lambda _: said)
+    with pytest.raises(VerifyError, match="the metadata of x normalise it by"):
+        image_input(pictures(), interpreter_of(pictures()).get_input_details())
+
+
+def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture, no such input, no Pillow."""
+    path = tmp_path / "one.png"
+    path.write_bytes(b"nothing")
+    with pytest.raises(VerifyError, match=r"cannot read .*one\.png"):
+        verify(pictures(), images=[path])
+    with pytest.raises(VerifyError, match="the model has 0 inputs that take a picture"):
+        verify(chain("ABS"), images=[path])
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[images\]"):
+        verify(network(), images=[path])

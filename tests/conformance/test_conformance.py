@@ -1,0 +1,152 @@
+"""A sample of the matrix of `tests.conformance`, which runs whole with python -m tests.conformance.
+
+Every operator gives some of its cases, chosen by the seed; what they make and how far they are
+apart has to be as the table says.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.conformance import record
+from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judge
+from tests.conformance.matrix import Outcome, sample
+from tests.conformance.rows import ROWS
+from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
+from tests.conformance.table import Case, Row
+from tests.support import Build, run_tflite
+from tests.support.facts import OPERATORS as TFLITE
+from tflite2onnx.op import OPERATORS, OURS, operator_for
+from tflite2onnx.passes.flex.rules import RULES
+from tflite2onnx.reader.model import read
+
+SEED, COUNT = 0, 3
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_operators(code: str) -> None:
+    """Some of the cases of an operator."""
+    verdicts = sample(ROWS[code], SEED, COUNT)
+    faults = [f"{v.name}: {v.text}" for v in verdicts if v.state not in {RUN, LACKING}]
+    assert not faults, "\n".join(faults)
+    lacking = [v.text for v in verdicts if v.state == LACKING]
+    if lacking:
+        pytest.skip(lacking[0])
+
+
+def test_every_operator_is_there() -> None:
+    """It has a row, or is proven elsewhere: of the runtime, of files, custom and TensorFlow's."""
+    runtime = TFLITE.keys() - NO_KERNEL
+    assert len(runtime) == 172
+    assert runtime <= OPERATORS.keys()
+    converted = OPERATORS.keys() - OURS | {f"Flex{name}" for name in RULES}
+    assert converted == ROWS.keys() | ELSEWHERE.keys()
+    assert not ROWS.keys() & ELSEWHERE.keys()
+    assert all((ROOT / place.partition(":")[0]).exists() for place in ELSEWHERE.values())
+
+
+def test_references_stand_for_what_litert_has_not() -> None:
+    """A kernel that LiteRT has is what its operator is held to."""
+    for code in TFLITE.keys() - NO_KERNEL:
+        assert code in ELSEWHERE or not ROWS[code].referred
+    for code in ROWS.keys() - TFLITE.keys():
+        m = Build()
+        m.input([1])
+        m.output(*m.custom(code, [], [[1]]))  # without inputs none is so much as begun
+        with pytest.raises((ValueError, RuntimeError)) as error:
+            run_tflite(m.bytes(), [np.zeros(1, np.float32)])
+        unknown = re.search("unresolved custom op|Select TensorFlow op", str(error.value))
+        assert bool(unknown) == ROWS[code].referred, code
+
+
+@pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
+def test_operators_without_a_kernel(code: str) -> None:
+    """LiteRT looks up all codes of a file, used or not, and knows none of these."""
+    m = Build()
+    m.output(m.input([1]))
+    number = TFLITE[code]
+    m.model().operatorCodes = [schema.OperatorCodeT(min(number, 127), None, 1, number)]
+    with pytest.raises((ValueError, RuntimeError)):
+        run_tflite(m.bytes(), [np.zeros(1, np.float32)])
+
+
+def test_cases_are_always_the_same() -> None:
+    """So are their random numbers: a case that fails can be run again by its name."""
+    one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
+    assert [case.name for case in one] == [case.name for case in other]
+    assert len({case.name for case in one}) == len(one)
+    (data, inputs, _), (same, equal, _) = one[0].built(), other[0].built()
+    assert data == same
+    for a, b in zip(*inputs, *equal, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_all_choices_are_in_cases() -> None:
+    """Every pair of choices of the first kind, every choice of the others."""
+    row = ROWS["ADD"]
+    for kind in row.kinds:
+        mine = [case.choice for case in row.cases() if case.kind == kind]
+        for key, values in row.grid.items():
+            assert {repr(choice[key]) for choice in mine} == set(map(repr, values))
+    first = [case.choice for case in row.cases() if case.kind == row.kinds[0]]
+    pairs = {(c["pair"], c["fused_activation_function"]) for c in first}
+    assert len(pairs) == len(row.grid["pair"]) * len(row.grid["fused_activation_function"])
+
+
+@pytest.mark.parametrize("code", [code for code in ROWS if code in OPERATORS])
+def test_verify_allows_the_same_steps(code: str) -> None:
+    """The bounds of this table are those that the classes of operators give to `verify`."""
+    cases = {case.kind: case for case in reversed([*ROWS[code].cases()])}
+    for kind, case in cases.items():
+        if "quantized" not in kind and " by " not in kind:
+            continue
+        ops = read(case.built().data).graphs[0].ops
+        for op in [op for op in ops if op.code == code and op.outputs][:1]:
+            if not op.outputs[0].dtype.is_float:
+                assert operator_for(op).allowed_steps == ROWS[code].bound(kind).steps, kind
+
+
+def wrong(row: Row) -> Verdict:
+    """Return the verdict on the first case of a row."""
+    return judge(next(iter(row.cases())))
+
+
+def test_verdicts() -> None:
+    """What LiteRT does not run, what is too far apart, and what it is about."""
+    add = ROWS["ADD"]
+    assert judge(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
+    exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)
+    verdict = wrong(exact)
+    assert verdict.state == FAULTY
+    assert "optimize=True: output 0 is" in verdict.text
+    assert 0 < verdict.part < 1e-5
+
+
+def test_faults() -> None:
+    """A type that LiteRT runs needs a line, or a reason."""
+    row = Row("ADD", ROWS["ADD"].build, ["int32"], without={"float32": "say so"})
+    run, refused = (Verdict("ADD x", state) for state in (RUN, REFUSED))
+    assert record.faults([Outcome(row, "int32", False, [run])]) == []
+    assert record.faults([Outcome(row, "float32", True, [run])]) == []
+    assert record.faults([Outcome(row, "bool", True, [refused])]) == []
+    assert "add it to its kinds" in record.faults([Outcome(row, "bool", True, [run])])[0]
+    assert "refused" in record.faults([Outcome(row, "int32", False, [refused])])[0]
+
+
+def test_the_record_is_of_this_table() -> None:
+    """Each kind of each operator was measured, and none that is there no longer."""
+    known = record.read()
+    assert {code: list(entry.kinds) for code, entry in known.items()} == {
+        code: list(row.kinds) for code, row in sorted(ROWS.items())
+    }
+    for code, entry in known.items():
+        for kind, found in entry.kinds.items():
+            bound = ROWS[code].bound(kind)
+            assert found.part <= 2 * bound.part
+            assert found.steps <= bound.steps

@@ -1,0 +1,401 @@
+"""Nothing that a file contains may crash, hang or exhaust the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.fuzz.models import MODELS
+from tests.fuzz.mutate import mutant
+from tests.fuzz.run import outcome
+from tests.support import Build, pack
+from tests.support.control import applied, below, counted, either, loop
+from tests.support.flex import Type, flex_options
+from tests.support.reading import int32
+from tests.support.streams import SHAPE, assign, handle, initialise, read_from
+from tflite2onnx import convert
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.op import OPERATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.support import Subgraph, Tensor
+    from tests.support.control import Change
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "assets" / "models"
+SECONDS = 120
+
+
+def run(first: int, last: int, paths: Sequence[Path]) -> str:
+    """Convert damaged models in another process and return what it counts."""
+    command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def saved(where: Path, models: dict[str, bytes]) -> list[Path]:
+    """Write models to files."""
+    for name, data in models.items():
+        (where / name).write_bytes(data)
+    return [where / name for name in models]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_are_sound(name: str) -> None:
+    """Damage is worth something only where there is something to damage."""
+    if name == "custom":
+        with pytest.raises(UnsupportedOperators, match="2 operators"):
+            convert(MODELS[name]())
+    else:
+        assert convert(MODELS[name]()).nodes
+
+
+def test_damaged_models(tmp_path: Path) -> None:
+    """Bits flipped, offsets overwritten, tables that say other things."""
+    models = {name: build() for name, build in MODELS.items()}
+    counts = run(0, 100, saved(tmp_path, models))
+    assert "'converted'" in counts
+    assert "'refused'" in counts
+
+
+def test_damaged_networks() -> None:
+    """The same of models as converters write them."""
+    assert run(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
+
+
+def test_models_that_are_cut_off(tmp_path: Path) -> None:
+    """At every length."""
+    small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
+    assert "refused" in run(0, 0, saved(tmp_path, small))
+
+
+def test_the_same_seed_does_the_same_damage() -> None:
+    """So that what was found can be found again."""
+    data = MODELS["axes"]()
+    mutants = [mutant(data, seed) for seed in range(30)]
+    assert mutants == [mutant(data, seed) for seed in range(30)]
+    assert len({*mutants}) > 25
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_with_other_operands(name: str) -> None:
+    """None at all, one less and one more, of each operator in turn."""
+    model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
+    for operator in (op for graph in model.subgraphs for op in graph.operators):
+        for field in ("inputs", "outputs"):
+            whole = getattr(operator, field)
+            if whole is None or isinstance(whole, int):  # what is no array has no elements
+                continue
+            for other in (whole[:0], whole[:-1], np.append(whole, whole[-1:])):
+                setattr(operator, field, other)
+                outcome(pack(model))
+            setattr(operator, field, whole)
+
+
+def test_a_flex_operator_without_an_option_that_counts() -> None:
+    m, words = Build(), {"ksize": Type(1), "strides": [1, 2, 2, 1], "padding": "SAME"}
+    options = flex_options("MaxPool", data_format="NHWC", **words)
+    m.output(*m.custom("FlexMaxPool", [m.input([1, 5, 7, 3])], [[1, 3, 4, 3]], options))
+    with pytest.raises(UnsupportedOperators, match="FlexMaxPool"):
+        convert(m.bytes())
+
+
+# Small files that ask for much
+
+
+def huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
+    """Return one operator with inputs, and an output, of these declared shapes."""
+    m = Build()
+    fields = {name: options[name] for name in ("dtype", "scale", "zero_point") if name in options}
+    inputs = [m.input(shape, **fields) for shape in shapes[:-1]]
+    m.output(*m.op(code, inputs, [shapes[-1]], **options))
+    return m.bytes()
+
+
+def with_constants(
+    code: str, shape: Sequence[int], constants: Sequence[Any], made: Sequence[int], **options: Any
+) -> bytes:
+    """Return one operator with an input and constants; all but the shapes is small."""
+    m = Build()
+    m.output(*m.op(code, [m.input(shape), *map(m.constant, constants)], [made], **options))
+    return m.bytes()
+
+
+def doubling(times: int) -> bytes:
+    """Return a constant that is doubled again and again before anything else is done."""
+    m = Build()
+    (x,), size = [m.constant(np.ones(1 << 10, np.float32))], 1 << 10
+    for _ in range(times):
+        size *= 2
+        (x,) = m.op("CONCATENATION", [x, x], [[size]], axis=0)
+    m.output(*m.op("ADD", [x, m.input([size])], [[size]]))
+    return m.bytes()
+
+
+def many_of_one_buffer(count: int) -> bytes:
+    """Return constants that are many times as large as the one buffer that they share."""
+    m = Build()
+    q: dict[str, Any] = {"scale": 0.5, "zero_point": 1}
+    x = m.input([1, 128, 128, 64], dtype="int8", **q)
+    shared = np.resize(np.arange(128, dtype=np.int8), (1, 128, 128, 64))
+    constants = [m.constant(shared if i == 0 else shared[:0], **q) for i in range(count)]
+    for tensor in (tensors := m.model().subgraphs[0].tensors)[1:]:
+        tensor.buffer, tensor.shape = tensors[1].buffer, tensors[1].shape
+    weights = m.constant(np.ones((64, 1, 1, 64), np.int8), scale=0.01)
+    window: dict[str, Any] = {"stride_h": 1, "stride_w": 1}
+    for constant in constants:
+        (x,) = m.op("CONV_2D", [x, weights, None], [x.shape], **q, **window)
+        (x,) = m.op("ADD", [x, constant], [x.shape], **q)
+    m.output(x)
+    return m.bytes()
+
+
+def calling(levels: int) -> bytes:
+    """Return sub-graphs of which each calls the next one twice."""
+    m = Build()
+    graphs = [m, *(m.subgraph(f"level {i}") for i in range(levels))]
+    for i, graph in enumerate(graphs):
+        x = graph.input([2], name="x")
+        for _ in range(2):
+            if i < levels:
+                (x,) = graph.op("CALL", [x], [graph.tensor([2], name="y")], subgraph=i + 1)
+            else:
+                (x,) = graph.op("ABS", [x], [graph.tensor([2], name="y")])
+        graph.output(x)
+    return m.bytes()
+
+
+def nested(levels: int) -> bytes:
+    """Return branches within each other, the innermost of which writes to a variable."""
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input(SHAPE)
+    initialise(m, memory=np.ones(SHAPE, np.float32))
+
+    def level(left: int) -> Change:
+        def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+            if not left:
+                (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+                assign(inner, handle(inner), y)
+                return [y]
+            always = inner.op("EQUAL", [xs[0], xs[0]], [SHAPE], dtype="bool")
+            axes = inner.constant(int32([0, 1, 2]))
+            (every,) = inner.op("REDUCE_ALL", [*always, axes], [[]])
+            return either(m, every, xs, level(left - 1), applied("NEG"), at=inner)
+
+        return change
+
+    m.output(*either(m, condition, [x], level(levels), applied("NEG")))
+    return m.bytes()
+
+
+def ending(tests: int) -> bytes:
+    """Return a loop whose condition is the AND of a test and itself, again and again."""
+    m = Build()
+
+    def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
+        test = below(inner, xs)
+        for _ in range(tests):
+            (test,) = inner.op("LOGICAL_AND", [test, test], [[]], dtype="bool")
+        return test
+
+    count = m.constant(np.array(0, np.int32))
+    m.output(*loop(m, [count, m.input(SHAPE)], counted(applied("ABS")), condition))
+    return m.bytes()
+
+
+def forgetful(variables: int) -> bytes:
+    """Return variables of which nobody says how they begin."""
+    m = Build()
+    x = m.input(SHAPE)
+    for i in range(variables):
+        (x,) = m.op("ADD", [read_from(m, handle(m, f"{i}")), x], [SHAPE])
+        assign(m, handle(m, f"{i}"), x)
+    m.output(x)
+    return m.bytes()
+
+
+def repeating(times: int) -> bytes:
+    """Return a model with one output that it lists many times."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2])], [[2]]) * times)
+    return m.bytes()
+
+
+def cutting(times: int) -> bytes:
+    """Return a loop that reshapes what it says is large, again and again."""
+    m = Build()
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        (x,) = xs
+        for shape in [[1 << 10, 1 << 10], [1, 1 << 20]] * times:
+            (x,) = inner.op("RESHAPE", [x], [shape], new_shape=shape)
+        return [x]
+
+    count = m.constant(np.array(0, np.int32))
+    m.output(*loop(m, [count, m.input([1, 1 << 20])], counted(change)))
+    return m.bytes()
+
+
+def importing(times: int) -> bytes:
+    """Return tables that are all filled with the same numbers."""
+    m = Build()
+    keys = m.constant(np.arange(1 << 16))
+    for i in range(times):
+        fields: dict[str, Any] = {"table_id": i, "key_dtype": "int64", "value_dtype": "int64"}
+        (table,) = m.op("HASHTABLE", [], [m.tensor([], dtype="resource")], **fields)
+        m.op("HASHTABLE_IMPORT", [table, keys, keys], [])
+        m.output(*m.op("HASHTABLE_SIZE", [table], [m.tensor([1], dtype="int64")]))
+    return m.bytes()
+
+
+def complex_ones(times: int) -> bytes:
+    """Return products with complex constants, all of the bytes of one."""
+    m = Build()
+    fields: dict[str, Any] = {"in_data_type": "float32", "out_data_type": "complex64"}
+    made = m.tensor([1 << 16], dtype="complex64")
+    (x,) = m.op("CAST", [m.input([1 << 16])], [made], **fields)
+    constant = m.constant(np.ones(1 << 16, np.complex64))
+    factors = [m.constant(np.zeros(0, np.complex64)) for _ in range(times)]
+    tensors = m.model().subgraphs[0].tensors
+    for factor in factors:
+        tensor, filled = (tensors[t.index] for t in (factor, constant))
+        tensor.buffer, tensor.shape = filled.buffer, filled.shape
+        (x,) = m.op("MUL", [x, factor], [m.tensor([1 << 16], dtype="complex64")])
+    m.output(*m.op("REAL", [x], [[1 << 16]], dtype="float32"))
+    return m.bytes()
+
+
+def remembering_much(variables: int) -> bytes:
+    """Return variables that are large by their own word."""
+    m = Build()
+    for _ in range(variables):
+        state = m.tensor([1 << 26], variable=True)
+        (y,) = m.op("NEG", [state], [state.shape])
+        m.op("ABS", [y], [state])
+        m.output(*m.op("SUM", [y, m.constant(int32([0]))], [[]]))
+    return m.bytes()
+
+
+def diagonals(length: int) -> bytes:
+    """Return an operator that reads every diagonal of a matrix of one row."""
+    m = Build()
+    operands = [
+        m.input([1, length]), m.constant(int32([0, length - 1])),
+        m.constant(np.array(0, np.float32)),
+    ]  # fmt: skip
+    options = flex_options("MatrixDiagPartV3", align="RIGHT_LEFT")
+    m.output(*m.custom("FlexMatrixDiagPartV3", operands, [[length, 1]], options))
+    return m.bytes()
+
+
+def bands(count: int) -> bytes:
+    """Return a bank of filters over more frequencies than there are weights for."""
+    m = Build()
+    tables = [m.constant(np.ones(count + 1, np.int16)) for _ in range(5)]
+    operands = [m.input([1 << 22], dtype="uint32"), *tables]
+    made = m.tensor([count], dtype="uint64")
+    m.output(*m.custom("SignalFilterBank", operands, [made], {"num_channels": count}))
+    return m.bytes()
+
+
+LONG = 1 << 28
+GREEDY: dict[str, Callable[[], bytes]] = {
+    "resize": lambda: with_constants(
+        "RESIZE_NEAREST_NEIGHBOR", [1, LONG, 2, 3], [int32([2, 2])], [1, 2, 2, 3]
+    ),
+    "resized": lambda: with_constants(
+        "RESIZE_NEAREST_NEIGHBOR", [1, 2, 2, 3], [int32([LONG, 2])], [1, LONG, 2, 3]
+    ),
+    "mirror": lambda: with_constants(
+        "MIRROR_PAD", [LONG, 2], [int32([[2, 2], [0, 0]])], [LONG + 4, 2], mode="SYMMETRIC"
+    ),
+    "tile": lambda: with_constants("TILE", [2], [int32([LONG])], [2 * LONG]),
+    "extreme of nothing": lambda: with_constants(
+        "REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]
+    ),
+    "softmax of one": lambda: huge(
+        "SOFTMAX", [LONG, 1], [LONG, 1], dtype="int8", scale=1 / 256, zero_point=-128, beta=1.0
+    ),
+    "reshape": lambda: huge("RESHAPE", [LONG, 7], [7, LONG], new_shape=[7, LONG]),
+    "sum": lambda: huge("ADD", [LONG, 7, 2], [LONG, 7, 2], [LONG, 7, 2]),
+    "doubling": lambda: doubling(20),
+    "calls": lambda: calling(10),
+    "too many calls": lambda: calling(30),
+    "one buffer": lambda: many_of_one_buffer(1500),
+    "branches": lambda: nested(20),
+    "conditions": lambda: ending(40),
+    "variables": lambda: forgetful(2000),
+    "one output": lambda: repeating(4000),
+    "complex ones": lambda: complex_ones(1500),
+    "states": lambda: remembering_much(100),
+    "reshapes": lambda: cutting(2000),
+    "tables": lambda: importing(2000),
+    "diagonals": lambda: diagonals(1 << 22),
+    "bands": lambda: bands(2900),
+}  # fmt: skip
+
+
+def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
+    """What they declare is not what is there."""
+    models = {name: build() for name, build in GREEDY.items()}
+    assert max(map(len, models.values())) < 1 << 21
+    assert run(0, 1, saved(tmp_path, models))
+
+
+def test_names_do_not_grow() -> None:
+    """However often a variable is written to, what holds it is named after it."""
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input(SHAPE)
+    initialise(m, memory=np.ones(SHAPE, np.float32))
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+        assign(inner, handle(inner), y)
+        return [y]
+
+    for _ in range(20):
+        (x,) = either(m, condition, [x], change, applied("NEG"))
+    m.output(x)
+    names = [name for node in convert(m.bytes()).model.graph.node for name in node.output]
+    assert max(map(len, names)) < 32
+
+
+# What operators raise
+
+
+def test_contradictions_are_errors_of_the_operator() -> None:
+    """Whatever Python and numpy say of nonsense; what is no error stays what it is."""
+    for error in (KeyError("k"), ZeroDivisionError(), ValueError("v"), RecursionError()):
+        with pytest.raises(OperatorError, match="contradict each other"), guarded():
+            raise error
+    with pytest.raises(KeyboardInterrupt), guarded():
+        raise KeyboardInterrupt
+
+
+def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong before anything is planned has a name, too."""
+    monkeypatch.setattr(OPERATORS["ADD"], "aligned", lambda self: self.missing)
+    with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
+        convert(huge("ADD", [2], [2], [2]))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
+def test_options_beyond_measure(beta: float) -> None:
+    """float16 does not hold them; nobody is told on standard error."""
+    assert convert(huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes

@@ -1,0 +1,183 @@
+"""The documents are true: their code runs, their tables are what the code says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import onnx
+import pytest
+
+from tests.support import Build
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document: str) -> list[str]:
+    """Return the Python code of a document."""
+    text = (ROOT / document).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def module(name: str, code: str) -> ModuleType:
+    """Return a module made of a document's code."""
+    made = ModuleType(name)
+    exec(compile(code, name, "exec"), vars(made))  # noqa: S102 - our own document
+    return made
+
+
+GUIDE = "docs/adding-an-operator.md"
+
+
+def guided_files() -> dict[str, str]:
+    """Return the files that the guide tells its reader to create, or to change, in its order."""
+    text = (ROOT / GUIDE).read_text()
+    files: dict[str, str] = {}
+    block = re.compile(r"((?:[^\n]+\n)+)\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    for paragraph, code in block.findall(text):
+        named = re.findall(r"(?:Create|to the table in) `([\w/.]+)`", " ".join(paragraph.split()))
+        files |= dict.fromkeys(named[-1:], code)
+    return files
+
+
+def run_module(
+    place: Path, *words: str, path: Sequence[Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a module in a folder, with the packages of other folders."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [place, *path]))}
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(
+        command, cwd=place, capture_output=True, text=True, check=False, env=env
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project with what the guide adds, but for the entry in a table."""
+    place = tmp_path_factory.mktemp("project")
+    for name in ("tflite2onnx", "tests", "scripts", "docs"):
+        ignored = shutil.ignore_patterns("__pycache__", "data")
+        shutil.copytree(ROOT / name, place / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", place)
+    for name, code in guided_files().items():
+        path = place / name
+        if not path.exists() and name.startswith(("tflite2onnx/", "tests/")):
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / "__init__.py").touch()
+            path.write_text(code)
+    return place
+
+
+def test_an_operator_in_the_project(project: Path) -> None:
+    """The guide's steps, one after the other; who forgets the table is told so."""
+    files = guided_files()
+    (table,) = [n for n in files if n.startswith("tflite2onnx/") and (ROOT / n).exists()]
+    (test,) = [n for n in files if Path(n).name.startswith("test_")]
+    matrix = run_module(project, "tests.conformance", "ChannelShuffle")
+    message = re.findall(r"^ChannelShuffle must .*$", (ROOT / GUIDE).read_text(), re.MULTILINE)
+    assert matrix.returncode
+    assert message[0] in matrix.stderr
+
+    head, end, tail = (project / table).read_text().rpartition("}")
+    (project / table).write_text(f"{head}{files[table]}{end}{tail}")
+    tests = run_module(project, "pytest", "-q", "-p", "no:cacheprovider", test)
+    assert not tests.returncode, tests.stdout
+    matrix = run_module(project, "tests.conformance", "ChannelShuffle")
+    assert not matrix.returncode, matrix.stdout + matrix.stderr
+    assert "1 operators: " in matrix.stdout
+    assert "| [`ChannelShuffle`]" in (project / "docs" / "operators.md").read_text()
+
+
+def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
+    """It passes the project's own checks, as a part of the project and as a package."""
+    files = {name: code for name, code in guided_files().items() if name.endswith(".py")}
+    own = [name for name in files if not (ROOT / name).exists() and "mypackage" not in name]
+    assert len(own) == 3
+    place = tmp_path / "mypackage" / "operators.py"
+    place.parent.mkdir()
+    (place.parent / "__init__.py").touch()
+    place.write_text(files["mypackage/operators.py"])
+    for tool in (
+        ["ruff", "check", *own],
+        ["ruff", "check", "--config", "pyproject.toml", "--ignore", "ARG002,D104", str(tmp_path)],
+        ["mypy", "--follow-imports", "silent", *own, str(place)],
+    ):
+        done = run_module(project, *tool)
+        assert not done.returncode, done.stdout + done.stderr
+
+
+def test_an_operator_of_ones_own(tmp_path: Path) -> None:
+    """An installed package's operator is listed and converted."""
+    files = guided_files()
+    package = tmp_path / "mypackage"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "operators.py").write_text(files["mypackage/operators.py"])
+    info = tmp_path / "mypackage-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    points = files["pyproject.toml"].partition("[project.entry-points.")[2].replace('"', "")
+    (info / "entry_points.txt").write_text(f"[{points}")
+    assert "SwishWithBeta" in run_module(tmp_path, "tflite2onnx", "ops", path=[ROOT]).stdout
+
+    m = Build()
+    m.output(*m.custom("SwishWithBeta", [m.input([2, 3])], [[2, 3]], {"beta": 2.0}))
+    (tmp_path / "model.tflite").write_bytes(m.bytes())
+    done = run_module(tmp_path, "tflite2onnx", "model.tflite", path=[ROOT])
+    assert not done.returncode, done.stderr
+    nodes = onnx.load(tmp_path / "model.onnx").graph.node
+    assert [node.op_type for node in nodes] == ["Mul", "Sigmoid", "Mul"]
+
+
+def test_listening_to_a_stream(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model of the document hears both chimes, and nothing else."""
+    monkeypatch.chdir(ROOT)
+    module("listening", blocks("docs/state.md")[0])
+    printed = f"```text\n{capsys.readouterr().out}```"
+    assert printed in (ROOT / "docs/state.md").read_text()
+
+
+def test_links() -> None:
+    """What a document refers to is there."""
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} refers to {target}"
+
+
+def test_commands() -> None:
+    """The files and modules of commands exist, or the guide says to create them."""
+    created = guided_files()
+    run_by = r"\b(?:pytest|python|scripts/check) ([^`\n|]+)"
+    for path in DOCUMENTS:
+        for command in re.findall(run_by, path.read_text()):
+            for file in re.findall(r"(?:tests|scripts|examples)/[\w/]+(?:\.py)?", command):
+                assert (ROOT / file).exists() or file in created, f"{path.name} runs {file}"
+            for name in re.findall(r"-m ((?:tests|scripts)[\w.]*)", command):
+                assert find_spec(name), f"{path.name} runs {name}"
+
+
+def test_the_table_of_operators() -> None:
+    """It is what `scripts/make_operator_table.py` makes."""
+    made = import_module("scripts.make_operator_table").document()
+    assert (ROOT / "docs" / "operators.md").read_text() == made
+
+
+def test_the_command_reference_is_up_to_date() -> None:
+    made = run_path(str(ROOT / "scripts" / "make_command_reference.py"))["document"]()
+    kept = (ROOT / "docs" / "command-line.md").read_text()
+    assert kept == made, "write it anew: python scripts/make_command_reference.py"

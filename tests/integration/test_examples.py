@@ -1,0 +1,42 @@
+"""The examples: what they compute, and that they run as the documents say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+FACES = SimpleNamespace(**run_path(str(ROOT / "examples" / "faces.py")))
+
+
+def test_anchors() -> None:
+    """Two for each place of 16 x 16, then six for each of 8 x 8, row by row."""
+    found = FACES.anchors()
+    assert found.shape == (896, 2)
+    assert (found[:2] == 0.5 / 16).all()
+    assert found[2].tolist() == [1.5 / 16, 0.5 / 16]
+    assert found[32].tolist() == [0.5 / 16, 1.5 / 16]
+    assert (found[512:518] == 0.5 / 8).all()
+    assert (found[-6:] == 7.5 / 8).all()
+
+
+def test_cut() -> None:
+    """A square at its own size is what stands there; turned by a right angle it is turned."""
+    picture = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
+    part = FACES.cut(picture, FACES.Region(7, 6, 8, 0), 8)
+    np.testing.assert_allclose(part * 255, picture[2:10, 3:11], atol=1e-4)
+    turned = FACES.cut(picture, FACES.Region(7, 6, 8, np.pi / 2), 8)
+    np.testing.assert_allclose(turned * 255, np.rot90(picture[2:10, 3:11]), atol=1e-4)
+    outside = FACES.cut(picture, FACES.Region(0, 0, 8, 0), 8)
+    assert not outside[:4].any()
+    assert not outside[:, :4].any()
+
+
+def test_the_picture_of_the_tutorial() -> None:
+    svg = FACES.pictured({"LiteRT": np.zeros((478, 3)), "ONNX Runtime": np.ones((478, 3))})
+    assert svg.count("<circle") == 2 * 478
+    assert svg.count("<ellipse") == 2 * len(list(FACES.ellipses()))
+    assert (ROOT / "docs" / "faces.svg").read_text().count("<circle") == 2 * 478

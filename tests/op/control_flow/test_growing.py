@@ -1,0 +1,149 @@
+"""Loops whose conditions, or bodies, read how large a variable is that grows in each round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Subgraph, Tensor, check
+from tests.support.control import applied, either, number, op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Change = Callable[[Subgraph, Tensor], Tensor]
+
+ROWS = [None, 3]
+
+
+def rows_of(m: Subgraph, x: Tensor) -> Tensor:
+    """Return how many rows a matrix has."""
+    (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    cut = [m.constant([0]), m.constant([1]), m.constant([1])]
+    return m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)[0]
+
+
+def while_rows(
+    m: Build, code: str, most: int, xs: Sequence[Tensor], changes: Sequence[Change],
+    at: Subgraph | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """Return matrices that change as long as all their rows together are as a code says."""
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    given = [cond.input(ROWS) for _ in xs]
+    total = rows_of(cond, given[0])
+    for each in given[1:]:
+        total = op(cond, "ADD", total, rows_of(cond, each))
+    cond.output(*cond.op(code, [total, number(cond, most)], [[]], dtype="bool"))
+    given = [body.input(ROWS) for _ in xs]
+    body.output(*(change(body, x) for change, x in zip(changes, given, strict=True)))
+    place = at or m
+    return place.op(
+        "WHILE", xs, [place.tensor(ROWS) for _ in xs],
+        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+    )  # fmt: skip
+
+
+def changed(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+    """Return the output of an operator, whose rows nobody foresees."""
+    return m.op(code, inputs, [m.tensor(ROWS)], **options)[0]
+
+
+def joined(count: int = 1) -> Change:
+    """Return a change that joins so many rows to a matrix."""
+    more = np.arange(3 * count, dtype=np.float32).reshape(-1, 3)
+    return lambda m, x: changed(m, "CONCATENATION", x, m.constant(more), axis=0)
+
+
+def without_first(m: Subgraph, x: Tensor) -> Tensor:
+    cut = m.constant([1, 0]), m.constant([0, 0]), m.constant([1, 1])
+    return changed(m, "STRIDED_SLICE", x, *cut, begin_mask=2, end_mask=3)
+
+
+CHANGES: dict[str, Change] = {
+    "CONCATENATION": joined(),
+    "GATHER": lambda m, x: changed(m, "GATHER", x, m.constant([0] * 500), axis=0),
+    "PAD": lambda m, x: changed(m, "PAD", x, m.constant([[1, 1], [0, 0]])),
+    "TILE": lambda m, x: changed(m, "TILE", x, m.constant([2, 1])),
+}
+
+
+@pytest.mark.parametrize("most", [0, 6, 400])
+@pytest.mark.parametrize("code", CHANGES)
+def test_as_long_as_a_matrix_is_small(code: str, most: int) -> None:
+    m = Build()
+    m.output(*while_rows(m, "LESS", most, [m.input([1, 3])], [CHANGES[code]]))
+    check(m.bytes())
+
+
+@pytest.mark.parametrize("start", [2, 7])
+def test_as_long_as_a_matrix_is_large(start: int) -> None:
+    m = Build()
+    m.output(*while_rows(m, "GREATER", 3, [m.input([start, 3])], [without_first]))
+    check(m.bytes())
+
+
+def test_a_vector_that_is_compared_with_its_shape() -> None:
+    m = Build()
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    (shape,) = cond.op("SHAPE", [cond.input([None])], [[1]], dtype="int32", out_type="int32")
+    cond.output(*cond.op("LESS", [shape, cond.constant([300])], [[1]], dtype="bool"))
+    inputs = body.input([None]), body.constant([2.5, 1.0])
+    body.output(*body.op("CONCATENATION", inputs, [body.tensor([None])], axis=0))
+    m.output(*m.op(
+        "WHILE", [m.input([1])], [m.tensor([None])],
+        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+    ))  # fmt: skip
+    check(m.bytes())
+
+
+def test_two_variables_grow_at_different_speed() -> None:
+    m = Build()
+    xs = m.input([1, 3]), m.input([2, 3])
+    m.output(*while_rows(m, "LESS", 300, xs, [joined(), joined(3)]))
+    check(m.bytes())
+
+
+def test_a_body_that_computes_with_the_size() -> None:
+    def change(m: Subgraph, x: Tensor) -> Tensor:
+        least = op(m, "MINIMUM", rows_of(m, x), number(m, 5))
+        (real,) = m.op("CAST", [least], [[]], dtype="float32")
+        return joined()(m, changed(m, "ADD", x, real))
+
+    m = Build()
+    m.output(*while_rows(m, "LESS", 9, [m.input([1, 3])], [change]))
+    check(m.bytes())
+
+
+def test_loops_within_loops() -> None:
+    """The inner one goes on until there is a multiple of four rows."""
+
+    def change(outer: Subgraph, x: Tensor) -> Tensor:
+        cond, body = m.subgraph("cond"), m.subgraph("body")
+        rest = op(cond, "FLOOR_MOD", rows_of(cond, cond.input(ROWS)), number(cond, 4))
+        cond.output(*cond.op("NOT_EQUAL", [rest, number(cond, 0)], [[]], dtype="bool"))
+        body.output(joined()(body, body.input(ROWS)))
+        (made,) = outer.op(
+            "WHILE", [joined()(outer, x)], [outer.tensor(ROWS)],
+            cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+        )  # fmt: skip
+        return changed(outer, "NEG", made)
+
+    m = Build()
+    m.output(*while_rows(m, "LESS", 10, [m.input([1, 3])], [change]))
+    check(m.bytes())
+
+
+@pytest.mark.parametrize("value", [0, 1, 3])
+def test_how_much_was_found_decides(value: float) -> None:
+    """What is done hangs on how many elements are larger than a number."""
+    m = Build()
+    x = m.input([5, 3])
+    (larger,) = m.op("GREATER", [x, m.constant(np.float32(2))], [[5, 3]], dtype="bool")
+    (found,) = m.op("WHERE", [larger], [m.tensor([None, 2], dtype="int64")])
+    count = rows_of(m, found)
+    (few,) = m.op("LESS", [count, number(m, 2)], [[]], dtype="bool")
+    outputs = either(m, few, [x], applied("TANH"), applied("NEG"))
+    m.output(*outputs, op(m, "MINIMUM", count, number(m, 1)))
+    check(m.bytes(), inputs=[np.full((5, 3), value, np.float32)])

@@ -1,0 +1,123 @@
+"""Activation functions that stand alone; `test_elementwise` has those that are fused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.op.elementwise.activation import Activation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHAPE = (2, 3, 5, 7)
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "GELU": [{"approximate": False}, {"approximate": True}],
+    "LEAKY_RELU": [{"alpha": alpha} for alpha in (0.2, 0.0, -0.5, 1.5)],
+}
+CASES = [
+    (code, dtype, options)
+    for code, row in Activation.rows.items()
+    for dtype in row.types.split()
+    for options in OPTIONS.get(code, [{}])
+]
+# LiteRT computes these in the narrow type at every step, ONNX Runtime in float32.
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+def model(code: str, dtype: str, options: dict[str, Any]) -> bytes:
+    """Return a model of one function; bfloat16 comes in and goes out as float32."""
+    m = Build()
+    x = m.input(SHAPE, dtype="float32" if dtype == "bfloat16" else dtype)
+    if dtype == "bfloat16":
+        (x,) = m.op("CAST", [x], [SHAPE], dtype=dtype)
+    (y,) = m.op(code, [x], [SHAPE], **options)
+    if dtype == "bfloat16":
+        (y,) = m.op("CAST", [y], [SHAPE], dtype="float32")
+    m.output(y)
+    return m.bytes()
+
+
+@pytest.mark.parametrize(("code", "dtype", "options"), CASES)
+@pytest.mark.parametrize("opset", [13, None, 22])
+def test_activation(
+    code: str, dtype: str, options: dict[str, Any], opset: int | None
+) -> None:
+    check(model(code, dtype, options), tolerance=TOLERANCE[dtype], opset=opset)
+
+
+@pytest.mark.parametrize(("code", "dtype", "options"), CASES)
+@pytest.mark.parametrize("opset", [13, None, 22])
+def test_unusual_floats(
+    code: str, dtype: str, options: dict[str, Any], opset: int | None
+) -> None:
+    """Not a number, infinities, zeros of both signs, the knees."""
+    values = np.zeros(SHAPE, np.float16 if dtype == "float16" else np.float32)
+    edges = [-np.inf, np.inf, np.nan, -0.0, -1, 1, 6, -3, 3, 1e-4, -1e-4, 100, -100]
+    values[0, 0].flat[: len(edges)] = edges
+    data = model(code, dtype, options)
+    check(data, inputs=[values], tolerance=TOLERANCE[dtype], opset=opset)
+
+
+def test_small_numbers() -> None:
+    """Where a range is small, so is what may differ."""
+    for code, dtype, options in CASES:
+        # ELU is exp(x) - 1 in ONNX Runtime, which is as exact as 1 is.
+        if dtype == "float32" and code != "ELU":
+            check(model(code, dtype, options), ranges={"float32": (-1e-3, 1e-3)}, seeds=[0])
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize("opset", [17, 20])
+def test_gelu_is_one_node(tmp_path: Path, opset: int, *, approximate: bool) -> None:
+    """Before opset 20 it is many, which ONNX Runtime fuses."""
+    m = Build()
+    (x,) = m.op("ABS", [m.input(SHAPE)], [SHAPE])
+    (x,) = m.op("GELU", [x], [SHAPE], approximate=approximate)
+    m.output(*m.op("ABS", [x], [SHAPE]))
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(convert(m.bytes(), opset=opset).model.SerializeToString(), options)
+    nodes = onnx.load(options.optimized_model_filepath).graph.node
+    assert [node.op_type.removeprefix("Fast") for node in nodes] == ["Abs", "Gelu", "Abs"]
+
+
+def test_hard_swish_is_one_node() -> None:
+    nodes = convert(model("HARD_SWISH", "float32", {})).model.graph.node
+    assert [node.op_type for node in nodes] == ["HardSwish"]
+
+
+@pytest.mark.parametrize("alpha", [(), (7,), (1, 1, 7), (3, 5, 7), (1, 3, 1, 1), SHAPE], ids=str)
+@pytest.mark.parametrize("constant", [False, True])
+def test_prelu(alpha: tuple[int, ...], *, constant: bool) -> None:
+    """A slope for each channel, for all, for each element; learned or given."""
+    m = Build()
+    x = m.input(SHAPE)
+    slopes = np.random.default_rng(0).uniform(-2, 2, alpha).astype(np.float32)
+    slope = m.constant(slopes) if constant else m.input(alpha)
+    m.output(*m.op("PRELU", [x, slope], [SHAPE]))
+    check(m.bytes())
+
+
+def test_prelu_that_grows() -> None:
+    """The slopes have to fit the input."""
+    m = Build()
+    m.output(*m.op("PRELU", [m.input([1, 7]), m.input([3, 7])], [[3, 7]]))
+    with pytest.raises(ConversionError, match=r"alpha \[3, 7\] does not broadcast to the input"):
+        convert(m.bytes())
+
+
+def test_integers_without_a_scale() -> None:
+    """The kernel takes them, and makes nothing of them."""
+    m = Build()
+    m.output(*m.op("RELU", [m.input([3], dtype="int8")], [[3]]))
+    with pytest.raises(ConversionError, match="it takes float32, not int8"):
+        convert(m.bytes())

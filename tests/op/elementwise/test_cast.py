@@ -1,0 +1,192 @@
+"""The same elements in another type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tests.support.needs import since
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support import Tensor
+
+Array = np.ndarray[Any, Any]
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
+FLOATS = ["float16", "float32", "float64"]
+TYPES = ["bool", "bfloat16", *FLOATS, *INTEGERS]
+PACKED = ["int4", "uint4", "int2"]
+
+
+def numbers(dtype: str) -> Array:
+    """Return elements at, next to and beyond the ends of all ranges."""
+    if dtype == "bool":
+        return np.array([False, True])
+    ends = {end for kind in INTEGERS for end in (np.iinfo(kind).min, np.iinfo(kind).max)}
+    if dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        near = {end + step for end in ends for step in (-1, 0, 1, 77)}
+        return np.array([n for n in sorted(near) if limits.min <= n <= limits.max], dtype)
+    halves = [end + step for end in ends for step in (-1.5, -0.5, -0.25, 0.25, 0.5, 1.5)]
+    other = [np.nan, np.inf, -np.inf, -0.0, 1e-30, 1e30, -1e30, 7.9, -8.9, 1.00390625, 65519, 2049]
+    with np.errstate(over="ignore"):
+        return np.array([*halves, *other, -2, -1.5, 15.5, 1.5, 1.2]).astype(dtype)
+
+
+def cast(m: Build, x: Tensor, dtype: str) -> Tensor:
+    return m.op("CAST", [x], [x.shape], dtype=dtype)[0]
+
+
+def give(m: Build, x: Tensor) -> None:
+    """Make a tensor an output; what NumPy does not have goes out as float32."""
+    m.output(cast(m, x, "float32") if x.dtype in {"bfloat16", *PACKED} else x)
+
+
+@pytest.mark.parametrize("source", TYPES)
+@pytest.mark.parametrize("opset", [13, None])
+def test_cast(source: str, opset: int | None) -> None:
+    """From a type to all others, with NaN and what is out of range."""
+    m = Build()
+    values = numbers("float32" if source == "bfloat16" else source)
+    x = m.input(values.shape, dtype=values.dtype)
+    if source == "bfloat16":
+        x = cast(m, x, source)
+    for target in TYPES:
+        give(m, cast(m, x, target))
+    check(m.bytes(), inputs=[values], opset=opset, tolerance=0)
+
+
+@pytest.mark.parametrize("target", PACKED)
+def test_cast_to_packed(target: str) -> None:
+    """Types under eight bits, there and back."""
+    m = Build()
+    values = numbers("float32")
+    give(m, cast(m, m.input(values.shape), target))
+    check(m.bytes(), inputs=[values], tolerance=0)
+
+
+@pytest.mark.parametrize("source", TYPES)
+def test_constants(source: str) -> None:
+    """Constants are cast now, bfloat16 by the runtime."""
+    m = Build()
+    values = numbers("float32" if source == "bfloat16" else source)
+    x = m.constant(values)
+    if source == "bfloat16":
+        x = cast(m, x, source)
+    for target in TYPES:
+        give(m, cast(m, x, target))
+    m.output(m.input([3]))
+    nodes = check(m.bytes(), random_layouts=(), tolerance=0).model.graph.node
+    casts = sum(node.op_type == "Cast" for node in nodes)
+    assert casts > len(TYPES) if source == "bfloat16" else casts == 2
+
+
+@pytest.mark.parametrize("source", PACKED)
+def test_packed_constants(source: str) -> None:
+    m = Build()
+    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}[source]
+    x = m.constant(np.arange(low, high + 1), dtype=source)
+    give(m, cast(m, x, "float32"))
+    m.output(m.input([3]))
+    check(m.bytes(), random_layouts=())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("constant", [False, True])
+def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
+    """A scale means nothing to CAST."""
+    m = Build()
+    shape = [2, 3, 5, 7]
+    kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
+    values = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    x = m.constant(values, **kind) if constant else m.input(shape, **kind)
+    give(m, cast(m, x, "float32"))
+    m.output(m.op("CAST", [m.input(shape)], [m.tensor(shape, **kind)])[0])
+    check(m.bytes(), ranges={"float32": (0, 90)})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_cast_between_quantized_operators(dtype: str) -> None:
+    m = Build()
+    shape = [2, 3, 5, 7]
+    kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
+    (x,) = m.op("ABS", [m.input(shape, dtype="int32")], [shape])
+    (x,) = m.op("CAST", [x], [m.tensor(shape, **kind)])
+    give(m, cast(m, x, "int32"))
+    check(m.bytes())
+
+
+@pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
+def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
+    """The integers are the file's, however the model keeps them."""
+    m = Build()
+    shape = [2, 3, 5, 7]
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.25, "zero_point": 3}
+    (x,) = m.op("QUANTIZE", [m.input(shape)], [m.tensor(shape, **kind)])
+    x = cast(m, cast(m, x, "float32"), "int32")
+    (x,) = m.op("CAST", [x], [m.tensor(shape, **kind)])
+    m.output(*m.op("DEQUANTIZE", [x], [m.tensor(shape)]))
+    since(1, 24, "an optimization that leaves the graph whole")
+    check(m.bytes(), **mode)
+
+
+def test_cast_to_its_own_type() -> None:
+    m = Build()
+    m.output(cast(m, m.input([3]), "float32"))
+    nodes = check(m.bytes()).model.graph.node
+    assert [node.op_type for node in nodes] == ["Identity"]
+
+
+def test_options_may_lie() -> None:
+    """The kernel believes the tensors, and so do converters."""
+    m = Build()
+    x = m.input([3], dtype="int32")
+    m.output(
+        *m.op("CAST", [x], [[3]], dtype="int64", in_data_type="bool", out_data_type="uint8")
+    )
+    check(m.bytes())
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_dequantize(*, quantized: bool) -> None:
+    """Float16 that is computed, not stored; and integers."""
+    m = Build()
+    shape = [2, 3, 5, 7]
+    kind = {"dtype": "int8", "scale": 0.1, "zero_point": -3} if quantized else {"dtype": "float16"}
+    (y,) = m.op("DEQUANTIZE", [m.input(shape, **kind)], [m.tensor(shape)])
+    m.output(*m.op("EXP", [y], [shape]))
+    check(m.bytes(), ranges={"float16": (-8, 8)})
+
+
+def refused(m: Build, *outputs: Tensor) -> str:
+    """Return why a model cannot be converted."""
+    m.output(*outputs)
+    with pytest.raises(ConversionError) as caught:
+        convert(m.bytes())
+    return str(caught.value)
+
+
+def test_what_cannot_be_cast() -> None:
+    m = Build()
+    x = m.input([3])
+    assert "int4 cannot become int8" in refused(m, cast(m, cast(m, x, "int4"), "int8"))
+    assert "[3] cannot become [2]" in refused(m, *m.op("CAST", [x], [[2]], dtype="int8"))
+    assert "it has 2 inputs, not 1" in refused(m, *m.op("CAST", [x, x], [[3]]))
+    assert "int8 without a scale cannot become float32" in refused(
+        m, *m.op("DEQUANTIZE", [m.input([3], dtype="int8")], [m.tensor([3])])
+    )
+    half = m.input([3], dtype="float16")
+    assert "[3] cannot become [2]" in refused(m, *m.op("DEQUANTIZE", [half], [m.tensor([2])]))
+
+
+def test_densify_of_what_is_not_sparse() -> None:
+    """Only sparse constants can be made dense, and those are before any operator is emitted."""
+    m = Build()
+    m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
+    with pytest.raises(ConversionError, match="tensor_0 is no sparse constant"):
+        convert(m.bytes())

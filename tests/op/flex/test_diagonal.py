@@ -1,0 +1,148 @@
+"""Diagonals of matrices: LiteRT needs TensorFlow for them, so numpy.
+
+The references go through the elements one by one, as TensorFlow's documentation of
+MatrixDiagPartV3 and its sisters does.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+ALIGNED = ["LEFT_LEFT", "LEFT_RIGHT", "RIGHT_LEFT", "RIGHT_RIGHT"]
+TYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16",
+         "uint32", "uint64", "bool"]  # fmt: skip
+
+
+def diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Array:
+    """[..., high - low + 1, longest], the highest diagonal first."""
+    rows, columns = x.shape[-2:]
+    longest = min(rows + min(high, 0), columns - max(low, 0))
+    made = np.full((*x.shape[:-2], high - low + 1, longest), padding, x.dtype)
+    upper, lower = align.split("_")
+    for k in range(low, high + 1):
+        each = np.diagonal(x, k, -2, -1)
+        length = each.shape[-1]
+        behind = (upper if k >= 0 else lower) == "RIGHT"
+        first = longest - length if behind else 0
+        made[..., high - k, first : first + length] = each
+    return made[..., 0, :] if low == high else made
+
+
+def places(rows: int, columns: int, low: int, high: int) -> list[tuple[int, int]]:
+    """Of the diagonals, by rows."""
+    return [(i, j) for i, j in product(range(rows), range(columns)) if low <= j - i <= high]
+
+
+def put(x: Array, packed: Array, low: int, high: int, align: str) -> Array:
+    """Matrices with other diagonals."""
+    made = x.copy()
+    numbered = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])
+    where = diagonals(numbered, low, high, align, -1)
+    for index in zip(*np.nonzero(where >= 0), strict=True):
+        row, column = divmod(int(where[index]), x.shape[-1])
+        made[..., row, column] = packed[(..., *index)]
+    return made
+
+
+RANGES = [(0, 0), (1, 1), (-2, -2), (-1, 1), (-2, 0), (0, 2)]
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 5), (5, 3), (2, 3, 7)])
+@pytest.mark.parametrize(("low", "high"), RANGES)
+@pytest.mark.parametrize("align", ALIGNED)
+def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> None:
+    x = numbers("float32", *shape)
+    k = np.array([low, high] if low < high else low, np.int32)
+    want = diagonals(x, low, high, align, 7)
+    padding = np.array(7, np.float32)
+    hold(flexed("MatrixDiagPartV3", [x], [want], [k, padding], align=align), [x], [want])
+    packed = numbers("float32", *want.shape, seed=1)
+    made = put(x, packed, low, high, align)
+    model = flexed("MatrixSetDiagV3", [x, packed], [made], [k], align=align)
+    hold(model, [x, packed], [made])
+    made = put(np.full_like(x, 7), packed, low, high, align)
+    sides = [np.array(side, np.int32) for side in shape[-2:]]
+    model = flexed("MatrixDiagV3", [packed], [made], [k, *sides, padding], align=align)
+    hold(model, [packed], [made])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(dtype: str) -> None:
+    x, packed = numbers(dtype, 2, 3, 5), numbers(dtype, 2, 3, seed=1)
+    want = diagonals(x, 0, 0, "LEFT_LEFT", 0)
+    hold(flexed("MatrixDiagPart", [x], [want]), [x], [want])
+    k, padding = np.array([-1, 1], np.int32), np.array(1, dtype)
+    want = diagonals(x, -1, 1, "LEFT_LEFT", 1)
+    hold(flexed("MatrixDiagPartV2", [x], [want], [k, padding]), [x], [want])
+    want = put(x, packed, 0, 0, "LEFT_LEFT")
+    hold(flexed("MatrixSetDiag", [x, packed], [want]), [x, packed], [want])
+    want = put(np.zeros((2, 3, 3), dtype), packed, 0, 0, "LEFT_LEFT")
+    hold(flexed("MatrixDiag", [packed], [want]), [packed], [want])
+    want = np.where(np.tri(3, 5, 1, np.bool_) & ~np.tri(3, 5, -2, np.bool_), x, np.zeros_like(x))
+    band = [np.array(1, np.int64)] * 2
+    hold(flexed("MatrixBandPart", [x], [want], band), [x], [want])
+    want = np.diag(packed.reshape(-1)).reshape(2, 3, 2, 3)
+    hold(flexed("Diag", [packed], [want]), [packed], [want])
+    hold(flexed("DiagPart", [want], [packed]), [want], [packed])
+
+
+@pytest.mark.parametrize(
+    ("k", "sides", "made"),
+    [
+        ((0, 0), (-1, -1), (3, 3)), ((2, 2), (-1, -1), (5, 5)), ((-1, -1), (4, -1), (4, 3)),
+        ((1, 1), (-1, 4), (3, 4)), ((-1, -1), (-1, 5), (4, 5)),
+    ],
+)  # fmt: skip
+def test_sides_that_follow(k: Any, sides: tuple[int, int], made: tuple[int, int]) -> None:
+    x = numbers("int32", 2, 3)
+    low, high = k
+    want = put(np.zeros((2, *made), np.int32), x, low, high, "RIGHT_LEFT")
+    further = [np.array(each, np.int32) for each in (k[0], *sides, 0)]
+    hold(flexed("MatrixDiagV2", [x], [want], further), [x], [want])
+
+
+@pytest.mark.parametrize("lower", [-1, 0, 1])
+@pytest.mark.parametrize("upper", [-1, 0, 2])
+def test_bands(lower: int, upper: int) -> None:
+    x = numbers("float32", 3, 5)
+    right = np.arange(5) - np.arange(3)[:, None]
+    kept = ((lower < 0) | (-right <= lower)) & ((upper < 0) | (right <= upper))
+    band = [np.array(each, np.int32) for each in (lower, upper)]
+    want = np.where(kept, x, np.float32(0))
+    hold(flexed("MatrixBandPart", [x], [want], band), [x], [want])
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "made", "constants", "reason"),
+    [
+        ("MatrixDiagPart", [(5,)], (5,), [], "no matrices"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[5], [0]], "diagonals"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[1, 0], [0]], "diagonals"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[0, 1, 2], [0]], "diagonals"),
+        ("MatrixDiagV2", [(5,)], (2, 5), [[0], [2], [5], [0]], "is expected"),
+        ("MatrixDiagV2", [()], (5, 5), [[0], [2], [5], [0]], "has 0 axes"),
+        ("MatrixSetDiag", [(3, 5), (5,)], (3, 5), [], "is expected"),
+        ("MatrixBandPart", [(3, 5)], (3, 5), [[1, 2], [0]], "2 elements"),
+        ("Diag", [()], (), [], "has 0 axes"),
+        ("DiagPart", [(3, 5)], (3,), [], "is expected"),
+    ],
+)
+def test_what_does_not_fit(
+    name: str, shapes: list[Any], made: Any, constants: list[Any], reason: str
+) -> None:
+    further = [np.array(each, np.int32) for each in constants]
+    inputs = [np.zeros(shape, np.int32) for shape in shapes]
+    with pytest.raises(ConversionError, match=reason):
+        convert(flexed(name, inputs, [np.zeros(made, np.int32)], further).bytes())

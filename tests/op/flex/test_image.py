@@ -1,0 +1,278 @@
+"""Images resampled, and their colors: LiteRT needs TensorFlow for that, so numpy.
+
+The references follow TensorFlow's documentation, pixel by pixel; what it leaves open (a table of
+1024 steps for cubic weights, halves rounded up) is as its kernels have it.
+"""
+
+from __future__ import annotations
+
+import colorsys
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.runtimes import Array
+
+PIXELS = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+
+
+def colored(turn: Callable[..., Any], x: Array) -> Array:
+    """A function of three colors, of each pixel."""
+    flat = [turn(*(float(c) for c in pixel)) for pixel in x.reshape(-1, 3)]
+    return np.array(flat, x.dtype).reshape(x.shape)
+
+
+def colors(dtype: str) -> Array:
+    x = np.random.default_rng(0).uniform(0, 1, (2, 5, 7, 3)).astype(dtype)
+    x[0, 0], x[0, 1], x[0, 2, :, 1] = 0, 0.5, x[0, 2, :, 0]
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("name", ["RGBToHSV", "HSVToRGB"])
+def test_colors(name: str, dtype: str) -> None:
+    x = colors(dtype)
+    want = colored(colorsys.rgb_to_hsv if name == "RGBToHSV" else colorsys.hsv_to_rgb, x)
+    hold(flexed(name, [x], [want]), [x], [want], tolerance=3e-3 if dtype == "float16" else 1e-5)
+
+
+Color = tuple[float, float, float]
+
+
+def hue(x: Array, by: Array) -> Array:
+    def turned(*rgb: float) -> Color:
+        angle, saturation, value = colorsys.rgb_to_hsv(*rgb)
+        return colorsys.hsv_to_rgb((angle + float(by)) % 1, saturation, value)
+
+    return colored(turned, x)
+
+
+def saturation(x: Array, by: Array) -> Array:
+    def stronger(*rgb: float) -> Color:
+        angle, color, value = colorsys.rgb_to_hsv(*rgb)
+        return colorsys.hsv_to_rgb(angle, min(color * float(by), 1), value)
+
+    return colored(stronger, x)
+
+
+def contrast(x: Array, by: Array) -> Array:
+    mean = x.mean((1, 2), keepdims=True)
+    return np.asarray((x - mean) * by + mean)
+
+
+@pytest.mark.parametrize("by", [0.3, -0.75])
+def test_hue(by: float) -> None:
+    x = colors("float32")
+    want = hue(x, np.array(by, np.float32))
+    hold(flexed("AdjustHue", [x], [want], [np.array(by, np.float32)]), [x], [want])
+
+
+@pytest.mark.parametrize("by", [0.3, 2.5])
+def test_saturation_and_contrast(by: float) -> None:
+    x, factor = colors("float32"), np.array(by, np.float32)
+    want = saturation(x, factor)
+    hold(flexed("AdjustSaturation", [x, factor], [want]), [x, factor], [want])
+    want = contrast(x, factor)
+    hold(flexed("AdjustContrastv2", [x, factor], [want]), [x, factor], [want])
+
+
+def cropped(x: Array, box: Array, size: tuple[int, int], method: str, outside: float) -> Array:
+    """One box of one image."""
+    made = np.full((*size, x.shape[2]), outside, np.float32)
+    for i, j in product(*map(range, size)):
+        place = [
+            low * (n - 1) + k * (high - low) * (n - 1) / (count - 1) if count > 1
+            else (low + high) / 2 * (n - 1)
+            for low, high, n, k, count in zip(box[:2], box[2:], x.shape, (i, j), size, strict=False)
+        ]  # fmt: skip
+        if any(p < 0 or p > n - 1 for p, n in zip(place, x.shape, strict=False)):
+            continue
+        if method == "nearest":
+            row, column = (int(p + 0.5) for p in place)
+            made[i, j] = x[row, column]
+            continue
+        (top, left), (y, z) = (int(p) for p in place), (p % 1 for p in place)
+        rows = [top, min(top + 1, x.shape[0] - 1)]
+        columns = [left, min(left + 1, x.shape[1] - 1)]
+        made[i, j] = sum(
+            x[row, column] * a * b
+            for row, a in zip(rows, (1 - y, y), strict=True)
+            for column, b in zip(columns, (1 - z, z), strict=True)
+        )
+    return made
+
+
+BOXES = np.array(
+    [[0, 0, 1, 1], [1, 1, 0, 0], [0.1, 0.2, 0.75, 0.6], [-0.3, 0.2, 0.9, 1.4]], np.float32
+)
+IMAGES = np.array([0, 1, 1, 0], np.int32)
+METHODS = ["bilinear", "nearest"]
+SIZES = [(3, 2), (1, 1), (7, 11)]
+
+
+def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Array:
+    """All boxes; outside of the images is 3.5."""
+    made = [
+        cropped(x[i].astype(np.float64), box, tuple(size), method, 3.5)
+        for i, box in zip(images, boxes.astype(np.float64), strict=True)
+    ]
+    return np.stack(made).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", PIXELS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", SIZES)
+def test_crops(dtype: str, method: str, size: tuple[int, int]) -> None:
+    x, boxes, images = numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
+    want = crops(x, boxes, images, size, method)
+    model = flexed(
+        "CropAndResize", [x, boxes, images], [want], [np.array(size, np.int32)], method=method,
+        extrapolation_value=3.5,
+    )
+    hold(model, [x, boxes, images], [want])
+
+
+def cubic(x: float, steep: float) -> float:
+    x = abs(x)
+    if x <= 1:
+        return ((steep + 2) * x - (steep + 3)) * x * x + 1
+    return steep * (((x - 5) * x + 8) * x - 4) if x < 2 else 0
+
+
+def resized(x: Array, axis: int, count: int, *, corners: bool, half: bool) -> Array:
+    """Cubic interpolation along one axis."""
+    size, made = x.shape[axis], []
+    scale = (size - 1) / (count - 1) if corners and count > 1 else size / count
+    for i in range(count):
+        place = np.float32((i + 0.5) * scale - 0.5 if half else i * scale)
+        first = int(np.floor(place))
+        offset = round(float(place - first) * 1024) / 1024
+        steps = [k for k in range(-1, 3) if not half or 0 <= first + k < size]
+        weights = [cubic(offset - k, -0.5 if half else -0.75) for k in steps]
+        pixels = [np.take(x, min(max(first + k, 0), size - 1), axis) for k in steps]
+        total = sum(weights) if half else 1
+        made.append(sum(p * w / total for p, w in zip(pixels, weights, strict=True)))
+    return np.stack(made, axis)
+
+
+LARGER = [(10, 21), (3, 4), (1, 1), (13, 7)]
+CORNERS = [(False, False), (True, False), (False, True)]
+
+
+def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
+    """Cubic interpolation along both axes."""
+    made = x.astype(np.float64)
+    for axis, count in zip((1, 2), size, strict=True):
+        made = resized(made, axis, int(count), corners=corners, half=half)
+    return made.astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", PIXELS)
+@pytest.mark.parametrize("size", LARGER)
+@pytest.mark.parametrize(("corners", "half"), CORNERS)
+def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) -> None:
+    x = numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
+    want = bicubic(x, size, corners=corners, half=half)
+    model = flexed(
+        "ResizeBicubic", [x], [want], [np.array(size, np.int32)], align_corners=corners,
+        half_pixel_centers=half,
+    )
+    hold(model, [x], [want])
+
+
+class Patches(NamedTuple):
+    """Windows of images of 5 by 7 pixels: how many are padded before, and how many there are."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    rates: tuple[int, int]
+    padding: str
+    before: tuple[int, int]
+    steps: tuple[int, int]
+
+    def of(self, x: Array) -> Array:
+        """Return the pixels of each window."""
+        (top, left), (down, right), (y, z) = self.before, self.strides, self.rates
+        padded = np.pad(x, [(0, 0), (top, 9), (left, 9), (0, 0)])
+        windows = [
+            padded[:, i * down + a * y, j * right + b * z]
+            for i, j in product(*map(range, self.steps))
+            for a, b in product(*map(range, self.kernel))
+        ]
+        return np.stack(windows, 1).reshape(len(x), *self.steps, -1)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        lists = {"ksizes": self.kernel, "strides": self.strides, "rates": self.rates}
+        return {"padding": self.padding} | {key: [1, *each, 1] for key, each in lists.items()}
+
+
+PATCHES = [
+    Patches((3, 3), (2, 2), (1, 1), "VALID", (0, 0), (2, 3)),
+    Patches((3, 3), (2, 2), (1, 1), "SAME", (1, 1), (3, 4)),
+    Patches((2, 3), (1, 2), (2, 1), "SAME", (1, 1), (5, 4)),
+    Patches((2, 3), (1, 2), (2, 1), "VALID", (0, 0), (3, 3)),
+    Patches((1, 1), (3, 3), (1, 1), "SAME", (0, 0), (2, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", PIXELS)
+@pytest.mark.parametrize("patches", PATCHES)
+def test_patches(dtype: str, patches: Patches) -> None:
+    x = numbers(dtype, 2, 5, 7, 3)
+    want = patches.of(x)
+    model = flexed("ExtractImagePatches", [x], [want], **patches.attributes)
+    hold(model, [x], [want])
+
+
+WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding": "VALID"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "made", "constants", "attributes", "reason"),
+    [
+        ("RGBToHSV", [(5, 4)], (5, 4), [], {}, "no colors"),
+        ("AdjustContrastv2", [(5, 3), ()], (5, 3), [], {}, "has 2 axes"),
+        ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "images are expected"),
+        ("ResizeBicubic", [(1, 5, 7, 3)], (1, 2, 3, 3), [[2, 0]], {}, "of the size"),
+        ("ExtractImagePatches", [(1, 2, 7, 3)], (1, 0, 5, 27), [], WINDOW, "larger than the image"),
+        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [], {**WINDOW, "padding": "X"},
+         "padded X"),
+        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [],
+         {**WINDOW, "rates": [1, 0, 1, 1]}, "windows"),
+        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [], {}, "windows"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(
+    name: str, shapes: Any, made: Any, constants: Any, attributes: Any, reason: str
+) -> None:
+    inputs = [np.zeros(shape, np.float32) for shape in shapes]
+    further = [np.array(each, np.int32) for each in constants]
+    model = flexed(name, inputs, [np.zeros(made, np.float32)], further, **attributes)
+    with pytest.raises(ConversionError, match=reason):
+        convert(model.bytes())
+
+
+@pytest.mark.parametrize("name", ["AdjustContrastv2", "AdjustHue", "AdjustSaturation"])
+def test_a_factor_of_another_type(name: str) -> None:
+    inputs = [np.zeros((5, 7, 3), np.float32), np.array(2, np.int32)]
+    with pytest.raises(ConversionError, match=r"is int32\[\] where float32\[\] is expected"):
+        convert(flexed(name, inputs, inputs[:1]).bytes())
+
+
+def test_crops_of_another_method() -> None:
+    inputs = [np.zeros((1, 5, 7, 3), np.float32), np.zeros((2, 4), np.float32)]
+    further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]
+    made = [np.zeros((2, 2, 3, 3), np.float32)]
+    with pytest.raises(ConversionError, match="the method 'area'"):
+        convert(flexed("CropAndResize", inputs, made, further, method="area").bytes())

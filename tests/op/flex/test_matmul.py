@@ -1,0 +1,107 @@
+"""TensorFlow's sums of products: LiteRT needs TensorFlow for them, so numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tests.support import Build
+from tests.support.flex import flex_options
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.runtimes import Array
+
+
+TYPES = ["float64", "float16", "int16", "int32", "int64"]
+PRODUCTS: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
+    ("MatMul", {"transpose_a": True, "transpose_b": False}, [(5, 3), (5, 7)]),
+    ("MatMul", {"transpose_b": True}, [(3, 5), (7, 5)]),
+    ("BatchMatMul", {"adj_y": True}, [(2, 3, 5), (2, 7, 5)]),
+    ("BatchMatMulV2", {"adj_x": True}, [(2, 1, 5, 3), (3, 5, 7)]),
+    ("BatchMatMulV3", {}, [(3, 5), (5, 7)]),
+]
+SUMS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("abc,cd->abd", [(2, 3, 5), (5, 7)]), ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)]),
+    ("ab->ba", [(3, 5)]), ("ab->", [(3, 5)]), ("a,b->ab", [(3,), (5,)]),
+    ("aab->b", [(3, 3, 5)]), ("...ab,...cb->...ac", [(2, 3, 5), (2, 7, 5)]),
+    ("...i->i...", [(2, 3, 5)]),
+]  # fmt: skip
+
+
+def multiplied(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
+    """Return a matrix product, of transposed matrices where attributes say so."""
+    one, other = (
+        np.swapaxes(x, -1, -2) if any(turns.get(key) for key in keys) else x
+        for x, keys in ((a, ("transpose_a", "adj_x")), (b, ("transpose_b", "adj_y")))
+    )
+    return np.asarray(np.matmul(one, other))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("name", "turns", "shapes"), PRODUCTS)
+def test_matrices(
+    name: str, turns: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str
+) -> None:
+    a, b = (numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
+    want = multiplied(a, b, turns)
+    bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
+    hold(flexed(name, [a, b], [want], **turns), [a, b], [want], tolerance=bound)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "made", "reason"),
+    [
+        ([(3, 5), (3, 5)], (3, 5), "cannot be multiplied"),
+        ([(2, 3, 5), (3, 5, 7)], (2, 3, 7), "cannot be multiplied"),
+        ([(5,), (5, 7)], (7,), "no matrices"),
+    ],
+)
+def test_matrices_that_do_not_fit(
+    shapes: list[tuple[int, ...]], made: tuple[int, ...], reason: str
+) -> None:
+    inputs = [numbers("float64", *shape) for shape in shapes]
+    with pytest.raises(ConversionError, match=reason):
+        convert(flexed("BatchMatMulV2", inputs, [np.zeros(made)]).bytes())
+
+
+@pytest.mark.parametrize(("equation", "shapes"), SUMS)
+def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    inputs = [numbers("float32", *shape, seed=i) for i, shape in enumerate(shapes)]
+    want = np.asarray(np.einsum(equation, *inputs))
+    m = Build()
+    operands = [m.input(shape) for shape in shapes]
+    options = flex_options("Einsum", equation=equation)
+    m.output(*m.custom("FlexEinsum", operands, [want.shape], options))
+    hold(m, inputs, [want])
+
+
+@pytest.mark.parametrize(
+    ("equation", "reason"),
+    [
+        ("..a->a", "its equation is"), ("ab,bc", "its equation is"), ("", "its equation is"),
+        ("ab,bc->ac", "its equation is"), ("aa->a", "axis a of aa->a is 3 and 5"),
+        ("abc->a", "its equation is"), ("ab->aba", "makes an axis twice"), ("ab->c", "contradict"),
+        ("ab->b", "is expected"),
+    ],
+)  # fmt: skip
+def test_einsum_refuses(equation: str, reason: str) -> None:
+    m = Build()
+    options = flex_options("Einsum", equation=equation)
+    m.output(*m.custom("FlexEinsum", [m.input([3, 5])], [[3]], options))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (7,), ()])
+def test_l2_loss(shape: tuple[int, ...]) -> None:
+    x = numbers("float32", *shape)
+    want = np.asarray(np.square(x).sum() / 2, np.float32)
+    hold(flexed("L2Loss", [x], [want]), [x], [want])

@@ -1,0 +1,216 @@
+"""Products and sums of exponentials so far, equal steps, Fourier transforms, text: so numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tests.support import Build, run_onnx
+from tests.support.flex import flex_options
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+BOUNDS = {"float16": 3e-3, "float64": 1e-12}
+AXIS = np.array(1, np.int32)
+
+
+def scanned(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: bool) -> Any:
+    """One element after another."""
+    x = np.flip(x, 1) if reverse else x
+    made, so_far = [], np.full_like(x[:, 0], nothing)
+    for i in range(x.shape[1]):
+        after = function(so_far, x[:, i])
+        made.append(so_far if exclusive else after)
+        so_far = after
+    want = np.stack(made, 1)
+    return np.ascontiguousarray(np.flip(want, 1) if reverse else want)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint32"],
+)
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
+    x = numbers(dtype, 2, 7, 3, low=-3, high=4)
+    how = {"exclusive": exclusive, "reverse": reverse}
+    want = scanned(x, np.multiply, 1, **how)
+    model = flexed("Cumprod", [x], [want], [AXIS], **how)
+    hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products_beyond_float32(*, reverse: bool) -> None:
+    """Those of elements in the middle: what is asked for is within it."""
+    rows = [[0, 1e30, 1e30, 1e20, 7], [1e30, 1e-30, 1e-30, 1e30, 5], [1e-30, 1e30, 1e30, 1e-20, 1]]
+    x = np.array(rows, np.float32)
+    x = np.ascontiguousarray(np.flip(x, 1)) if reverse else x
+    want = scanned(x, np.multiply, 1, exclusive=False, reverse=reverse)
+    model = flexed("Cumprod", [x], [want], [AXIS], exclusive=False, reverse=reverse)
+    made = convert(model.bytes())
+    (y,) = run_onnx(made.model, {made.inputs[0].name: x})
+    np.testing.assert_allclose(y, want, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sums_of_exponentials(dtype: str, *, exclusive: bool, reverse: bool) -> None:
+    x = numbers(dtype, 2, 7, 3, low=-100, high=100)
+    x[0, 0] = x[0, 1] = -np.inf
+    how = {"exclusive": exclusive, "reverse": reverse}
+    want = scanned(x, np.logaddexp, -np.inf, **how)
+    model = flexed("CumulativeLogsumexp", [x], [want], [AXIS], **how)
+    hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_equal_steps(dtype: str, count: int) -> None:
+    low, high = -1.5, 2.25
+    bounds = [np.array(each, dtype) for each in (low, high)]
+    want = np.linspace(low, high, count).astype(dtype)
+    model = flexed("LinSpace", bounds, [want], [np.array(count, np.int32)])
+    hold(model, bounds, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+def pairs(x: Any) -> Any:
+    """Complex numbers as ONNX has them."""
+    return np.stack([x.real, x.imag], -1)
+
+
+TRANSFORMS = [
+    (prefix, axes, lengths)
+    for prefix in ("", "I", "R", "IR")
+    for axes in (1, 2, 3)
+    for lengths in ([(5, 7, 9), (8, 6, 4)] if "R" in prefix else [(3, 5, 7)])
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("prefix", "axes", "lengths"), TRANSFORMS)
+@pytest.mark.parametrize("lead", [(2,), ()])
+def test_transforms(
+    prefix: str, axes: int, lengths: tuple[int, ...], dtype: str, lead: tuple[int, ...]
+) -> None:
+    name, over = f"{prefix}FFT" + ("" if axes == 1 else f"{axes}D"), tuple(range(-axes, 0))
+    shape = (*lead, *(3, 5, 7)[-axes:])
+    x = numbers(dtype, *shape)
+    if prefix != "R":
+        x = x + 1j * numbers(dtype, *shape, seed=1)
+    lengths = lengths[-axes:]
+    functions: dict[str, Any] = {
+        "": np.fft.fftn, "I": np.fft.ifftn, "R": np.fft.rfftn, "IR": np.fft.irfftn
+    }  # fmt: skip
+    want = functions[prefix](x, lengths if "R" in prefix else None, over)
+    kind = "complex64" if dtype == "float32" else "complex128"
+    x, want = (
+        each.astype(kind if np.iscomplexobj(each) else dtype) for each in (x, want)
+    )
+    constants = [np.array(lengths, np.int32)] if "R" in prefix else []
+    model = flexed(name, [x], [want], constants)
+    made = convert(model.bytes())
+    (y,) = run_onnx(made.model, {made.inputs[0].name: pairs(x) if np.iscomplexobj(x) else x})
+    want = pairs(want) if np.iscomplexobj(want) else want
+    bound = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(y, want, rtol=0, atol=bound * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", ["AddV2", "Sub", "Mul", "Conj", "Complex", "Angle"])
+def test_complex_numbers(name: str) -> None:
+    a, b = numbers("float32", 2, 3), numbers("float32", 2, 3, seed=1)
+    c = (a + 1j * b).astype(np.complex64)
+    inputs: list[Any]
+    inputs, want = {
+        "AddV2": ([c, c[0]], c + c[0]), "Sub": ([c, c[0]], c - c[0]), "Mul": ([c, c], c * c),
+        "Conj": ([c], c.conj()), "Complex": ([a, b], c), "Angle": ([c], np.angle(c)),
+    }[name]  # fmt: skip
+    made = convert(flexed(name, inputs, [want]).bytes())
+    feeds = {
+        end.name: pairs(x) if np.iscomplexobj(x) else x
+        for end, x in zip(made.inputs, inputs, strict=True)
+    }
+    (y,) = run_onnx(made.model, feeds)
+    np.testing.assert_allclose(y, pairs(want) if np.iscomplexobj(want) else want, rtol=1e-5)
+
+
+TEXT = np.array(["aab", "B", "", "x Y"], np.object_).reshape(2, 2)
+JOINED = np.array(["aab-aab", "B-B", "-", "x Y-x Y"], np.object_).reshape(2, 2)
+LOWER, UPPER = (
+    np.array([getattr(each, case)() for each in TEXT.flat], np.object_).reshape(2, 2)
+    for case in ("lower", "upper")
+)
+MATCHED = np.array([[True, False], [False, False]])
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "want", "attributes"),
+    [
+        ("StringLower", [TEXT], LOWER, {"encoding": ""}),
+        ("StringUpper", [TEXT], UPPER, {"encoding": ""}),
+        ("StringJoin", [TEXT, TEXT], JOINED, {"separator": "-"}),
+        ("StaticRegexFullMatch", [TEXT], MATCHED, {"pattern": "a+b?"}),
+        ("StringToNumber", [np.array(["1", "-2.5", "3e2"], np.object_)],
+         np.array([1, -2.5, 300], np.float32), {}),
+        ("AsString", [np.array([1, -25], np.int16)], np.array(["1", "-25"], np.object_), {}),
+        ("Identity", [TEXT], TEXT, {}),
+        ("Equal", [TEXT, LOWER], TEXT == LOWER, {}),
+    ],
+)  # fmt: skip
+def test_text(name: str, inputs: list[Any], want: Any, attributes: dict[str, Any]) -> None:
+    made = convert(flexed(name, inputs, [want], **attributes).bytes())
+    feeds = {end.name: x for end, x in zip(made.inputs, inputs, strict=True)}
+    (y,) = run_onnx(made.model, feeds)
+    assert np.array_equal(y, want)
+
+
+def test_constant_pattern() -> None:
+    m = Build()
+    operands = [m.input(TEXT.shape, dtype="string"), m.constant(np.array([b"a+b?"], np.object_))]
+    outputs = [m.tensor(TEXT.shape, dtype="bool")]
+    options = flex_options("RegexFullMatch")
+    m.output(*m.custom("FlexRegexFullMatch", operands, outputs, options))
+    made = convert(m.bytes())
+    (y,) = run_onnx(made.model, {made.inputs[0].name: TEXT})
+    assert np.array_equal(y, MATCHED)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "made", "constants", "attributes", "reason"),
+    [
+        ("StringLower", [TEXT], TEXT, [], {"encoding": "utf-8"}, "beyond ASCII"),
+        ("StringJoin", [TEXT, TEXT[0]], TEXT, [], {}, "that differ"),
+        ("StringJoin", [TEXT, TEXT], TEXT, [], {"separator": b"\xff"}, r"its separator is b'"),
+        ("StaticRegexFullMatch", [TEXT], MATCHED, [], {"pattern": b"\xff"}, r"its pattern is b'"),
+        ("AsString", [np.zeros(2, np.int32)], TEXT[0], [], {"width": 3}, "fills up"),
+        ("LinSpace", [np.float32(0), np.float32(1)], np.zeros(0, np.float32), [0], {}, "0 numbers"),
+        ("FFT2D", [np.zeros(3, np.complex64)], np.zeros(3, np.complex64), [], {}, "over 2 axes"),
+        ("RFFT", [np.zeros(4, np.float32)], np.zeros(3, np.complex64), [[0]], {}, "lengths"),
+        ("RegexFullMatch", [TEXT, TEXT[0, :1]], MATCHED, [], {}, "not constant"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(
+    name: str, inputs: Any, made: Any, constants: Any, attributes: Any, reason: str
+) -> None:
+    further = [np.array(each, np.int32) for each in constants]
+    inputs = [np.asarray(each) for each in inputs]
+    with pytest.raises(ConversionError, match=reason):
+        convert(flexed(name, inputs, [made], further, **attributes).bytes())
+
+
+def test_open_transforms() -> None:
+    """Batches and frames may stay open, both of them."""
+    m = Build()
+    x = m.input([1, 1, 9], shape_signature=[-1, -1, 9])
+    made = [m.tensor([1, 1, 5], dtype="complex64", shape_signature=[-1, -1, 5])]
+    operands = [x, m.constant(np.array([8], np.int32))]
+    m.output(*m.custom("FlexRFFT", operands, made, flex_options("RFFT")))
+    result = convert(m.bytes())
+    given = numbers("float32", 2, 3, 9)
+    (y,) = run_onnx(result.model, {result.inputs[0].name: given})
+    np.testing.assert_allclose(y, pairs(np.fft.rfft(given, 8)), atol=1e-4)

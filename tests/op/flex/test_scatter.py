@@ -1,0 +1,172 @@
+"""Elements sent where an index says: LiteRT needs TensorFlow for these, so numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.references.flex import flexed, numbers
+from tests.support import Build
+from tests.support.flex import flex_options
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+WIDE = ["float32", "float64", "int32", "int64"]
+NARROW = ["float16", "int8", "int16", "uint8", "uint16", "uint32"]
+BOUNDS = {"float16": 2e-3, "float64": 1e-12}
+
+
+@pytest.mark.parametrize("dtype", [*WIDE, *NARROW])
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [("Update", None), ("Add", np.add), ("Sub", np.subtract), ("Max", np.maximum),
+     ("Min", np.minimum)],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
+    x = numbers(dtype, 5, 7)
+    for places in ([[2, 1], [1, 0], [3, 4]], [[2], [1], [2]] if at else [[2], [1], [0]]):
+        indices = np.array(places, kind)
+        updates = numbers(dtype, 3, *x.shape[indices.shape[1] :], seed=1)
+        want, where = x.copy(), tuple(indices.T)
+        if at is None:
+            want[where] = updates
+        else:
+            at.at(want, where, updates)
+        inputs = [x, indices, updates]
+        model = flexed(f"TensorScatter{name}", inputs, [want])
+        hold(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Array:
+    """Each segment on its own."""
+    functions: dict[str, Any] = {
+        "Sum": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min, "Mean": np.mean
+    }  # fmt: skip
+    rows = [x[[i for i, each in enumerate(ids) if each == k]] for k in range(count)]
+    made = [
+        functions[name](r, axis=0) if len(r) else np.full(x.shape[1:], empty, x.dtype) for r in rows
+    ]
+    return np.stack(made).astype(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", WIDE + NARROW)
+@pytest.mark.parametrize("name", ["Sum", "Prod", "Max", "Min", "Mean"])
+@pytest.mark.parametrize("ids", [[0, 0, 1, 3, 3, 3], [1, 1, 1, 2, 5, 5]])
+@pytest.mark.parametrize("constant", [True, False])
+def test_sorted_segments(name: str, dtype: str, ids: list[int], *, constant: bool) -> None:
+    if name == "Mean" and dtype[0] != "f":
+        dtype = "float32"  # of integers nobody says how they are rounded
+    x, places = numbers(dtype, 6, 5, low=-2, high=3), np.array(ids, np.int32)
+    want = segments(x, ids, ids[-1] + 1, name, int(name == "Prod"))
+    model = flexed(f"Segment{name}", [x], [want], [places])
+    if constant:
+        hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+    else:
+        model = flexed(f"Segment{name}", [x, places], [want])
+        hold(model, [x, places], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "uint16"])
+@pytest.mark.parametrize("name", ["Sum", "Prod", "Max", "Min"])
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_unsorted_segments(name: str, dtype: str, kind: str) -> None:
+    x, ids = numbers(dtype, 6, 5, low=-2, high=3), [0, 0, 1, 3, 1, -1]
+    limits: Any = np.finfo(dtype) if dtype[0] == "f" else np.iinfo(dtype)
+    empty = {"Sum": 0, "Prod": 1, "Max": limits.min, "Min": limits.max}[name]
+    want = segments(x, ids, 4, name, empty)
+    inputs = [x, np.array(ids, kind)]
+    model = flexed(f"UnsortedSegment{name}", inputs, [want], [np.array(4, np.int32)])
+    hold(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_counts(dtype: str, kind: str, *, weighted: bool) -> None:
+    x = np.array([[0, 3, 1, 3], [1, 1, 9, 5]], kind)
+    weights = numbers(dtype, 2, 4) if weighted else np.zeros(0, dtype)
+    added = weights if weighted else np.ones((2, 4), dtype)
+    rows = np.zeros((2, 6), dtype)
+    for (i, _), number, weight in zip(np.ndindex(2, 4), x.flat, added.flat, strict=True):
+        if number < 6:
+            rows[i, number] += weight
+    size = np.array(6, kind)
+    model = flexed("DenseBincount", [x], [rows], [size, weights])
+    hold(model, [x], [rows])
+    want = rows.sum(0, dtype=dtype)
+    hold(flexed("Bincount", [x], [want], [np.array(6, np.int32), weights]), [x], [want])
+    if not weighted:
+        model = flexed("DenseBincount", [x], [rows], [size, weights], binary_output=True)
+        hold(model, [x], [np.minimum(rows, 1)])
+
+
+@pytest.mark.parametrize("name", ["DynamicStitch", "ParallelDynamicStitch"])
+def test_stitches(name: str) -> None:
+    data = [numbers("float32", 2, 3), numbers("float32", 3, 3), numbers("float32", 3)]
+    indices = [np.array(each, np.int32) for each in ([0, 2], [1, 0, 3], 4)]
+    m = Build()
+    operands = [*map(m.constant, indices), *(m.input(x.shape) for x in data)]
+    want = np.stack([data[1][1], data[1][0], data[0][1], data[1][2], data[2]])
+    m.output(*m.custom(f"Flex{name}", operands, [m.tensor(want.shape)], flex_options(name)))
+    hold(m, data, [want])
+
+
+def test_stitches_nothing() -> None:
+    """Rows without elements are rows all the same."""
+    m = Build()
+    operands = [m.constant(np.array([1, 0], np.int32)), m.input([2, 0])]
+    options = flex_options("DynamicStitch")
+    m.output(*m.custom("FlexDynamicStitch", operands, [m.tensor([2, 0])], options))
+    hold(m, [np.zeros((2, 0), np.float32)], [np.zeros((2, 0), np.float32)])
+
+
+def test_stitches_with_holes() -> None:
+    x = np.zeros((2, 3), np.float32)
+    m = Build()
+    operands = [m.constant(np.array([0, 2], np.int32)), m.input(x.shape)]
+    outputs = [m.tensor([3, 3])]
+    m.output(*m.custom("FlexDynamicStitch", operands, outputs, flex_options("DynamicStitch")))
+    with pytest.raises(ConversionError, match="leave some out"):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_inverse_permutation(dtype: str) -> None:
+    x = np.array([2, 4, 0, 1, 3], dtype)
+    want = np.argsort(x).astype(dtype)
+    hold(flexed("InvertPermutation", [x], [want]), [x], [want])
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "made", "constants", "reason"),
+    [
+        ("TensorScatterAdd", [(3, 5)], (3, 5), [[1, 1, 1], [1]], "for 2 axes"),
+        ("Bincount", [(3,)], (4,), [-4, []], "-4 numbers"),
+        ("SegmentSum", [(3,)], (3,), [[0, 2, 1]], "do not rise"),
+        ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "has 3 axes"),
+    ],
+)
+def test_what_does_not_fit(
+    name: str, shapes: Any, made: Any, constants: list[Any], reason: str
+) -> None:
+    inputs = [np.zeros(shape, np.int32) for shape in shapes]
+    further = [np.array(each, np.int32) for each in constants]
+    with pytest.raises(ConversionError, match=reason):
+        convert(flexed(name, inputs, [np.zeros(made, np.int32)], further).bytes())
+
+
+def test_weights_of_what_is_not_counted() -> None:
+    further = [np.array(4, np.int32), np.ones(3, np.float32)]
+    model = flexed(
+        "DenseBincount", [np.zeros(3, np.int32)], [np.zeros(4, np.float32)], further,
+        binary_output=True,
+    )
+    with pytest.raises(ConversionError, match="whatever they weigh"):
+        convert(model.bytes())

@@ -1,0 +1,255 @@
+"""EMBEDDING_LOOKUP, EMBEDDING_LOOKUP_SPARSE and KmeansEmbeddingLookup.
+
+Of the last LiteRT has no kernel; it is held to its meaning in numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.op.ports import folds, prove
+from tests.references import hold
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+Array = np.ndarray[Any, Any]
+
+TYPES = (
+    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64",
+)  # fmt: skip
+LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "int2": (-2, 1)}
+ROWS, IDS = 11, [10, 0, 3, 3, 7]
+
+
+def table(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
+    carrier = np.uint8 if dtype == "uint8" else np.int8
+    low, high = LIMITS[dtype]
+    return np.random.default_rng(0).integers(low, high, (ROWS, *shape), carrier, endpoint=True)
+
+
+def looked_up(m: Build, rows: Tensor, dtype: str | None = None) -> Tensor:
+    ids = m.input([len(IDS)], dtype="int32")
+    made = [len(IDS), *rows.shape[1:]]
+    return m.op("EMBEDDING_LOOKUP", [ids, rows], [made], dtype=dtype)[0]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_of_every_type(dtype: str, shape: tuple[int, ...], *, constant: bool) -> None:
+    m = Build()
+    values = np.arange(ROWS * np.prod(shape)).reshape(ROWS, *shape).astype(dtype)
+    rows = m.constant(values) if constant else m.input(values.shape, dtype=dtype)
+    given = [np.array(IDS, np.int32)]
+    prove(m, looked_up(m, rows), inputs=given if constant else [values, *given])
+
+
+def test_rows_of_stored_integers() -> None:
+    m = Build()
+    rows = m.constant(table("int8", 3), scale=0.5, zero_point=0)
+    ids = m.input([len(IDS)], dtype="int32")
+    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [[len(IDS), 3]])
+    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    assert [node.op_type for node in result.model.graph.node] == ["Gather"]
+
+
+@pytest.mark.parametrize("made", ["float32", "float16"])
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("shape", [(8,), (3, 4)], ids=str)
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_integers_become_real(
+    dtype: str, shape: tuple[int, ...], made: str, *, by_row: bool
+) -> None:
+    m = Build()
+    scale = np.linspace(0.1, 0.7, ROWS, dtype=np.float32) if by_row else 0.3
+    rows = m.constant(table(dtype, *shape), dtype=dtype, scale=scale, zero_point=0)
+    prove(m, looked_up(m, rows, made), inputs=[np.array(IDS, np.int32)])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_computed_integers_become_real(dtype: str) -> None:
+    m = Build()
+    values = table(dtype, 3, 4)
+    rows = m.input(values.shape, dtype=dtype, scale=0.3, zero_point=0)
+    prove(m, looked_up(m, rows, "float32"), inputs=[values, np.array(IDS, np.int32)])
+
+
+def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
+    """Return a table with a scale for each four elements of a row."""
+    blocks = np.linspace(0.1, 0.7, ROWS * 2).reshape(ROWS, 2).astype(np.float16)
+    scales = m.constant(blocks)
+    details = schema.BlockwiseQuantizationT(scales.index, -1, 4)
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
+    )
+    return m.constant(table(dtype, *shape), dtype=dtype, quantization=quantization)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int2"])
+def test_blocks_of_a_row_have_scales(dtype: str) -> None:
+    m = Build()
+    rows = blockwise(m, dtype, 8)
+    prove(m, looked_up(m, rows, "float32"), inputs=[np.array(IDS, np.int32)])
+
+
+def test_lookups_fold() -> None:
+    m = Build()
+    rows = m.constant(np.arange(33, dtype=np.int32).reshape(ROWS, 3))
+    folds(m, *m.op("EMBEDDING_LOOKUP", [m.constant(IDS), rows], [[len(IDS), 3]]))
+
+
+def refusal(rows: Tensor, m: Build, ids: Any = None, dtype: str = "float32") -> str:
+    index = m.input([2], dtype="int32") if ids is None else m.constant(ids)
+    made = [2, *rows.shape[1:]]
+    m.output(*m.op("EMBEDDING_LOOKUP", [index, rows], [made], dtype=dtype))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_refuses() -> None:
+    m = Build()
+    assert "has 1 axes and no rows" in refusal(m.input([3]), m)
+    m = Build()
+    assert "index outside of [3] elements" in refusal(m.input([3, 5]), m, [0, 3])
+    m = Build()
+    assert "index outside of [3] elements" in refusal(m.input([3, 5]), m, [0, -1])
+    m = Build()
+    assert "int64[2] where int32[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
+    m = Build()
+    assert "int32 where one of int8" in refusal(m.input([3, 5], dtype="int32"), m)
+    m = Build()
+    assert "int8 where one of float32" in refusal(m.constant(table("uint8", 5)), m, dtype="int8")
+    m = Build()
+    assert "no scale for each row" in refusal(m.constant(table("int8", 5)), m)
+    m = Build()
+    rows = m.constant(table("int8", 2), scale=[0.5, 0.25], axis=1)
+    assert "no scale for each row" in refusal(rows, m)
+    m = Build()
+    assert "has a zero point" in refusal(m.constant(table("int8", 2), scale=1, zero_point=1), m)
+    m = Build()
+    assert "is not constant" in refusal(m.input([3, 4], dtype="int4", scale=0.5), m)
+    m = Build()
+    assert "blocks of scales in 3 axes" in refusal(blockwise3(m), m)
+
+
+def blockwise3(m: Build) -> Tensor:
+    blocks = np.ones((ROWS, 3, 1), np.float16)
+    details = schema.BlockwiseQuantizationT(m.constant(blocks).index, -1, 4)
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
+    )
+    return m.constant(table("int4", 3, 4), dtype="int4", quantization=quantization)
+
+
+def sparse(
+    indices: list[list[int]], shape: list[int], row: list[int], combiner: str
+) -> tuple[Build, Tensor, list[Any]]:
+    m, generator = Build(), np.random.default_rng(0)
+    count, table = len(indices), m.input([7, *row])
+    ids, weights = m.input([count], dtype="int32"), m.input([count])
+    inputs = [ids, m.constant(np.array(indices, np.int32)), m.constant(shape), weights, table]
+    made = [m.tensor([*shape[:-1], *row])]
+    (y,) = m.op("EMBEDDING_LOOKUP_SPARSE", inputs, made, combiner=combiner)
+    given = [
+        generator.standard_normal((7, *row)).astype(np.float32),
+        generator.integers(0, 7, count).astype(np.int32),
+        generator.uniform(0.5, 2, count).astype(np.float32),
+    ]
+    return m, y, given
+
+
+SPARSE = [
+    ([[0, 0], [0, 1], [1, 0], [2, 3]], [3, 4], [5]),
+    ([[0, 0], [3, 1], [3, 0]], [5, 2], [2, 3]),
+    ([[0, 0, 0], [0, 1, 0], [0, 1, 5], [1, 2, 0]], [2, 3, 7], [5]),
+    ([[0], [1], [2]], [3], [5]),
+]
+
+
+@pytest.mark.parametrize("combiner", ["SUM", "MEAN", "SQRTN"])
+@pytest.mark.parametrize(("indices", "shape", "row"), SPARSE, ids=str)
+def test_sums_of_rows(
+    indices: list[list[int]], shape: list[int], row: list[int], combiner: str
+) -> None:
+    """Where no id belongs the sum is 0."""
+    m, y, given = sparse(indices, shape, row, combiner)
+    prove(m, y, inputs=given)
+
+
+def test_sums_of_rows_refuse() -> None:
+    for indices, shape, row, reason in (
+        ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 2\] where int32\[1, 3\]"),
+        ([[0, 0]], [3, -2], [5], "a sparse tensor of the shape"),
+        ([[0, 0]], [3, 2], [], "has 1 axes and no rows"),
+    ):  # fmt: skip
+        m, y, _ = sparse(indices, shape, row, "SUM")
+        m.output(y)
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())
+
+
+def detected(tokens: list[int], blocks: int, size: int) -> tuple[Build, list[Array]]:
+    """A KmeansEmbeddingLookup, and its inputs."""
+    rng = np.random.default_rng(0)
+    encoding = rng.integers(0, 13, (ROWS, blocks), np.uint8)
+    book = rng.uniform(-1, 1, (13, size)).astype(np.float32)
+    m = Build()
+    operands = [
+        m.input([1, len(tokens)], dtype="int32"), m.constant(encoding), m.constant(book),
+    ]  # fmt: skip
+    made = m.tensor([1, blocks * size])
+    m.output(*m.custom("KmeansEmbeddingLookup", operands, [made]))
+    return m, [np.array([tokens], np.int32), encoding, book]
+
+
+def mean_of_tokens(tokens: Array, encoding: Array, book: Array) -> Array:
+    """The mean of the embeddings before the first 0, each token's blocks looked up one by one."""
+    known: list[Array] = []
+    for token in tokens[0]:
+        if token == 0:
+            break
+        known.append(np.concatenate([book[code] for code in encoding[token]]))
+    total = np.sum(known, axis=0) if known else np.zeros(encoding.shape[1] * book.shape[1])
+    return np.asarray(total, np.float32)[None] / np.float32(max(len(known), 1))
+
+
+SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
+
+
+@pytest.mark.parametrize("tokens", SENTENCES, ids=str)
+@pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
+def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
+    """What comes after the first 0 is padding, and need not be the number of a token."""
+    m, (given, encoding, book) = detected(tokens, blocks, size)
+    hold(m, [given], [mean_of_tokens(given, encoding, book)])
+
+
+def test_mean_of_tokens_refuses() -> None:
+    for tokens, made, reason in (
+        ([2, 3], [1, 10], "int32\\[2, 3\\] where int32\\[1, 3\\]"),
+        ([3], [1, 10], "no matrix"),
+        ([1, 3], [1, 11], "where float32\\[1, 10\\] is expected"),
+    ):
+        m = Build()
+        encoding, book = np.zeros((ROWS, 2), np.uint8), np.zeros((3, 5), np.float32)
+        operands = [m.input(tokens, dtype="int32"), m.constant(encoding), m.constant(book)]
+        m.output(*m.custom("KmeansEmbeddingLookup", operands, [m.tensor(made)]))
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())
+
+
+def test_as_many_ids_as_there_are() -> None:
+    """How many is known when the model runs."""
+    m = Build()
+    ids = m.input([None], dtype="int32")
+    rows = m.constant(np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))
+    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [m.tensor([None, 3])])
+    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    assert [end.sizes for end in result.outputs] == [("batch", 3)]

@@ -1,0 +1,69 @@
+"""LSH_PROJECTION."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+SEEDS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+SPARSE, DENSE = 1, 2
+
+
+def projected(
+    shape: list[int], dtype: str, kind: int, seeds: Any = SEEDS, *, weighted: bool = True
+) -> tuple[Build, Any]:
+    m = Build()
+    inputs = [m.constant(seeds), m.input(shape, dtype=dtype)]
+    inputs += [m.input(shape[:1])] if weighted else []
+    made = [len(seeds) if kind == SPARSE else seeds.size]
+    return m, m.op("LSH_PROJECTION", inputs, [m.tensor(made, dtype="int32")], type=kind)[0]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("kind", [SPARSE, DENSE])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "bool", "int16", "int32", "int64", "uint64", "float32"]
+)
+def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
+    m, y = projected([7], dtype, kind, weighted=weighted)
+    prove(m, y, ranges={"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)})
+
+
+@pytest.mark.parametrize(
+    "size", [1, 3, 4, 5, 11, 12, 13, 28, 29, 59, 60, 61, 100, 124, 125, 187, 188, 252]
+)
+def test_lengths(size: int) -> None:
+    """Each is a hash of its own: the key is 4 bytes longer."""
+    m, y = projected([3, size], "uint8", DENSE)
+    prove(m, y, random_layouts=[])
+
+
+def test_items_of_several_axes() -> None:
+    m, y = projected([3, 2, 5], "int32", SPARSE)
+    prove(m, y)
+
+
+def test_refuses() -> None:
+    for shape, dtype, kind, seeds, reason in (
+        ([3], "int32", 0, SEEDS, "no type 0"),
+        ([3, 253], "int8", DENSE, SEEDS, "253 bytes would take"),
+        ([], "int8", DENSE, SEEDS, "no items in"),
+        ([3], "string", DENSE, SEEDS, "string where one of"),
+        ([3], "int8", DENSE, np.zeros((2, 32), np.float32), "seeds of the shape"),
+    ):
+        m, y = projected(shape, dtype, kind, seeds, weighted=False)
+        m.output(y)
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())
+    m = Build()
+    (y,) = m.op("LSH_PROJECTION", [m.input([2, 3]), m.input([5])], [[6]], type=DENSE)
+    m.output(y)
+    with pytest.raises(ConversionError, match="is not constant"):
+        convert(m.bytes())

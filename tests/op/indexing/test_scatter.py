@@ -1,0 +1,158 @@
+"""SCATTER_ND, SPARSE_TO_DENSE and the sums of segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = ("float32", "uint8", "int8", "int32", "int64", "bool")
+SPARSE = ("float32", "int32", "int64", "int8", "uint8")
+SIZES = (2, 3, 5, 7)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(
+    ("rank", "depth", "rest"),
+    [(1, 1, (6,)), (2, 1, (4,)), (3, 2, (3, 2)), (4, 3, ()), (4, 4, (6,))],
+)
+def test_scatter_nd(rank: int, depth: int, rest: tuple[int, ...], *, constant: bool) -> None:
+    """Many an index is there twice: its updates are added up."""
+    m = Build()
+    shape, places = SIZES[:rank], (*rest, depth)
+    values = np.random.default_rng(0).integers(0, SIZES[:depth], places).astype(np.int32)
+    indices = m.constant(values) if constant else m.input(places, dtype="int32")
+    updates = np.linspace(-3, 4, int(np.prod([*rest, *shape[depth:]])), dtype=np.float32)
+    updates = updates.reshape(*rest, *shape[depth:])
+    x = m.input(updates.shape)
+    (y,) = m.op("SCATTER_ND", [indices, x, m.constant(np.array(shape, np.int32))], [shape])
+    prove(m, y, inputs=[updates] if constant else [values, updates])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_scatter_nd_of_every_type(dtype: str) -> None:
+    m = Build()
+    indices = m.constant([[2], [0], [2], [2]])
+    x = m.input([4, 5], dtype=dtype)
+    prove(m, *m.op("SCATTER_ND", [indices, x, m.constant([3, 5])], [[3, 5]]))
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", SPARSE)
+@pytest.mark.parametrize("scalar", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "indices"),
+    [((7,), [3, 0, 6]), ((7,), 3), ((7,), [[3], [5]]), ((3, 5), [[0, 1], [2, 4]]),
+     ((2, 3, 5, 7), [[0, 1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 5]])],
+)  # fmt: skip
+def test_sparse_to_dense(
+    shape: tuple[int, ...], indices: Any, dtype: str, index: str, *, scalar: bool
+) -> None:
+    m = Build()
+    count = len(indices) if isinstance(indices, list) else 1
+    places, size = m.constant(np.array(indices, index)), m.constant(np.array(shape, index))
+    values, default = m.input([] if scalar else [count], dtype=dtype), m.input([], dtype=dtype)
+    (y,) = m.op("SPARSE_TO_DENSE", [places, size, values, default], [shape])
+    prove(m, y)
+
+
+def test_sparse_to_dense_of_computed_indices() -> None:
+    m = Build()
+    places = m.input([2, 2], dtype="int32")
+    inputs = [places, m.constant([3, 5]), m.constant([1.5, 2.5]), m.constant([0.5])]
+    (y,) = m.op("SPARSE_TO_DENSE", inputs, [[3, 5]])
+    prove(m, y, inputs=[np.array([[0, 3], [2, 1]], np.int32)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["SUM", "PROD", "MAX", "MIN"])
+@pytest.mark.parametrize(
+    ("shape", "numbers"),
+    [((5,), [2, 0, -1, 2, 2]), ((5, 3), [3, 3, 0, -7, 1]), ((2, 3, 5), [[0, 3, 0], [1, -2, 3]])],
+)
+@pytest.mark.parametrize("constant", [True, False])
+def test_unsorted_segments(
+    shape: tuple[int, ...], numbers: list[Any], name: str, dtype: str, *, constant: bool
+) -> None:
+    m = Build()
+    values = np.array(numbers, np.int32)
+    data = m.input(shape, dtype=dtype)
+    where = m.constant(values) if constant else m.input(values.shape, dtype="int32")
+    made = [6, *shape[values.ndim :]]
+    (y,) = m.op(f"UNSORTED_SEGMENT_{name}", [data, where, m.constant(6)], [made])
+    given = (np.arange(np.prod(shape)).reshape(shape) * 7 % 11 - 5).astype(dtype)
+    prove(m, y, inputs=[given] if constant else [given, values])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3)], ids=str)
+def test_segment_sum(shape: tuple[int, ...], dtype: str) -> None:
+    m = Build()
+    data = m.input(shape, dtype=dtype)
+    inputs = [data, m.constant([0, 0, 1, 2, 2])]
+    prove(m, *m.op("SEGMENT_SUM", inputs, [[3, *shape[1:]]]))
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3)], ids=str)
+def test_as_many_segments_as_are_found(shape: tuple[int, ...]) -> None:
+    m = Build()
+    data, numbers = m.input(shape), m.input([5], dtype="int32")
+    (y,) = m.op("SEGMENT_SUM", [data, numbers], [m.tensor([None, *shape[1:]])])
+    (double,) = m.op("ADD", [y, y], [m.tensor([None, *shape[1:]])])
+    values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    result = prove(m, double, inputs=[values, np.array([0, 1, 1, 2, 2], np.int32)])
+    sizes = result.model.graph.output[0].type.tensor_type.shape.dim
+    assert [size.dim_param or size.dim_value for size in sizes] == [
+        f"tensor_{y.index}_0", *shape[1:]
+    ]
+
+
+def refusal(code: str, inputs: list[Any], made: list[int]) -> str:
+    m = Build()
+    given = [m.input(each) if isinstance(each, tuple) else m.constant(each) for each in inputs]
+    m.output(*m.op(code, given, [made]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_scatter_nd_refuses() -> None:
+    def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
+        return refusal("SCATTER_ND", [indices, updates, shape], shape)
+
+    assert "index outside of [3] elements" in scatter([[3]], (1, 5), [3, 5])
+    assert "index outside of [3] elements" in scatter([[-1]], (1, 5), [3, 5])
+    assert "[1, 3] for 2 axes" in scatter([[0, 0, 0]], (1,), [3, 5])
+    assert "indices of the shape [] for 2" in scatter(0, (1, 5), [3, 5])
+    assert "float32[2, 5] where float32[1, 5]" in scatter([[0]], (2, 5), [3, 5])
+    assert "float32 where one of int32" in scatter([[0.0]], (1, 5), [3, 5])
+
+
+def test_sparse_to_dense_refuses() -> None:
+    def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
+        return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
+
+    assert "index outside of [7] elements" in dense([7], (1,), 0.0, [7])
+    assert "indices of the shape [2] for 2 axes" in dense([1, 2], (2,), 0.0, [3, 5])
+    assert "indices of the shape [1, 1, 2] for 2" in dense([[[1, 2]]], (1,), 0.0, [3, 5])
+    assert "float32[3] where float32[2]" in dense([1, 2], (3,), 0.0, [7])
+    assert "int32[] where float32[]" in dense([1, 2], (2,), 0, [7])
+
+
+def test_segments_refuse() -> None:
+    x = (3, 5)
+    code = "UNSORTED_SEGMENT_SUM"
+    assert "number outside of 4 segments" in refusal(code, [x, [0, 4, 1], 4], [4, 5])
+    assert "number outside of -1 segments" in refusal(code, [x, [-1, -1, -1], -1], [4, 5])
+    assert "has 0 axes" in refusal(code, [x, 0, 4], [4, 3, 5])
+    assert "int32[2] where int32[3]" in refusal(code, [x, [0, 1], 4], [4, 5])
+    assert "where float32[4, 5]" in refusal(code, [x, [0, 1, 2], 4], [3, 5])
+    assert "has 2 axes" in refusal("SEGMENT_SUM", [x, [[0, 1, 1, 1, 1]] * 3], [2])
+    assert "do not rise from 0 one by one" in refusal("SEGMENT_SUM", [x, [0, 2, 3]], [4, 5])
+    assert "do not rise from 0 one by one" in refusal("SEGMENT_SUM", [x, [1, 2, 3]], [4, 5])

@@ -1,0 +1,156 @@
+"""TOPK_V2, ARG_MAX and ARG_MIN."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Tensor
+
+SIZES = (2, 3, 5, 7, 4)
+TOPK_TYPES = ("float32", "int8", "int16", "int32", "int64", "uint8")
+ARG_TYPES = ("float32", "bool", "int8", "int32", "uint8")
+AXES = [(rank, axis) for rank in range(1, 6) for axis in range(-rank, rank)]
+
+
+def largest(
+    m: Build, x: Tensor, k: Tensor, count: int, by: str = "int32", **fields: Any
+) -> list[Tensor]:
+    shape = [*x.shape[:-1], count]
+    outputs = [m.tensor(shape, dtype=x.dtype, **fields), m.tensor(shape, dtype=by)]
+    return m.op("TOPK_V2", [x, k], outputs)
+
+
+def found(
+    m: Build, code: str, x: Tensor, axis: Tensor | int, number: int, made: str = "int32"
+) -> Tensor:
+    number %= len(x.shape)
+    shape = [*x.shape[:number], *x.shape[number + 1 :]]
+    given = m.constant(np.int32(axis)) if isinstance(axis, int) else axis
+    return m.op(code, [x, given], [shape], dtype=made, output_type=made)[0]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+def test_topk(rank: int) -> None:
+    m = Build()
+    x = feed(m, SIZES[:rank])
+    for k in range(1, SIZES[rank - 1] + 1):
+        m.output(*largest(m, x, m.constant(k), k))
+    prove(m)
+
+
+@pytest.mark.parametrize("by", ["int16", "int32"])
+@pytest.mark.parametrize("k_by", ["int16", "int32"])
+@pytest.mark.parametrize("dtype", TOPK_TYPES)
+def test_topk_of_every_type(dtype: str, k_by: str, by: str) -> None:
+    m = Build()
+    k = m.constant(np.array([3], k_by))
+    prove(m, *largest(m, feed(m, [2, 3, 11], dtype), k, 3, by))
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 50, 199, 200])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_topk_of_equal_elements(dtype: str, k: int) -> None:
+    """The first of equal elements is the larger one."""
+    m = Build()
+    ranges = {dtype: (0, 3)} if dtype != "float32" else None
+    x = feed(m, [5, 200], dtype)
+    outputs = largest(m, x, m.constant(k), k)
+    if ranges is None:
+        values = np.random.default_rng(0).integers(0, 3, (5, 200)).astype(np.float32)
+        prove(m, *outputs, inputs=[values])
+    else:
+        prove(m, *outputs, ranges=ranges)
+
+
+@pytest.mark.parametrize("k", [0, -2])
+def test_topk_of_none(k: int) -> None:
+    m = Build()
+    prove(m, *largest(m, feed(m, [3, 5]), m.constant(k), 0))
+
+
+def test_topk_of_stored_integers() -> None:
+    m = Build()
+    scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
+    x = feed(m, [3, 5], "int8", **scale)
+    result = prove(m, *largest(m, x, m.constant(2), 2, **scale))
+    assert not any(node.op_type.endswith("Linear") for node in result.model.graph.node)
+
+
+@pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
+@pytest.mark.parametrize(("rank", "axis"), AXES)
+def test_arg(rank: int, axis: int, code: str) -> None:
+    m = Build()
+    prove(m, found(m, code, feed(m, SIZES[:rank]), axis, axis))
+
+
+@pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
+@pytest.mark.parametrize("made", ["int32", "int64"])
+@pytest.mark.parametrize("by", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ARG_TYPES)
+def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
+    m = Build()
+    axis = m.constant(np.array([1], by))
+    prove(m, found(m, code, feed(m, [2, 3, 5], dtype), axis, 1, made))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32"])
+@pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
+def test_arg_of_equal_elements(code: str, dtype: str, axis: int) -> None:
+    """The first of equal elements is found."""
+    m = Build()
+    x = feed(m, [61, 67], dtype)
+    prove(m, found(m, code, x, axis, axis), ranges={dtype: (0, 3)})
+
+
+def test_arg_of_stored_integers() -> None:
+    m = Build()
+    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = prove(m, found(m, "ARG_MAX", x, 1, 1))
+    assert [node.op_type for node in result.model.graph.node] == ["ArgMax", "Cast"]
+
+
+def refusal(
+    code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = "float32"
+) -> str:
+    m = Build()
+    shape, *parameters = inputs
+    given = [m.input(shape, dtype=dtype), *(m.constant(each) for each in parameters)]
+    m.output(*m.op(code, given, [m.tensor(shape, dtype=by) for shape, by in made]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_topk_refuses() -> None:
+    made = [([3, 2], "float32"), ([3, 2], "int32")]
+    assert "no 6 largest elements in [3, 5]" in refusal("TOPK_V2", [[3, 5], 6], made)
+    assert "no 2 largest elements in []" in refusal("TOPK_V2", [[], 2], made)
+    assert "2 elements instead of one" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
+    assert "1 outputs; values and indices" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
+    assert "[3, 2] where float32[3, 3]" in refusal("TOPK_V2", [[3, 5], 3], made)
+    assert "bool where one of float32, int8" in refusal("TOPK_V2", [[3, 5], 2], made, "bool")
+    made[1] = ([3, 2], "int64")
+    assert "int64[3, 2] where int32[3, 2]" in refusal("TOPK_V2", [[3, 5], 2], made)
+
+
+def test_arg_refuses() -> None:
+    made = [([3], "int32")]
+    assert "no axis 2 among 2" in refusal("ARG_MAX", [[3, 5], 2], made)
+    assert "no axis 0 among 0" in refusal("ARG_MIN", [[], 0], made)
+    assert "2 elements instead of one" in refusal("ARG_MAX", [[3, 5], [0, 1]], made)
+    assert "axis 1 of tensor_0 has no element" in refusal("ARG_MAX", [[3, 0], 1], made)
+    assert "int64 where one of float32, bool" in refusal("ARG_MAX", [[3, 5], 1], made, "int64")
+    assert "int32[3] where int32[5]" in refusal("ARG_MAX", [[3, 5], 0], made)
+    assert "float32[3] where int32[3]" in refusal("ARG_MAX", [[3, 5], 1], [([3], "float32")])

@@ -1,0 +1,77 @@
+"""odml.scaled_dot_product_attention, beside what LiteRT makes of it.
+
+That is what its default delegate does, XNNPACK. The kernel behind it hands a transposed matrix to
+a product that reads it as if it were not: with several heads of keys and more than one query its
+numbers are others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold
+from tests.references.genai import run
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+CODE = "odml.scaled_dot_product_attention"
+
+
+def attention(shapes: list[tuple[int, ...]], options: dict[str, Any] | None = None) -> Build:
+    m = Build()
+    q, _, v, _ = shapes
+    m.output(*m.custom(CODE, [m.input(s) for s in shapes], [[*q[:3], v[3]]], options or {}))
+    return m
+
+
+Heads = tuple[int, int, int, int, int]
+# batch, heads of queries, heads of keys, queries, keys
+HEADS: list[Heads] = [
+    (1, 4, 4, 5, 7), (2, 3, 3, 5, 5), (1, 4, 1, 5, 7), (1, 6, 2, 3, 11), (2, 6, 3, 1, 4)
+]  # fmt: skip
+
+
+def operands(heads: Heads) -> list[Array]:
+    """Return queries, keys, values and a mask at random."""
+    batch, queried, keyed, times, keys = heads
+    shapes = [(batch, times, queried, 8), *[(batch, keys, keyed, 8)] * 2, (1, 1, times, keys)]
+    arrays = [drawn(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
+    arrays[3] = np.where(arrays[3] > 1, np.float32(-1e9), np.float32(0))
+    return arrays
+
+
+def attended(*arrays: Array, options: dict[str, Any]) -> Array:
+    """LiteRT's delegate."""
+    data = attention([x.shape for x in arrays], options).bytes()
+    return run(data, [x.copy() for x in arrays])[0][0]
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
+def test_attention(heads: Heads, options: dict[str, Any]) -> None:
+    inputs = operands(heads)
+    m = attention([x.shape for x in inputs], options)
+    hold(m, inputs, [attended(*inputs, options=options)])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ([(1, 5, 4, 8), (1, 7, 3, 8), (1, 7, 3, 8), (1, 1, 5, 7)], "4 heads of queries for 3"),
+        ([(2, 5, 4, 8), (2, 7, 1, 8), (2, 7, 1, 8), (1, 1, 5, 7)], "in 2 batches"),
+        ([(1, 5, 4, 8), (1, 7, 4, 9), (1, 7, 4, 8), (1, 1, 5, 7)], "[1, 7, 4, 8] is expected"),
+        ([(1, 5, 4, 8), (1, 7, 4, 8), (1, 7, 4, 8), (2, 1, 5, 7)], "a mask of [2, 1, 5, 7]"),
+        ([(1, 5, 4, 8), (1, 7, 4, 8), (1, 7, 4, 8), (1, 5, 7)], "has not 4 axes"),
+    ],
+)
+def test_refuses(shapes: list[tuple[int, ...]], reason: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(attention(shapes).bytes())
+    assert reason in str(error.value)

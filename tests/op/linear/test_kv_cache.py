@@ -1,0 +1,146 @@
+"""odml.update_external_kv_cache and odml.update_kv_cache, beside LiteRT's own kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold, hold_runs
+from tests.references.genai import run
+from tests.support import Build
+from tests.support.streams import states
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CODE = "odml.update_external_kv_cache"
+Shape = tuple[int, ...]
+
+
+def caching(cache: Shape, new: Shape, count: int) -> Build:
+    m = Build()
+    operands = [
+        m.input(cache), m.input(cache), m.input([count], dtype="int32"), m.input(new), m.input(new),
+    ]  # fmt: skip
+    m.output(*m.custom(CODE, operands, [m.tensor(cache), m.tensor(cache)]))
+    return m
+
+
+POSITIONS = [
+    [0], [10], [3, 4, 5], [7, 8, 0, 0], [0, 0, 0], [2, 5, 5, 9], [10, 3, 11, 12], [4, 4, 3]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=str)
+def test_new_rows(positions: list[int]) -> None:
+    """Where the positions fall, what is left is padding; the later of two rows stays."""
+    cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
+    m = caching(cache, new, len(positions))
+    inputs = [
+        drawn(*cache), drawn(*cache, seed=1), np.array(positions, np.int32),
+        drawn(*new, seed=2), drawn(*new, seed=3),
+    ]  # fmt: skip
+    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    ("cache", "new", "count", "reason"),
+    [
+        ((11, 3, 5), (1, 2, 3, 5), 2, "are not [1, time, heads, depth]"),
+        ((2, 11, 3, 5), (2, 2, 3, 5), 2, "are not [1, time, heads, depth]"),
+        ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5] is expected"),
+        ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2] is expected"),
+        ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "a constant of 268435456 elements"),
+    ],
+)
+def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(caching(cache, new, count).bytes())
+    assert reason in str(error.value)
+
+
+def test_refuses_other_than_two_outputs() -> None:
+    m = Build()
+    operands = [
+        m.input([1, 7, 3, 5]), m.input([1, 7, 3, 5]), m.input([2], dtype="int32"),
+        m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5]),
+    ]  # fmt: skip
+    m.output(*m.custom(CODE, operands, [m.tensor([1, 7, 3, 5])]))
+    with pytest.raises(ConversionError, match="1 outputs; keys and values"):
+        convert(m.bytes())
+
+
+KEPT = "odml.update_kv_cache"
+
+
+def keeping(count: int, options: dict[str, float], times: int, layers: int = 1) -> Build:
+    """Return a model of some layers, whose new rows are [1, count, 3, 5]."""
+    m = Build()
+    positions = m.input([count], dtype="int64")
+    for layer in range(layers):
+        new = [m.input([1, count, 3, 5]) for _ in range(2)]
+        made = [m.tensor([1, times, 3, 5]) for _ in range(2)]
+        more = {"layer_index": layer, "num_layers": layers} if layers > 1 else {}
+        m.output(*m.custom(KEPT, [positions, *new], made, {**options, **more}))
+    return m
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [range(17), [0, 1, 2, 1, 5, 8, 6, 6, 7, 10], [2, 9, 20, 21], [0, 6, 12, 13, 11, 30]],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_kept_rows(count: int, positions: Sequence[int]) -> None:
+    """Rows go at the front once there is no more room."""
+    m = keeping(count, {"kv_cache_max": 7}, 7)
+    runs, first = [], 0
+    for number, position in enumerate(positions):
+        gone = max(position + count - first - 7, 0)
+        if position < first or gone > 7:
+            continue
+        first += gone
+        new = [drawn(1, count, 3, 5, seed=2 * number + i) for i in range(2)]
+        runs.append([np.arange(position, position + count), *new])
+    want = run(m.bytes(), *runs)
+    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    names = ["kv_cache/0/keys", "kv_cache/0/values", "kv_cache/0/first"]
+    assert [name for name, _ in states(result)] == names
+
+
+def test_layers_have_caches_of_their_own() -> None:
+    m = keeping(2, {"kv_cache_max": 5}, 5, layers=3)
+    runs = [
+        [np.arange(step, step + 2), *(drawn(1, 2, 3, 5, seed=6 * step + i) for i in range(6))]
+        for step in range(7)
+    ]
+    want = run(m.bytes(), *runs)
+    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    assert len(result.states) == 9
+
+
+@pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
+def test_default_size(shape: Shape) -> None:
+    """It is the kernel's, whatever the file says."""
+    m = Build()
+    operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
+    m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))
+    inputs = [np.arange(2), drawn(1, 2, 3, 5), drawn(1, 2, 3, 5, seed=1)]
+    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
+
+
+def test_refuses_what_cannot_be_kept() -> None:
+    with pytest.raises(ConversionError, match="3 new rows of 2"):
+        convert(keeping(3, {"kv_cache_max": 2}, 2).bytes())
+    with pytest.raises(ConversionError, match="cannot convert float infinity"):
+        convert(keeping(1, {"kv_cache_max": 2, "layer_index": float("inf")}, 2).bytes())
+    m = Build()
+    operands = [m.input([2], dtype="int64"), m.input([2, 3, 5]), m.input([2, 3, 5])]
+    made = [m.tensor([1, 7, 3, 5]) for _ in range(2)]
+    m.output(*m.custom(KEPT, operands, made, {"kv_cache_max": 7}))
+    with pytest.raises(ConversionError, match=r"is not \[1, time, heads, depth"):
+        convert(m.bytes())

@@ -1,0 +1,360 @@
+"""FULLY_CONNECTED and BATCH_MATMUL: every rank, every form of the operands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Converted, Tensor
+
+Array = np.ndarray[Any, Any]
+OUT = 11
+
+
+def floats(*shape: int) -> Array:
+    """Return the same random numbers for the same shape."""
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+def connect(
+    m: Build, x: Tensor, features: int, made: Sequence[int], *, bias: bool = True, **options: Any
+) -> Tensor:
+    """Return what FULLY_CONNECTED makes with random weights."""
+    weights = m.constant(floats(OUT, features))
+    biases = m.constant(floats(OUT)) if bias else None
+    return m.op("FULLY_CONNECTED", [x, weights, biases], [made], **options)[0]
+
+
+def nodes(result: Converted) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "features", "made"),
+    [
+        ((3, 7), 7, (3, OUT)),
+        ((7,), 7, (1, OUT)),
+        ((2, 3, 7), 7, (6, OUT)),
+        ((2, 3, 5, 7), 7, (30, OUT)),
+        ((2, 3, 5, 7), 35, (6, OUT)),
+        ((2, 3, 5, 7), 105, (2, OUT)),
+        ((3, 5, 7), 105, (1, OUT)),
+        ((6, 5), 15, (2, OUT)),  # no axes hold the features of one row
+        ((4, 1), 1, (4, OUT)),
+        ((3, 2), 1, (6, OUT)),
+        ((3, 1, 1, 7), 7, (3, OUT)),
+        ((3, 5, 7, 1), 35, (3, OUT)),
+    ],
+    ids=str,
+)
+def test_shapes(
+    shape: tuple[int, ...], features: int, made: tuple[int, ...], *, bias: bool
+) -> None:
+    m = Build()
+    prove(m, connect(m, m.input(shape), features, made, bias=bias))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7), (2, 3, 5, 7), (2, 1, 3, 5, 7)], ids=str)
+def test_kept_axes(shape: tuple[int, ...], *, bias: bool) -> None:
+    m = Build()
+    made = (*shape[:-1], OUT)
+    prove(m, connect(m, m.input(shape), 7, made, bias=bias, keep_num_dims=True))
+
+
+@pytest.mark.parametrize("made", [(6, OUT), (2, 3, OUT)], ids=str)
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1"])
+def test_activations(activation: str, made: tuple[int, ...]) -> None:
+    m = Build()
+    keep = len(made) > 2
+    y = connect(m, m.input([2, 3, 7]), 7, made, fused_activation_function=activation,
+                keep_num_dims=keep)  # fmt: skip
+    prove(m, y)
+
+
+def test_two_inputs_are_enough() -> None:
+    m = Build()
+    prove(m, *m.op("FULLY_CONNECTED", [m.input([3, 7]), m.constant(floats(OUT, 7))], [[3, OUT]]))
+
+
+@pytest.mark.parametrize("shape", [(1, OUT), (OUT, 1), (1, 1, OUT)], ids=str)
+def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
+    """The kernel counts elements; Gemm would broadcast."""
+    m = Build()
+    bias = m.constant(floats(OUT).reshape(shape))
+    weights = m.constant(floats(OUT, 7))
+    prove(m, *m.op("FULLY_CONNECTED", [m.input([OUT, 7]), weights, bias], [[OUT, OUT]]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"), [((3, 7), (3, 5)), ((2, 3, 7), (6, 5)), ((3, 7, 1), (3, 5))], ids=str
+)
+def test_computed_weights(shape: tuple[int, ...], made: tuple[int, ...]) -> None:
+    m = Build()
+    x, weights, bias = m.input(shape), m.input([5, 7]), m.input([5])
+    prove(m, *m.op("FULLY_CONNECTED", [x, weights, bias], [made]))
+
+
+def test_computed_weights_and_kept_axes() -> None:
+    m = Build()
+    operands = [m.input([2, 3, 7]), m.input([5, 7]), m.input([5, 1])]
+    prove(m, *m.op("FULLY_CONNECTED", operands, [[2, 3, 5]], keep_num_dims=True))
+
+
+@pytest.mark.parametrize(("shape", "features"), [((3, 7), 7), ((3, 5, 2, 7), 70)])
+def test_half_precision_weights_stay_so(shape: tuple[int, ...], features: int) -> None:
+    """They are stored as in the file, and cast when they are read."""
+    m = Build()
+    stored = m.constant(floats(OUT, features).astype(np.float16))
+    (weights,) = m.op("DEQUANTIZE", [stored], [[OUT, features]], dtype="float32")
+    stored = m.constant(floats(OUT).astype(np.float16))
+    (bias,) = m.op("DEQUANTIZE", [stored], [[OUT]], dtype="float32")
+    y = m.op("FULLY_CONNECTED", [m.input(shape), weights, bias], [[3, OUT]])
+    result = prove(m, *y)
+    assert {i.data_type for i in result.model.graph.initializer if i.data_type != 7} == {10}
+    assert "Reshape" not in nodes(result) or len(shape) > 2
+
+
+def convolve(m: Build, x: Tensor, channels: int = 3) -> Tensor:
+    weights, bias = m.constant(floats(channels, 1, 1, x.shape[-1])), m.constant(floats(channels))
+    window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    return m.op("CONV_2D", [x, weights, bias], [(*x.shape[:-1], channels)], **window)[0]
+
+
+@pytest.mark.parametrize("reshapes", [True, False])
+def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
+    """What a convolution makes is flattened as it is stored, channels first."""
+    m = Build()
+    y = convolve(m, m.input([2, 5, 7, 3]))
+    if reshapes:
+        (y,) = m.op("RESHAPE", [y, m.constant([2, 105])], [[2, 105]])
+    result = prove(m, connect(m, y, 105, (2, OUT)))
+    assert nodes(result) == ["Conv", "Reshape", "Gemm"]
+
+
+@pytest.mark.parametrize("flattens", [True, False])
+def test_a_dense_layer_over_an_image_is_a_convolution(*, flattens: bool) -> None:
+    """Keras flattens the places before a dense layer, or lets the kernel, and restores them."""
+    m = Build()
+    x = convolve(m, m.input([2, 5, 7, 3]))
+    if flattens:
+        (x,) = m.op("RESHAPE", [x, m.constant([70, 3])], [[70, 3]])
+    y = connect(m, x, 3, (70, OUT), fused_activation_function="RELU")
+    (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]])
+    result = prove(m, convolve(m, y))
+    assert nodes(result) == ["Conv", "Conv", "Relu", "Conv"]
+
+
+def test_a_dense_layer_over_a_quantized_image_is_a_convolution() -> None:
+    m = Build()
+    scales = np.linspace(0.01, 0.03, OUT, dtype=np.float32)
+    filters = np.random.default_rng(0).integers(-127, 128, (OUT, 3), np.int8)
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3)
+    fields: Any = {"dtype": "int8", "scale": 0.2, "zero_point": -5}
+    bias = m.constant(np.arange(OUT, dtype=np.int32), scale=scales * np.float32(0.05))
+    w = m.constant(filters, scale=scales)
+    (y,) = m.op("FULLY_CONNECTED", [x, w, bias], [[70, OUT]], **fields)
+    (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]], **fields)
+    window: Any = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1}
+    result = prove(m, *m.op("MAX_POOL_2D", [y], [[2, 5, 7, OUT]], **window, **fields), steps=1)
+    assert "Conv" in nodes(result)
+    assert "Gemm" not in nodes(result)
+
+
+def test_shared_weights_are_stored_once() -> None:
+    """Two branches of one network: Siamese."""
+    m = Build()
+    weights, bias = m.constant(floats(OUT, 105)), m.constant(floats(OUT))
+    ys = []
+    for _ in range(2):
+        x = convolve(m, m.input([2, 5, 7, 3]))
+        (x,) = m.op("RESHAPE", [x, m.constant([2, 105])], [[2, 105]])
+        ys += m.op("FULLY_CONNECTED", [x, weights, bias], [[2, OUT]])
+    result = prove(m, *ys)
+    assert sum(list(i.dims) == [OUT, 105] for i in result.model.graph.initializer) == 1
+
+
+def test_one_flattened_tensor_for_two_readers() -> None:
+    m = Build()
+    x = convolve(m, m.input([2, 5, 7, 3]))
+    (x,) = m.op("RESHAPE", [x, m.constant([2, 105])], [[2, 105]])
+    result = prove(m, connect(m, x, 105, (2, OUT)), connect(m, x, 105, (2, OUT), bias=False))
+    assert nodes(result).count("Reshape") == 1
+
+
+def test_gemm_transposes_for_free() -> None:
+    """A TRANSPOSE of the data, or of computed weights, is an attribute of Gemm."""
+    m = Build()
+    (x,) = m.op("TRANSPOSE", [m.input([7, 3]), m.constant([1, 0])], [[3, 7]])
+    (w,) = m.op("TRANSPOSE", [m.input([7, 5]), m.constant([1, 0])], [[5, 7]])
+    result = prove(m, *m.op("FULLY_CONNECTED", [x, w, None], [[3, 5]]))
+    assert nodes(result) == ["Gemm"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "features", "made", "keep"),
+    [
+        ((3, 7), 7, (3, OUT), True),
+        ((2, 3, 7), 7, (2, 3, OUT), True),
+        ((3, 5, 7), 35, (3, OUT), False),
+    ],
+    ids=str,
+)
+def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
+    """Always as Gemm, which alone fuses with its bias; what is reshaped are the integers."""
+    m = Build()
+    generator = np.random.default_rng(0)
+    scales = np.linspace(0.01, 0.03, OUT, dtype=np.float32)
+    weights = m.constant(generator.integers(-127, 128, (OUT, features), np.int8), scale=scales)
+    bias = m.constant(generator.integers(-900, 900, OUT, np.int32), scale=scales * np.float32(0.05))
+    x = m.input(shape, dtype="int8", scale=0.05, zero_point=3)
+    y = m.op("FULLY_CONNECTED", [x, weights, bias], [made], keep_num_dims=keep,
+             dtype="int8", scale=0.2, zero_point=-5)  # fmt: skip
+    result = prove(m, *y, steps=1)
+    assert "Gemm" in nodes(result)
+    assert "MatMul" not in nodes(result)
+    assert nodes(result).count("Reshape") == 2 * (len(made) > 2) + (len(shape) > len(made))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "bias", "made", "options", "reason"),
+    [
+        ((3, 7), (5, 6), (5,), (3, 5), {}, r"\[3, 7\] does not fit weights \[5, 6\]"),
+        ((3, 7), (5, 0), (5,), (3, 5), {}, r"does not fit weights \[5, 0\]"),
+        ((3, 7), (7,), (7,), (3, 7), {}, r"does not fit weights \[7\]"),
+        ((7,), (5, 7, 1), (5,), (1, 5), {}, r"does not fit weights \[5, 7, 1\]"),
+        ((2, 3, 7), (5, 1, 7), (5,), (6, 5), {}, r"does not fit weights \[5, 1, 7\]"),
+        ((3, 7), (5, 7), (3,), (3, 5), {}, "3 biases for 5 rows of weights"),
+        ((3, 7), (5, 7), (5,), (5, 3), {}, r"float32\[5, 3\] where float32\[3, 5\] is expected"),
+        ((2, 3, 7), (5, 7), (5,), (6, 5), {"keep_num_dims": True}, r"\[2, 3, 5\] is expected"),
+        (
+            (3, 7), (5, 7), (5,), (3, 5), {"weights_format": "SHUFFLED4x16INT8"},
+            "weights in the format SHUFFLED4x16INT8 are not supported",
+        ),
+    ],
+)  # fmt: skip
+def test_refusals(
+    shape: Any, weights: Any, bias: Any, made: Any, options: Any, reason: str
+) -> None:
+    m = Build()
+    operands = [m.input(shape), m.input(weights), m.input(bias)]
+    m.output(*m.op("FULLY_CONNECTED", operands, [made], **options))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_integers_are_refused() -> None:
+    m = Build()
+    operands = [m.input([3, 7], dtype="int8"), m.constant(np.ones((5, 7), np.int8))]
+    m.output(*m.op("FULLY_CONNECTED", operands, [[3, 5]]))
+    with pytest.raises(ConversionError, match="is int8, neither float32 nor quantized"):
+        convert(m.bytes())
+
+
+def swapped(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else tuple(shape)
+
+
+@pytest.mark.parametrize("adj_y", [False, True])
+@pytest.mark.parametrize("adj_x", [False, True])
+@pytest.mark.parametrize(
+    ("a", "b", "made"),
+    [
+        ((3, 5), (5, 7), (3, 7)),
+        ((2, 3, 5), (2, 5, 7), (2, 3, 7)),
+        ((2, 3, 5), (5, 7), (2, 3, 7)),
+        ((3, 5), (2, 5, 7), (2, 3, 7)),
+        ((2, 1, 3, 5), (11, 5, 7), (2, 11, 3, 7)),
+        ((2, 11, 3, 5), (1, 11, 5, 7), (2, 11, 3, 7)),
+        ((2, 11, 3, 5), (2, 1, 5, 7), (2, 11, 3, 7)),
+        ((13, 2, 11, 3, 5), (11, 5, 7), (13, 2, 11, 3, 7)),
+        ((2, 1, 5), (2, 5, 1), (2, 1, 1)),
+    ],
+    ids=str,
+)
+def test_products(
+    a: tuple[int, ...], b: tuple[int, ...], made: tuple[int, ...], *, adj_x: bool, adj_y: bool
+) -> None:
+    m = Build()
+    operands = [m.input(swapped(a, swap=adj_x)), m.input(swapped(b, swap=adj_y))]
+    prove(m, *m.op("BATCH_MATMUL", operands, [made], adj_x=adj_x, adj_y=adj_y))
+
+
+@pytest.mark.parametrize("adj_y", [False, True])
+def test_products_with_a_constant(*, adj_y: bool) -> None:
+    """A constant is swapped now."""
+    m = Build()
+    b = m.constant(floats(*swapped((5, 7), swap=adj_y)))
+    result = prove(m, *m.op("BATCH_MATMUL", [m.input([2, 3, 5]), b], [[2, 3, 7]], adj_y=adj_y))
+    assert nodes(result) == ["MatMul"]
+
+
+@pytest.mark.parametrize("adj", [(True, False), (False, True), (True, True)], ids=str)
+def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
+    """Attention: keys are transposed, then read as transposed."""
+    m = Build()
+    adj_x, adj_y = adj
+    operands = []
+    for shape, swap in (((2, 3, 5), adj_x), ((2, 5, 7), adj_y)):
+        x = m.input(shape)
+        if swap:
+            (x,) = m.op("TRANSPOSE", [x, m.constant([0, 2, 1])], [swapped(shape, swap=True)])
+        operands.append(x)
+    result = prove(m, *m.op("BATCH_MATMUL", operands, [[2, 3, 7]], adj_x=adj_x, adj_y=adj_y))
+    assert nodes(result) == ["MatMul"]
+
+
+@pytest.mark.parametrize("adj_y", [False, True])
+def test_products_of_integers(*, adj_y: bool) -> None:
+    """int8 by int8 may make int32, of the integers as they are."""
+    m = Build()
+    fields: Any = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
+    a, b = m.input([2, 3, 5], **fields), m.input(swapped((2, 5, 7), swap=adj_y), **fields)
+    prove(m, *m.op("BATCH_MATMUL", [a, b], [[2, 3, 7]], dtype="int32", adj_y=adj_y))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "made", "dtypes", "reason"),
+    [
+        ((3, 5), (3, 5), (3, 5), "float32 float32", r"\[3, 5\] cannot be multiplied by \[3, 5\]"),
+        ((2, 3, 5), (3, 5, 7), (2, 3, 7), "float32 float32", "cannot be multiplied by"),
+        ((5,), (5, 7), (7,), "float32 float32", r"\[5\] and \[5, 7\] are no matrices"),
+        ((3, 5), (5, 7), (7, 3), "float32 float32", r"\[7, 3\] where float32\[3, 7\] is expected"),
+        ((3, 5), (5, 7), (3, 7), "int16 int16", "is int16, neither float32 nor quantized"),
+        ((3, 5), (5, 7), (3, 7), "int16 int32", "int16 by int16 makes no int32"),
+    ],
+)
+def test_product_refusals(a: Any, b: Any, made: Any, dtypes: str, reason: str) -> None:
+    given, dtype = dtypes.split()
+    m = Build()
+    operands = [m.input(a, dtype=given), m.input(b, dtype=given)]
+    m.output(*m.op("BATCH_MATMUL", operands, [made], dtype=dtype))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_attention_moves_only_what_it_must() -> None:
+    """[B, T, H, D] to heads and back, as transformers do: one move per operand, none between."""
+    m = Build()
+    heads = [[2, 3, 5, 7], [2, 5, 3, 7]]
+    q, k, v = (
+        m.op("TRANSPOSE", [m.input(heads[0]), m.constant([0, 2, 1, 3])], [heads[1]])[0]
+        for _ in range(3)
+    )
+    (scores,) = m.op("BATCH_MATMUL", [q, k], [[2, 5, 3, 3]], adj_y=True)
+    (weights,) = m.op("SOFTMAX", [scores], [[2, 5, 3, 3]], beta=1.0)
+    (y,) = m.op("BATCH_MATMUL", [weights, v], [[2, 5, 3, 7]])
+    m.output(*m.op("TRANSPOSE", [y, m.constant([0, 2, 1, 3])], [heads[0]]))
+    result = check(m.bytes())
+    assert nodes(result).count("Transpose") == 4

@@ -1,0 +1,92 @@
+"""BITCAST."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64")
+RANGES = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in INTEGERS}
+
+
+def shape_of(shape: list[int], have: str, want: str) -> tuple[list[int], list[int]]:
+    """Return shapes of an input and an output that hold the same bytes."""
+    wide, narrow = np.dtype(have).itemsize, np.dtype(want).itemsize
+    if wide >= narrow:
+        return shape, shape + ([wide // narrow] if wide > narrow else [])
+    return [*shape, narrow // wide], shape
+
+
+@pytest.mark.parametrize("shape", [[], [3, 5]], ids=str)
+@pytest.mark.parametrize("want", INTEGERS)
+@pytest.mark.parametrize("have", INTEGERS)
+def test_integers(have: str, want: str, shape: list[int]) -> None:
+    """No node is young among these."""
+    given, made = shape_of(shape, have, want)
+    m = Build()
+    (y,) = m.op("BITCAST", [feed(m, given, have)], [made], dtype=want)
+    assert prove(m, y, ranges=RANGES).opset == 17
+
+
+@pytest.mark.parametrize("real", FLOATS)
+@pytest.mark.parametrize("other", [*FLOATS, "int8", "uint16", "int32", "uint64"])
+@pytest.mark.parametrize("back", [False, True])
+def test_floats(real: str, other: str, *, back: bool) -> None:
+    have, want = (other, real) if back else (real, other)
+    given, made = shape_of([3, 5], have, want)
+    m = Build()
+    (y,) = m.op("BITCAST", [feed(m, given, have)], [made], dtype=want)
+    prove(m, y, ranges=RANGES, tolerance=0)
+
+
+def test_small_floats() -> None:
+    m = Build()
+    prove(m, *m.op("BITCAST", [feed(m, [3, 5], "bfloat16")], [[3, 5]], dtype="int16"))
+
+
+def test_bools() -> None:
+    m = Build()
+    x = feed(m, [3, 5], "bool")
+    prove(m, *(m.op("BITCAST", [x], [[3, 5]], dtype=dtype)[0] for dtype in ("int8", "uint8")))
+
+
+def test_stored_integers() -> None:
+    m = Build()
+    x = m.input([3, 5], dtype="int8", scale=0.5, zero_point=3)
+    (y,) = m.op("BITCAST", [x], [m.tensor([3, 5], dtype="uint8", scale=0.25, zero_point=9)])
+    prove(m, y)
+
+
+def test_complex_numbers_are_their_parts() -> None:
+    m = Build()
+    (x,) = m.op("BITCAST", [m.input([3, 5, 2])], [[3, 5]], dtype="complex64")
+    (y,) = m.op("COMPLEX_ABS", [x], [[3, 5]], dtype="float32")
+    prove(m, y)
+
+
+def test_constants_fold() -> None:
+    m = Build()
+    values = np.random.default_rng(0).integers(0, 256, (3, 4)).astype(np.uint8)
+    x, made = m.constant(values), []
+    for dtype in ("int8", "int32", "float32"):
+        shape = [3, 4] if dtype == "int8" else [3]
+        made += m.op("BITCAST", [x], [shape], dtype=dtype)
+    made += m.op("BITCAST", [m.constant(np.array([1.5, -2], np.float32))], [[2, 2]], dtype="int16")
+    folds(m, *made)
+
+
+def test_refuses() -> None:
+    for have, want, given, made in (
+        ("int8", "int4", [3], [3]), ("int8", "int32", [3], []), ("int8", "int32", [], []),
+        ("int32", "int8", [3], [3]),
+    ):  # fmt: skip
+        m = Build()
+        m.output(*m.op("BITCAST", [m.input(given, dtype=have)], [made], dtype=want))
+        with pytest.raises(ConversionError, match=r"no whole bytes|does not hold|is expected"):
+            convert(m.bytes())

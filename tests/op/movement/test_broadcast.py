@@ -1,0 +1,147 @@
+"""BROADCAST_TO, BROADCAST_ARGS and FILL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+
+SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((), ()),
+    ((), (5,)),
+    ((), (2, 3, 5, 7)),
+    ((1,), (5,)),
+    ((5,), (5,)),
+    ((7,), (2, 3, 7)),
+    ((3, 1), (3, 5)),
+    ((1, 5), (3, 5)),
+    ((3, 5), (2, 7, 3, 5)),
+    ((1, 3, 1), (2, 3, 5)),
+    ((2, 1, 5, 1), (2, 3, 5, 7)),
+    ((1, 3, 1, 7), (2, 3, 5, 7)),
+    ((2, 3, 5, 7), (2, 3, 5, 7)),
+    ((5, 1, 1), (2, 3, 5, 7, 4)),
+    ((1, 3), (0, 3)),
+]
+
+
+def broadcast(m: Build, x: Tensor, shape: tuple[int, ...], index: str = "int32") -> Tensor:
+    return m.op("BROADCAST_TO", [x, m.constant(np.array(shape, index))], [shape])[0]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(("old", "new"), SHAPES, ids=str)
+def test_broadcast_to(old: tuple[int, ...], new: tuple[int, ...], index: str) -> None:
+    m = Build()
+    prove(m, broadcast(m, feed(m, old), new, index))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_broadcast_to_of_every_type(dtype: str) -> None:
+    m = Build()
+    prove(m, broadcast(m, feed(m, [3, 1, 5], dtype), (2, 3, 7, 5)))
+
+
+def test_broadcast_to_of_stored_integers() -> None:
+    m = Build()
+    x = feed(m, [3, 1], "int8", scale=0.5, zero_point=3)
+    result = prove(m, broadcast(m, x, (3, 5)))
+    assert [node.op_type for node in result.model.graph.node] == ["Expand"]
+
+
+def test_broadcasts_fold() -> None:
+    m = Build()
+    x = m.constant(np.arange(3, dtype=np.int32).reshape(3, 1))
+    (args,) = m.op("BROADCAST_ARGS", [m.constant([3, 1]), m.constant([2, 1, 5])], [[3]])
+    (filled,) = m.op("FILL", [m.constant([2, 3]), m.constant(7)], [[2, 3]])
+    folds(m, broadcast(m, x, (2, 3, 5)), args, filled)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([2, 3], [2, 3]),
+        ([1, 3], [2, 1]),
+        ([5, 1, 3], [2, 1]),
+        ([3], [2, 5, 1]),
+        ([1, 0], [1, 1]),
+        ([], [2, 3]),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_broadcast_args(a: list[int], b: list[int], dtype: str) -> None:
+    m = Build()
+    x, y = (m.input([len(each)], dtype=dtype) for each in (a, b))
+    (made,) = m.op("BROADCAST_ARGS", [x, y], [[max(len(a), len(b))]])
+    prove(m, made, inputs=[np.array(a, dtype), np.array(b, dtype)])
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 5, 7), (2, 0)], ids=str)
+def test_fill(shape: tuple[int, ...], index: str) -> None:
+    m = Build()
+    prove(m, *m.op("FILL", [m.constant(np.array(shape, index)), feed(m, [])], [shape]))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_fill_of_every_type(dtype: str) -> None:
+    m = Build()
+    value = feed(m, [], dtype)
+    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
+
+
+def test_fill_of_strings() -> None:
+    m = Build()
+    value = m.constant(np.array(b"word", object))
+    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]), inputs=[])
+
+
+def test_fill_of_a_stored_integer() -> None:
+    m = Build()
+    value = feed(m, [], "int8", scale=0.5, zero_point=3)
+    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
+
+
+def test_filled_tensors_may_lie_in_any_order() -> None:
+    m = Build()
+    (filled,) = m.op("FILL", [m.constant([2, 3, 5]), feed(m, [])], [[2, 3, 5]])
+    prove(m, *m.op("ADD", [filled, feed(m, [2, 3, 5])], [[2, 3, 5]]))
+
+
+@pytest.mark.parametrize(
+    ("code", "inputs", "made", "reason"),
+    [
+        ("BROADCAST_TO", [[3, 5], [2, 5]], [2, 5], r"\[3, 5\] cannot be broadcast to \[2, 5\]"),
+        ("BROADCAST_TO", [[3, 5], [5]], [5], r"\[3, 5\] cannot be broadcast to \[5\]"),
+        ("BROADCAST_TO", [[1, 5], [3, 5]], [2, 5], r"\[2, 5\] where float32\[3, 5\] is expected"),
+        ("BROADCAST_TO", [[1, 5], [3.0, 5.0]], [3, 5], "float32 where one of int32, int64 is"),
+        ("BROADCAST_TO", [[1, 5], [[3, 5]]], [3, 5], "has 2 axes where a list is expected"),
+        ("FILL", [[2], None], [3, 5], "float32 where one of int32, int64"),
+    ],
+)
+def test_refuses(code: str, inputs: list[Any], made: list[int], reason: str) -> None:
+    m = Build()
+    shape = m.input([2], dtype="int32") if inputs[1] is None else m.constant(inputs[1])
+    m.output(*m.op(code, [m.input(inputs[0]), shape], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_broadcast_args_refuses_shapes_that_do_not_fit() -> None:
+    m = Build()
+    m.output(*m.op("BROADCAST_ARGS", [m.constant([2, 3]), m.input([3], dtype="int32")], [[2]]))
+    with pytest.raises(ConversionError, match=r"int32\[2\] where int32\[3\] is expected"):
+        convert(m.bytes())

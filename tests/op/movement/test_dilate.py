@@ -1,0 +1,136 @@
+"""DILATE and STABLEHLO_PAD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32", "uint64", "bfloat16",
+)  # fmt: skip
+
+
+def dilated(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
+    made = [(size - 1) * step + 1 for size, step in zip(x.shape, steps, strict=True)]
+    return m.op("DILATE", [x, m.constant(np.array(steps, np.int32)), value], [made])[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps"),
+    [
+        ([5], [3]),
+        ([3, 5], [1, 2]),
+        ([3, 5], [1, 1]),
+        ([2, 3, 5], [4, 1, 2]),
+        ([2, 3, 5, 7], [1, 2, 3, 1]),
+        ([2, 3, 1, 5, 2], [2, 1, 3, 2, 1]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("computed", [True, False])
+def test_dilate(shape: list[int], steps: list[int], *, computed: bool) -> None:
+    m = Build()
+    value = m.input([]) if computed else m.constant(-1.5)
+    prove(m, dilated(m, feed(m, shape), value, steps))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type(dtype: str) -> None:
+    m = Build()
+    prove(m, dilated(m, feed(m, [3, 5, 2], dtype), feed(m, [], dtype), [2, 1, 3]))
+
+
+def test_stored_integers() -> None:
+    m = Build()
+    x, value = (feed(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
+    result = prove(m, dilated(m, x, value, [2, 3]))
+    assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("steps", "value", "made", "reason"),
+    [
+        ([2], 0.0, [3, 5], r"dilations \[2\] of 2 axes"),
+        ([2, 0], 0.0, [5, 5], r"dilations \[2, 0\] of 2 axes"),
+        ([2, 1], 0, [5, 5], r"int32\[\] where float32\[\] is expected"),
+        ([2, 1], 0.0, [6, 5], r"float32\[6, 5\] where float32\[5, 5\] is expected"),
+        ([2.0, 1.0], 0.0, [5, 5], "float32 where"),
+    ],
+)
+def test_refuses(steps: list[float], value: float, made: list[int], reason: str) -> None:
+    m = Build()
+    m.output(*m.op("DILATE", [m.input([3, 5]), m.constant(steps), m.constant(value)], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def padding(m: Build, x: Tensor, value: Tensor, *pads: tuple[int, int, int]) -> Tensor:
+    """Return x with elements in front of each axis, behind it, and between its elements."""
+    low, high, between = zip(*pads, strict=True)
+    sizes = zip(x.shape, pads, strict=True)
+    made = [size + max(size - 1, 0) * p[2] + p[0] + p[1] for size, p in sizes]
+    return m.op(
+        "STABLEHLO_PAD", [x, value], [made],
+        edge_padding_low=low, edge_padding_high=high, interior_padding=between,
+    )[0]  # fmt: skip
+
+
+PADS = [
+    ([5], [(2, 3, 0)]),
+    ([5], [(-1, -2, 0)]),
+    ([5], [(-3, 1, 3)]),
+    ([5], [(2, -5, 1)]),
+    ([3, 5], [(0, 0, 0), (0, 0, 0)]),
+    ([3, 5], [(0, 0, 2), (0, 0, 1)]),
+    ([2, 1, 5, 3], [(1, 0, 0), (3, 1, 4), (-1, -1, 2), (0, 2, 0)]),
+    ([2, 3, 1, 5, 2], [(1, 0, 0), (0, 1, 1), (0, 0, 0), (-2, 0, 0), (0, 0, 1)]),
+]
+
+
+@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize(("shape", "pads"), PADS, ids=str)
+def test_pad(shape: list[int], pads: list[tuple[int, int, int]], *, computed: bool) -> None:
+    m = Build()
+    value = m.input([]) if computed else m.constant(-1.5)
+    prove(m, padding(m, feed(m, shape), value, *pads))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_pad_of_every_type(dtype: str) -> None:
+    m = Build()
+    x, value = feed(m, [3, 5], dtype), feed(m, [], dtype)
+    prove(m, padding(m, x, value, (1, -2, 1), (0, 2, 0)))
+
+
+def test_pad_of_stored_integers() -> None:
+    m = Build()
+    x, value = (feed(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
+    result = prove(m, padding(m, x, value, (1, -2, 1), (0, 2, 0)))
+    assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
+
+
+def test_pad_refuses() -> None:
+    m = Build()
+    x, value = m.input([3]), m.input([])
+    m.output(padding(m, x, value, (0, 0, 0), *[]))
+    options: dict[str, Any] = {
+        "edge_padding_low": [1], "edge_padding_high": [0], "interior_padding": [0],
+    }  # fmt: skip
+    m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "interior_padding": [-1]}))
+    m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "edge_padding_low": [1, 2]}))
+    m.output(*m.op("STABLEHLO_PAD", [x, value], [[0]], **{**options, "edge_padding_low": [-3]}))
+    m.output(*m.op("STABLEHLO_PAD", [x, value], [[5]], **options))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert reasons.count("of 1 axes") == 2
+    assert "nothing is left" in reasons
+    assert "float32[5] where float32[4]" in reasons

@@ -1,0 +1,97 @@
+"""DYNAMIC_UPDATE_SLICE."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+
+# shape, shape of the update, starts
+UPDATES: list[tuple[list[int], list[int], list[int]]] = [
+    ([], [], []),
+    ([11], [3], [5]),
+    ([11], [3], [-2]),
+    ([11], [3], [100]),
+    ([11], [11], [4]),
+    ([5, 7], [2, 7], [1, 0]),
+    ([5, 7], [2, 3], [1, 4]),
+    ([5, 7], [2, 3], [9, -9]),
+    ([5, 7], [2, 3], [(1 << 31) - 1, -(1 << 31)]),
+    ([3, 5, 7], [1, 1, 1], [2, 4, 0]),
+    ([2, 3, 5, 7], [2, 1, 5, 7], [0, 2, 0, 0]),
+    ([2, 3, 5, 7], [1, 3, 2, 4], [1, 1, 3, 2]),
+    ([2, 3, 5, 7], [2, 3, 5, 7], [1, 1, 1, 1]),
+    ([2, 3, 5, 7, 4], [1, 2, 3, 1, 4], [1, 0, 2, 6, 0]),
+    ([3, 5], [0, 2], [1, 1]),
+]
+
+
+def updated(m: Build, x: Tensor, update: Tensor, starts: Tensor) -> Tensor:
+    return m.op("DYNAMIC_UPDATE_SLICE", [x, update, starts], [x.shape])[0]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(("shape", "size", "starts"), UPDATES, ids=str)
+def test_update(shape: list[int], size: list[int], starts: list[int], index: str) -> None:
+    m, known = Build(), Build()
+    generator = np.random.default_rng(0)
+    arrays = [generator.standard_normal(s).astype(np.float32) for s in (shape, size)]
+    where = np.array(starts, index)
+    x, update = m.input(shape), m.input(size)
+    prove(m, updated(m, x, update, m.input([len(shape)], dtype=index)), inputs=[*arrays, where])
+    x, update = known.input(shape), known.input(size)
+    prove(known, updated(known, x, update, known.constant(where)), inputs=arrays)
+
+
+def test_places_far_outside() -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower halves alone."""
+    m = Build()
+    x, update, starts = m.input([5, 7]), m.input([2, 3]), m.input([2], dtype="int64")
+    data = [np.arange(35, dtype=np.float32).reshape(5, 7), -np.ones((2, 3), np.float32)]
+    prove(m, updated(m, x, update, starts), inputs=[*data, np.array([(1 << 32) - 1, -(1 << 32)])])
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, "int4"])
+def test_update_of_every_type(dtype: str) -> None:
+    m = Build()
+    x, update = feed(m, [3, 5, 7, 2], dtype), feed(m, [2, 1, 7, 2], dtype)
+    starts = m.input([4], dtype="int32", name="starts")
+    prove(m, updated(m, x, update, starts), ranges={"starts": (-1, 4), "float32": (-8, 7)})
+
+
+def test_update_of_stored_integers() -> None:
+    m = Build()
+    x, update = (feed(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (7, 2))
+    result = prove(m, updated(m, x, update, m.constant([3, 0])))
+    assert {node.op_type for node in result.model.graph.node} == {"Slice", "Concat"}
+
+
+def test_update_folds() -> None:
+    m = Build()
+    x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
+    folds(m, updated(m, x, m.constant([[-1], [-2]]), m.constant([7, 3])))
+
+
+@pytest.mark.parametrize(
+    ("update", "starts", "dtype", "reason"),
+    [
+        ([4, 5], [2], "int32", r"\[4, 5\] does not fit into \[3, 5\]"),
+        ([5], [2], "int32", r"\[5\] does not fit into \[3, 5\]"),
+        ([2, 5], [3], "int32", r"int32\[3\] where int32\[2\] is expected"),
+        ([2, 5], [2], "int16", "int16 where one of int32, int64 is expected"),
+    ],
+)
+def test_update_refuses(update: list[int], starts: list[int], dtype: str, reason: str) -> None:
+    m = Build()
+    m.output(updated(m, m.input([3, 5]), m.input(update), m.input(starts, dtype=dtype)))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())

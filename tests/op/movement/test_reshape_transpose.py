@@ -1,0 +1,288 @@
+"""RESHAPE and its like, TRANSPOSE, SHAPE and RANK; and the names of a reshape's axes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build, check, random_inputs, run_onnx, run_tflite
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.layout import order_of
+from tflite2onnx.op.movement.reshape_transpose import Reshape, runs
+
+if TYPE_CHECKING:
+    from tests.support import Converted
+    from tflite2onnx.tensor import Shape
+
+TYPES = [
+    "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
+    "int64", "uint64", "bool", "string", "bfloat16",
+]  # fmt: skip
+PERMUTATIONS = [[0], [1, 0], [2, 0, 1], [0, 3, 1, 2], [-1, 0, -2, 1], [5, 4, 3, 2, 1, 0]]
+
+
+def nodes(result: Converted) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+@st.composite
+def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
+    """Return two shapes of equally many elements, made of the same factors in two groupings."""
+    factors = draw(st.lists(st.sampled_from([1, 1, 2, 2, 3, 5]), max_size=6))
+
+    def grouped() -> Shape:
+        sizes = [1] * draw(st.integers(0, 2))
+        for factor in factors:
+            merged: bool = draw(st.booleans())
+            if sizes and merged:
+                sizes[-1] *= factor
+            else:
+                sizes.append(factor)
+        return tuple(sizes)
+
+    return grouped(), grouped()
+
+
+@given(regroupings(), st.randoms(use_true_random=False))
+def test_any_label_of_a_reshape_gives_the_right_numbers(
+    shapes: tuple[Shape, Shape], generator: Any
+) -> None:
+    """To reshape what is stored is to store what is reshaped."""
+    source, target = shapes
+    axes, made = runs(source, target)
+    label = list(dict.fromkeys((*axes, *made)))
+    generator.shuffle(label)
+    x = np.arange(np.prod(source, dtype=int)).reshape(source)
+    stored = x.transpose(order_of(axes, tuple(label)))
+    wanted = x.reshape(target).transpose(order_of(made, tuple(label)))
+    np.testing.assert_array_equal(stored.reshape(wanted.shape), wanted)
+
+
+@given(regroupings())
+def test_names_of_a_reshape(shapes: tuple[Shape, Shape]) -> None:
+    """Equal names are neighbours, shared ones hold equally much, none could be divided."""
+    source, target = shapes
+    axes, made = runs(source, target)
+    for names in (axes, made):
+        changes = [b for a, b in pairwise((None, *names)) if a != b]
+        assert len(changes) == len(set(names))
+    shared = set(axes) & set(made)
+    for name in shared:
+        a = [size for size, own in zip(source, axes, strict=True) if own == name]
+        b = [size for size, own in zip(target, made, strict=True) if own == name]
+        assert np.prod(a) == np.prod(b)
+        inner = [set(np.cumprod(sizes)[:-1].tolist()) - {1, np.prod(a)} for sizes in (a, b)]
+        assert not inner[0] & inner[1]
+    alone = [s for s, name in zip((*source, *target), (*axes, *made), strict=True)
+             if name not in shared]  # fmt: skip
+    assert set(alone) <= {1}
+
+
+def test_runs() -> None:
+    assert runs((2, 5, 7, 3), (2, 35, 3)) == (("r0", "r1", "r1", "r2"), ("r0", "r1", "r2"))
+    assert runs((2, 1, 1, 3), (2, 3)) == (("r0", "in1", "in2", "r3"), ("r0", "r3"))
+    assert runs((6, 5), (2, 3, 1, 5)) == (("r0", "r2"), ("r0", "r0", "out2", "r2"))
+    assert runs((0, 5), (7, 0, 2)) == (("in0", "in1"), ("out0", "out1", "out2"))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(dtype: str) -> None:
+    m = Build()
+    x = feed(m, [2, 3, 5], dtype)
+    (a,) = m.op("RESHAPE", [x, m.constant([6, 5])], [[6, 5]])
+    (b,) = m.op("EXPAND_DIMS", [a, m.constant(1)], [[6, 1, 5]])
+    outputs = [a, b, *m.op("SQUEEZE", [b], [[6, 5]])]
+    if dtype != "string":
+        outputs += m.op("TRANSPOSE", [x, m.constant([2, 0, 1])], [[5, 2, 3]])
+    prove(m, *outputs)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ((2, 3, 5, 7), (2, 105)),
+        ((2, 3, 5, 7), (6, 35)),
+        ((2, 3, 5, 7), (210,)),
+        ((2, 3, 5, 7), (2, 15, 7)),
+        ((2, 15, 7), (2, 3, 5, 7)),
+        ((2, 15, 7), (2, 5, 3, 7)),
+        ((4, 9), (6, 6)),
+        ((4, 1, 9), (6, 1, 6)),
+        ((1, 1, 1), ()),
+        ((), (1, 1)),
+        ((2, 0, 3), (0, 7)),
+    ],
+    ids=str,
+)
+def test_reshapes(source: Shape, target: Shape) -> None:
+    m = Build()
+    prove(m, *m.op("RESHAPE", [m.input(source)], [target], new_shape=target))
+
+
+def test_a_shape_in_the_options_or_in_a_tensor() -> None:
+    """What counts is what the file says of the output, which both of them agree with."""
+    m = Build()
+    x = m.input([2, 3, 5])
+    prove(
+        m, *m.op("RESHAPE", [x, m.constant([-1, 5])], [[6, 5]]),
+        *m.op("RESHAPE", [x], [[10, 3]], new_shape=[-1, 3]),
+        *m.op("RESHAPE", [m.input([1])], [[]], new_shape=[0]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("axes", [[], [1], [-2], [1, 3], [1, 1, -4]], ids=str)
+def test_squeeze(axes: list[int]) -> None:
+    gone = {axis % 5 for axis in axes} or {1, 3}
+    shape = [3, 1, 5, 1, 7]
+    left = [size for axis, size in enumerate(shape) if axis not in gone]
+    m = Build()
+    prove(m, *m.op("SQUEEZE", [m.input(shape)], [left], squeeze_dims=axes))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("axis", [0, 1, 3, -1, -4])
+def test_expand_dims(axis: int, dtype: str) -> None:
+    shape = [2, 3, 5]
+    shape.insert(axis % 4, 1)
+    m = Build()
+    prove(m, *m.op("EXPAND_DIMS", [m.input([2, 3, 5]), m.constant([axis], dtype=dtype)], [shape]))
+
+
+@pytest.mark.parametrize("permutation", PERMUTATIONS, ids=str)
+def test_transpose(permutation: list[int]) -> None:
+    shape = [2, 3, 5, 7, 1, 11][: len(permutation)]
+    made = [shape[axis] for axis in permutation]
+    m = Build()
+    prove(m, *m.op("TRANSPOSE", [m.input(shape), m.constant(permutation)], [made]))
+
+
+def test_transposes_cancel() -> None:
+    m = Build()
+    (y,) = m.op("TRANSPOSE", [m.input([2, 3, 5]), m.constant([2, 0, 1])], [[5, 2, 3]])
+    (y,) = m.op("ABS", [y], [[5, 2, 3]])
+    result = prove(m, *m.op("TRANSPOSE", [y, m.constant([1, 2, 0])], [[2, 3, 5]]))
+    assert nodes(result) == ["Abs"]
+
+
+def test_shape_and_rank_fold() -> None:
+    """Shapes are known, whatever has them: computed, quantized or without a number type."""
+    m = Build()
+    quantized = m.input([2, 7], dtype="int8", scale=0.5)
+    for x in (m.input([2, 3, 5]), quantized, m.input([3], dtype="string")):
+        m.output(*m.op("SHAPE", [x], [[len(x.shape)]], dtype="int32", out_type="int32"))
+        m.output(*m.op("SHAPE", [x], [[len(x.shape)]], dtype="int64", out_type="int64"))
+        m.output(*m.op("RANK", [x], [[]], dtype="int32"))
+    assert set(nodes(check(m.bytes()))) == {"Identity"}
+
+
+def test_shape_arithmetic_folds() -> None:
+    """A RESHAPE to what is computed of a shape, as converters write it."""
+    m = Build()
+    x = m.input([2, 3, 5, 7])
+    (shape,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
+    one = [m.constant([1]), m.constant([1])]
+    (batch,) = m.op("STRIDED_SLICE", [shape, m.constant([0]), *one], [[]], shrink_axis_mask=1)
+    (target,) = m.op("PACK", [batch, m.constant(-1)], [[2]], values_count=2)
+    result = prove(m, *m.op("RESHAPE", [x, target], [m.tensor([2, 105], shape_signature=[-1, -1])]))
+    assert nodes(result) == ["Reshape"]
+
+
+def test_constants_fold() -> None:
+    m = Build()
+    x = m.constant(np.arange(30, dtype=np.float32).reshape(2, 3, 5))
+    folds(
+        m, *m.op("RESHAPE", [x], [[6, 5]], new_shape=[6, 5]),
+        *m.op("TRANSPOSE", [x, m.constant([2, 0, 1])], [[5, 2, 3]]),
+        *m.op("EXPAND_DIMS", [x, m.constant(0)], [[1, 2, 3, 5]]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW", "WCNH"])
+def test_shape_and_rank_without_folding(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order a tensor is stored in, its sizes are those of the TFLite axes."""
+    module = import_module("tflite2onnx.convert")
+    monkeypatch.setattr(module, "normalise", lambda graph, _: graph)
+    m = Build()
+    x = m.input([2, 3, 5, 7], name="x")
+    m.output(*m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32"))
+    m.output(*m.op("SHAPE", [x], [[4]], dtype="int64", out_type="int64"))
+    m.output(*m.op("RANK", [x], [[]], dtype="int32"))
+    result = check(m.bytes(), layouts={"x": ("NHWC", layout)})
+    assert "Shape" in nodes(result)
+    assert "Transpose" not in nodes(result)
+
+
+def refuse(m: Build, reason: str) -> None:
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("declared", [[8], [2, 4], [2, 2, 2], [1, 1, 8], [3]], ids=str)
+@pytest.mark.parametrize("code", Reshape.codes)
+def test_the_operand_is_believed(code: str, declared: list[int]) -> None:
+    """What the file declares is resized, as far as that is handed on."""
+    m = Build()
+    x = m.input([1, 8] if code == "SQUEEZE" else [4, 2])
+    operand = {"RESHAPE": [2, 4], "EXPAND_DIMS": 1}.get(code)
+    operands = [] if operand is None else [m.constant(np.array(operand, np.int32))]
+    (y,) = m.op(code, [x, *operands], [declared])
+    made = {"RESHAPE": [2, 4], "EXPAND_DIMS": [4, 1, 2], "SQUEEZE": [8]}[code]
+    (z,) = m.op("NEG", [y], [declared])
+    m.output(y, *m.op("ADD", [z, m.constant(np.ones(made, np.float32))], [declared]))
+    result = convert(m.bytes(), io_layout="tflite")
+    assert [list(end.tflite_shape) for end in result.outputs] == [made, made]
+    inputs = random_inputs(m.bytes(), 0)
+    feeds = {end.name: each for end, each in zip(result.inputs, inputs, strict=True)}
+    have = run_onnx(result.model, feeds, optimize=True)
+    for want, each in zip(run_tflite(m.bytes(), inputs), have, strict=True):
+        np.testing.assert_array_equal(want, each)
+
+
+@pytest.mark.parametrize("code", ["RESHAPE", "EXPAND_DIMS"])
+def test_reshapes_to_more_elements_are_refused(code: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input([2, 3])], [[7]]))
+    refuse(m, r"float32\[2, 3\] cannot become float32\[7\]")
+
+
+def test_reshapes_to_another_type_are_refused() -> None:
+    m = Build()
+    m.output(*m.op("RESHAPE", [m.input([2, 3])], [[6]], dtype="int32"))
+    refuse(m, r"float32\[2, 3\] cannot become int32\[6\]")
+
+
+@pytest.mark.parametrize(
+    ("permutation", "made", "reason"),
+    [
+        ([0, 0], [2, 2], r"\[0, 0\] is no permutation of 2 axes"),
+        ([0], [2], r"\[0\] is no permutation of 2 axes"),
+        ([0, 2], [2, 3], "there is no axis 2 among 2"),
+        ([1, 0], [2, 3], r"float32\[2, 3\] where float32\[3, 2\] is expected"),
+    ],
+)
+def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) -> None:
+    m = Build()
+    m.output(*m.op("TRANSPOSE", [m.input([2, 3]), m.constant(permutation)], [made]))
+    refuse(m, reason)
+
+
+@pytest.mark.parametrize(
+    ("code", "made", "dtype", "reason"),
+    [
+        ("SHAPE", [3], "int32", r"int32\[3\] where int32\[2\] is expected"),
+        ("SHAPE", [2], "float32", r"float32\[2\] where int32\[2\] is expected"),
+        ("RANK", [1], "int32", r"int32\[1\] where int32\[\] is expected"),
+    ],
+)
+def test_shapes_of_shapes(code: str, made: Any, dtype: str, reason: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input([2, 3])], [made], dtype=dtype))
+    refuse(m, reason)

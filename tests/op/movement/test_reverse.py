@@ -1,0 +1,114 @@
+"""REVERSE_V2 and REVERSE_SEQUENCE."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64", "uint8",
+)  # fmt: skip
+SEQUENCES = ("float32", "int16", "int32", "int64", "uint8")
+SIZES = (2, 3, 5, 7, 4)
+
+
+def reverse(m: Build, x: Tensor, axes: list[int]) -> Tensor:
+    return m.op("REVERSE_V2", [x, m.constant(np.array(axes, np.int32))], [x.shape])[0]
+
+
+@pytest.mark.parametrize(
+    ("rank", "axes"),
+    [(1, [0]), (2, [1]), (3, [-1]), (3, [1, 0]), (4, [1]), (4, [2, 1]), (4, [0, 1, 2, 3]),
+     (5, [2, 3])],
+)  # fmt: skip
+def test_reverse(rank: int, axes: list[int]) -> None:
+    m = Build()
+    prove(m, reverse(m, feed(m, SIZES[:rank]), axes))
+
+
+def test_reverse_along_no_axis() -> None:
+    """LiteRT crashes."""
+    m = Build()
+    m.output(reverse(m, m.input([3, 5]), []))
+    assert [node.op_type for node in convert(m.bytes()).model.graph.node] == ["Identity"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_reverse_of_every_type(dtype: str) -> None:
+    m = Build()
+    prove(m, reverse(m, feed(m, [3, 5, 7, 2], dtype), [2]))
+
+
+def test_reverse_folds_and_moves_stored_integers() -> None:
+    m = Build()
+    folds(m, reverse(m, m.constant(np.arange(15, dtype=np.int32).reshape(3, 5)), [-1]))
+    m = Build()
+    result = prove(m, reverse(m, feed(m, [3, 5], "int8", scale=0.5, zero_point=3), [1]))
+    assert [node.op_type for node in result.model.graph.node] == ["Slice"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "time", "batch"),
+    [(2, 0, 1), (2, 1, 0), (3, 0, 1), (3, 1, 0), (3, 2, 1), (4, 1, 3), (4, 3, 0), (4, 1, 2)],
+)
+@pytest.mark.parametrize("constant", [True, False])
+def test_reverse_sequence(rank: int, time: int, batch: int, *, constant: bool) -> None:
+    m = Build()
+    x = feed(m, SIZES[:rank])
+    size = SIZES[batch]
+    values = np.linspace(0, SIZES[time], size).astype(np.int32)
+    lengths = m.constant(values) if constant else m.input([size], dtype="int32", name="lengths")
+    (y,) = m.op("REVERSE_SEQUENCE", [x, lengths], [x.shape], seq_dim=time, batch_dim=batch)
+    prove(m, y, ranges={"lengths": (0, SIZES[time])})
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", SEQUENCES)
+def test_reverse_sequence_of_every_type(dtype: str, index: str) -> None:
+    m = Build()
+    x = feed(m, [3, 5, 2], dtype)
+    lengths = m.input([3], dtype=index, name="lengths")
+    (y,) = m.op("REVERSE_SEQUENCE", [x, lengths], [x.shape], seq_dim=1, batch_dim=0)
+    prove(m, y, ranges={"lengths": (0, 5)})
+
+
+@pytest.mark.parametrize(
+    ("time", "batch", "lengths", "reason"),
+    [
+        (1, 1, [0, 1, 2, 3, 3], "axes 1 and 1 of 2"),
+        (2, 1, [0, 1, 2, 3, 3], "axes 2 and 1 of 2"),
+        (0, -1, [0, 1, 2, 3, 3], "axes 0 and -1 of 2"),
+        (0, 1, [0, 1, 2, 3], r"int32\[4\] where int32\[5\]"),
+        (0, 1, [0, 1, 2, 3, 4], "of sequences of 3"),
+        (0, 1, [0, 1, 2, 3, -1], "of sequences of 3"),
+        (0, 1, [0.0] * 5, "float32 where one of int32, int64"),
+    ],
+)
+def test_reverse_sequence_refuses(
+    time: int, batch: int, lengths: list[int], reason: str
+) -> None:
+    m = Build()
+    inputs = [m.input([3, 5]), m.constant(lengths)]
+    m.output(*m.op("REVERSE_SEQUENCE", inputs, [[3, 5]], seq_dim=time, batch_dim=batch))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize(
+    ("axes", "made", "reason"),
+    [
+        ([2], [3, 5], "no axis 2 among 2"),
+        ([1, -1], [3, 5], "reversed more than once"),
+        ([1], [5, 3], r"float32\[3, 5\] is expected"),
+    ],
+)
+def test_reverse_refuses(axes: list[int], made: list[int], reason: str) -> None:
+    m = Build()
+    m.output(*m.op("REVERSE_V2", [m.input([3, 5]), m.constant(axes)], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())

@@ -1,0 +1,69 @@
+"""Roll: no kernel of LiteRT's interpreter, so numpy. It is equal to the last bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+TYPES = ("float32", "int8", "int16", "int32", "int64", "uint8", "bool")
+
+
+SHIFTS: list[tuple[Any, Any]] = [
+    (1, 0), (-3, 2), (0, 1), ([2, -1], [0, -1]), ([4, 5, 100], [1, 1, 3]), ([3, -3], [0, 0])
+]  # fmt: skip
+
+
+def moved(x: Array, shifts: Array, axes: Array) -> Array:
+    """TensorFlow's Roll."""
+    for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
+        x = np.roll(x, shift, axis)
+    return x
+
+
+def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> Build:
+    m = Build()
+    operands = [m.input(shape, dtype=dtype), m.constant(shifts), m.constant(axes)]
+    m.output(*m.custom("Roll", operands, [shape]))
+    return m
+
+
+@pytest.mark.parametrize(("shifts", "axes"), SHIFTS)
+@pytest.mark.parametrize("by", [np.int32, np.int64])
+def test_roll(shifts: Any, axes: Any, by: Any) -> None:
+    x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
+    want = moved(x, shifts, axes)
+    hold(rolled([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_roll_of_every_type(dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (5, 7)).astype(dtype)
+    hold(rolled([5, 7], np.int32(2), np.int32(1), dtype), [x], [np.roll(x, 2, 1)], tolerance=0)
+
+
+def test_roll_of_a_constant() -> None:
+    m = Build()
+    operands = [m.constant([1.0, 2.0, 3.0]), m.constant(np.int32(1)), m.constant(np.int32(0))]
+    (c,) = m.custom("Roll", operands, [[3]])
+    m.output(*m.op("ADD", [m.input([3]), c], [[3]]))
+    assert convert(m.bytes()).nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("shifts", "axes", "reason"),
+    [(1, 4, "there is no axis 4 among 2"), ([1, 2], [0], "shifts [1, 2] along axes [0]")],
+)
+def test_roll_refuses(shifts: Any, axes: Any, reason: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(rolled([5, 7], np.int32(shifts), np.int32(axes)).bytes())
+    assert reason in str(error.value)

@@ -1,0 +1,320 @@
+"""SLICE and STRIDED_SLICE."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.op.ports import FLOAT8, feed, folds, prove, prove_float8
+from tests.support import Build, run_tflite
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.support import Tensor
+
+TYPES = (
+    "float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+SIZES = (2, 3, 5, 7, 4)
+
+# shape, begin, size
+SLICES: list[tuple[list[int], list[int], list[int]]] = [
+    ([11], [3], [5]),
+    ([11], [0], [-1]),
+    ([11], [11], [-1]),
+    ([5, 7], [1, 2], [3, -1]),
+    ([5, 7], [0, 7], [-1, 0]),
+    ([3, 5, 7], [2, 0, 1], [1, 5, -1]),
+    ([2, 3, 5, 7], [0, 1, 2, 3], [-1, 2, 1, 4]),
+    ([2, 3, 5, 7], [0, 0, 0, 0], [2, 3, -1, 7]),
+    ([2, 3, 5, 7, 4], [1, 1, 0, 2, 1], [1, -1, 4, 3, 2]),
+    ([2, 3, 5, 2, 3, 2], [1, 1, 0, 0, 1, 0], [1, -1, 4, 1, 2, 1]),
+]
+
+
+def sliced(
+    m: Build, x: Tensor, begin: Sequence[int], size: Sequence[int], index: str = "int32"
+) -> Tensor:
+    shape = [n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
+    bounds = [m.constant(np.array(each, index)) for each in (begin, size)]
+    return m.op("SLICE", [x, *bounds], [shape])[0]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(("shape", "begin", "size"), SLICES)
+def test_slice(shape: list[int], begin: list[int], size: list[int], index: str) -> None:
+    m = Build()
+    prove(m, sliced(m, feed(m, shape), begin, size, index))
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, "int4"])
+def test_slice_of_every_type(dtype: str) -> None:
+    m = Build()
+    prove(m, sliced(m, feed(m, [3, 5, 7, 2], dtype), [0, 2, 1, 0], [3, 2, -1, 2]))
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_slices_of_float8(dtype: str) -> None:
+    m = Build()
+    x = m.input([16, 16], dtype=dtype)
+    y = sliced(m, x, [0, 1], [16, 15])
+    m.output(Cut(((0, 0, -1), (0, 0, 1)), 3, 3).add(m, y, [16, 15]))
+    prove_float8(m, lambda every: every[::-1, 1:])
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "begin", "size"),
+    [
+        ([11], [3], [5]),
+        ([3, 5], [1, 0], [2, 4]),
+        ([2, 3, 5, 7], [0, 1, 2, 3], [2, 2, 1, 4]),
+        ([2, 3, 5, 7, 4], [1, 1, 0, 2, 1], [1, 2, 4, 3, 2]),
+    ],
+)
+def test_slice_from_a_computed_begin(
+    shape: list[int], begin: list[int], size: list[int], index: str
+) -> None:
+    m = Build()
+    x, first = m.input(shape, dtype="int32"), m.input([len(shape)], dtype=index)
+    (y,) = m.op("SLICE", [x, first, m.constant(np.array(size, index))], [size])
+    given = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    prove(m, y, inputs=[given, np.array(begin, index)])
+
+
+@pytest.mark.parametrize(
+    ("begin", "dtype", "size", "made", "reason"),
+    [
+        ([1], "int32", [1, 5], [1, 5], r"int32\[1\] where int32\[2\] is expected"),
+        ([2], "int16", [1, 5], [1, 5], "int16 where one of int32, int64"),
+        ([2], "int32", [1, 6], [1, 6], r"sizes \[1, 6\] do not lie in \[3, 5\]"),
+    ],
+)
+def test_slice_from_a_computed_begin_refuses(
+    begin: list[int], dtype: str, size: list[int], made: list[int], reason: str
+) -> None:
+    m = Build()
+    inputs = [m.input([3, 5]), m.input(begin, dtype=dtype), m.constant(size)]
+    m.output(*m.op("SLICE", inputs, [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_slice_moves_stored_integers() -> None:
+    m = Build()
+    x = feed(m, [3, 5, 7, 2], "int8", scale=0.5, zero_point=3)
+    result = prove(m, sliced(m, x, [0, 2, 1, 0], [3, 2, -1, 2]))
+    assert [node.op_type for node in result.model.graph.node] == ["Slice"]
+
+
+def test_slice_folds() -> None:
+    m = Build()
+    x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
+    folds(m, sliced(m, x, [1, 2], [2, -1]), sliced(m, x, [0, 5], [3, 0]))
+
+
+def test_slice_of_everything_is_nothing_to_do() -> None:
+    m = Build()
+    result = prove(m, sliced(m, feed(m, [3, 5]), [0, 0], [3, -1]))
+    assert [node.op_type for node in result.model.graph.node] == ["Identity"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "size", "made", "reason"),
+    [
+        ([0], [3, 5], [3, 5], "1 begins and 2 sizes for 2 axes"),
+        ([0, 0], [3], [3, 5], "2 begins and 1 sizes for 2 axes"),
+        ([0, 0, 0], [3, 5, 1], [3, 5], "3 begins and 3 sizes for 2 axes"),
+        ([-1, 0], [1, 5], [1, 5], r"begins \[-1, 0\] and sizes \[1, 5\] do not lie in \[3, 5\]"),
+        ([4, 0], [-1, 5], [0, 5], "do not lie"),
+        ([0, 0], [-2, 5], [3, 5], "do not lie"),
+        ([2, 0], [2, 5], [2, 5], "do not lie"),
+        ([2**62, 0], [2**62, 5], [2, 5], "do not lie"),
+        ([0, 0], [2, 5], [3, 5], r"float32\[3, 5\] where float32\[2, 5\] is expected"),
+    ],
+)
+def test_slice_refuses(
+    begin: list[int], size: list[int], made: list[int], reason: str
+) -> None:
+    m = Build()
+    bounds = [m.constant(np.array(each, np.int64)) for each in (begin, size)]
+    m.output(*m.op("SLICE", [feed(m, [3, 5]), *bounds], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_parameters_must_be_integers() -> None:
+    m = Build()
+    begin = m.constant([1, 0])
+    m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, m.constant([1.0, np.nan])], [[1, 5]]))
+    m.output(*m.op("SLICE", [feed(m, [3, 5])], [[1, 5]]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert "is float32 where integers are expected" in reasons
+    assert "input 1 is missing" in reasons
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A STRIDED_SLICE: begin, end and stride of each entry, and its options."""
+
+    entries: tuple[tuple[int, int, int], ...]
+    begin_mask: int = 0
+    end_mask: int = 0
+    ellipsis_mask: int = 0
+    new_axis_mask: int = 0
+    shrink_axis_mask: int = 0
+    offset: bool = False
+
+    def add(self, m: Build, x: Tensor, shape: Sequence[int] | Tensor) -> Tensor:
+        lists = np.array(self.entries, np.int32).reshape(-1, 3).T
+        options = {name: value for name, value in vars(self).items() if name != "entries"}
+        inputs = [x, *(m.constant(each.copy()) for each in lists)]
+        return m.op("STRIDED_SLICE", inputs, [shape], **options)[0]
+
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+def entry(rng: random.Random, size: int, *, index: bool) -> tuple[int, int, int]:
+    """Return a begin, end and stride, in and out of range; an index that exists."""
+    if index:
+        return rng.randrange(-size - 2, size), rng.randrange(-9, 9), rng.choice([1, 2, 7])
+    return rng.randrange(-9, 9), rng.randrange(-9, 9), rng.choice([1, 1, 2, 3, -1, -1, -2, -3])
+
+
+def cut(
+    rng: random.Random, shape: Sequence[int], count: int, masks: Sequence[int]
+) -> Cut | None:
+    """Return a slice of `count` entries with these masks; None if there is none of this shape."""
+    begin, end, ellipsis, new, shrink = masks
+    bits = range(count)
+    kinds = ["..." if ellipsis >> i & 1 else "new" if new >> i & 1 else "axis" for i in bits]
+    whole = len(shape) - kinds.count("axis")
+    if kinds.count("...") > 1 or whole < kinds.count("..."):
+        return None
+    axes = iter(range(len(shape)))
+    entries = []
+    for i, kind in enumerate(kinds):
+        skipped = whole if kind == "..." else kind == "axis"
+        sizes = [shape[axis] for axis in itertools.islice(axes, skipped)]
+        # An index is taken with the begin mask, too: then it is 0.
+        single = kind == "axis" and shrink >> i & 1
+        entries.append(entry(rng, sizes[0] if single else 1, index=bool(single)))
+    return Cut(tuple(entries), begin, end, ellipsis, new, shrink)
+
+
+def every_mask(rank: int, count: int) -> Iterator[Cut]:
+    """All combinations of all masks on `count` entries."""
+    rng = random.Random(10 * rank + count)
+    for masks in itertools.product(range(2**count), repeat=len(MASKS)):
+        found = cut(rng, SIZES[:rank], count, masks)
+        if found is not None:
+            yield found
+
+
+def some_masks(rank: int, count: int, tries: int) -> Iterator[Cut]:
+    rng = random.Random(rank)
+    for _ in range(tries):
+        found = cut(rng, SIZES[:rank], count, [rng.randrange(2**count) for _ in MASKS])
+        if found is not None:
+            yield found
+
+
+def shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes that LiteRT makes: it believes no file."""
+    m = Build()
+    x = m.input(shape, dtype="int32")
+    m.output(*(each.add(m, x, m.tensor(None, dtype="int32")) for each in cuts))
+    return [made.shape for made in run_tflite(m.bytes(), [np.zeros(shape, np.int32)])]
+
+
+def hold(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
+    """Prove many slices of one input, at run time and of a constant."""
+    made = shapes(cuts, shape)
+    m, constant = Build(), Build()
+    x = feed(m, shape, "int32")
+    c = constant.constant(np.arange(np.prod(shape), dtype=np.int32).reshape(shape))
+    prove(m, *(each.add(m, x, out) for each, out in zip(cuts, made, strict=True)))
+    # LiteRT cannot return a constant without elements.
+    full = [(each, out) for each, out in zip(cuts, made, strict=True) if 0 not in out]
+    folds(constant, *(each.add(constant, c, out) for each, out in full))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, 2])
+def test_strided_slice_with_every_mask(rank: int, count: int) -> None:
+    hold(list(every_mask(rank, count)), SIZES[:rank])
+
+
+@pytest.mark.parametrize(("rank", "count"), [(3, 3), (4, 3), (2, 4), (3, 4), (4, 4), (5, 5)])
+def test_strided_slice_with_some_masks(rank: int, count: int) -> None:
+    hold(list(some_masks(rank, count, 400)), SIZES[:rank])
+
+
+def test_strided_slice_by_offset() -> None:
+    """An end counts from its begin; the kernel takes the size of the output from it alone."""
+    cuts = (
+        Cut(((1, 3, 1), (-4, 2, 1)), offset=True),
+        Cut(((3, -2, -1), (6, -5, -2)), offset=True),
+        Cut(((4, 5, 2), (2, 5, 3)), begin_mask=1, offset=True),
+        Cut(((2, 3, 2), (1, 1, 1)), end_mask=1, shrink_axis_mask=2, offset=True),
+        Cut(((2, 9, 3), (3, 1, 2)), shrink_axis_mask=1, offset=True),
+        Cut(((2, 0, 1), (3, 4, 2)), offset=True),
+    )
+    hold(cuts, (5, 7))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_strided_slice_of_every_type(dtype: str) -> None:
+    m = Build()
+    each = Cut(((1, 3, 1), (0, 0, 1), (6, 0, -2), (1, 0, 1)), new_axis_mask=2, shrink_axis_mask=8)
+    prove(m, each.add(m, feed(m, [3, 7, 5, 2], dtype), [2, 1, 3, 2]))
+
+
+def test_strided_slice_moves_stored_integers() -> None:
+    m = Build()
+    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = prove(m, Cut(((1, 0, 1), (0, 0, -2)), 2, 2, shrink_axis_mask=1).add(m, x, [3]))
+    assert [node.op_type for node in result.model.graph.node] == ["Slice", "Squeeze"]
+
+
+@pytest.mark.parametrize(
+    ("made", "each", "reason"),
+    [
+        ([3, 5], Cut(((0, 3, 0),)), "the stride of axis 0 is 0"),
+        ([5], Cut(((3, 0, 1),), shrink_axis_mask=1), "index 3 of axis 0, which has 3 elements"),
+        ([5], Cut(((1, 0, -1),), shrink_axis_mask=1), "index 1 of axis 0"),
+        ([3], Cut(((0, 3, 1), (0, 5, 1), (0, 1, 1))), "3 entries for 2 axes"),
+        ([3, 5], Cut(((0, 0, 1), (0, 3, 1), (0, 5, 1)), ellipsis_mask=1), "3 entries for 2 axes"),
+        ([3, 5], Cut(((0, 0, 1), (0, 0, 1)), ellipsis_mask=3), "more than one ellipsis"),
+        ([3, 5], Cut(((0, 3, 1),), ellipsis_mask=2), "masks of more than 1 entries"),
+        ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "masks of more than 1 entries"),
+        ([3, 5], Cut(((0, 2, 1),)), r"\[3, 5\] where float32\[2, 5\] is expected"),
+        ([3, 5], Cut(((1, 3, 1),), offset=True), r"\[3, 5\] where float32\[2, 5\] is expected"),
+        ([2, 1, 5], Cut(((1, 3, 1),)), r"\[2, 1, 5\] where float32\[2, 5\] is expected"),
+    ],
+)
+def test_strided_slice_refuses(made: list[int], each: Cut, reason: str) -> None:
+    m = Build()
+    m.output(each.add(m, feed(m, [3, 5]), made))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_strided_slice_refuses_lists_of_different_lengths() -> None:
+    m = Build()
+    bounds = [m.constant(each) for each in ([0, 0], [3, 5], [1])]
+    m.output(*m.op("STRIDED_SLICE", [feed(m, [3, 5]), *bounds], [[3, 5]]))
+    with pytest.raises(ConversionError, match="begin, end and strides have different lengths"):
+        convert(m.bytes())

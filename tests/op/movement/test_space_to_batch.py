@@ -1,0 +1,93 @@
+"""SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = (
+    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64", "bfloat16",
+)  # fmt: skip
+
+# shape, block, paddings, shape of the output
+SPACES: list[tuple[list[int], list[int], list[list[int]], list[int]]] = [
+    ([2, 4, 6, 5], [2, 3], [[0, 0], [0, 0]], [12, 2, 2, 5]),
+    ([2, 5, 7, 3], [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3]),
+    ([1, 7, 5, 2], [1, 1], [[0, 0], [0, 0]], [1, 7, 5, 2]),
+    ([3, 7, 5, 2], [4, 2], [[0, 1], [2, 1]], [24, 2, 4, 2]),
+    ([2, 5, 7], [3], [[1, 0]], [6, 2, 7]),
+    ([2, 6, 7], [2], [[0, 0]], [4, 3, 7]),
+]
+
+
+def parameters(m: Build, block: list[int], edges: list[list[int]]) -> list[Tensor]:
+    return [m.constant(np.array(block, np.int32)), m.constant(np.array(edges, np.int32))]
+
+
+def to_batch(
+    m: Build, x: Tensor, block: list[int], edges: list[list[int]], made: list[int]
+) -> Tensor:
+    return m.op("SPACE_TO_BATCH_ND", [x, *parameters(m, block, edges)], [made])[0]
+
+
+def to_space(
+    m: Build, x: Tensor, block: list[int], edges: list[list[int]], made: list[int]
+) -> Tensor:
+    return m.op("BATCH_TO_SPACE_ND", [x, *parameters(m, block, edges)], [made])[0]
+
+
+@pytest.mark.parametrize(("shape", "block", "edges", "made"), SPACES, ids=str)
+def test_both_directions(
+    shape: list[int], block: list[int], edges: list[list[int]], made: list[int]
+) -> None:
+    m = Build()
+    prove(m, to_batch(m, feed(m, shape), block, edges, made))
+    m = Build()
+    prove(m, to_space(m, feed(m, made), block, edges, shape))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type(dtype: str) -> None:
+    m = Build()
+    x = feed(m, [2, 5, 7, 3], dtype)
+    y = to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3])
+    prove(m, y, to_space(m, y, [3, 2], [[0, 2], [1, 0]], [2, 7, 5, 3]))
+
+
+def test_stored_integers() -> None:
+    """What is added stands for 0."""
+    m = Build()
+    x = feed(m, [2, 5, 7, 3], "int8", scale=0.5, zero_point=3)
+    result = prove(m, to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3]))
+    assert "QuantizeLinear" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("code", "shape", "block", "edges", "made", "reason"),
+    [
+        ("SPACE_TO_BATCH_ND", [2, 5, 7, 3], [2, 3], [[0, 0], [0, 2]], [12, 3, 3, 3], "divided"),
+        ("SPACE_TO_BATCH_ND", [2, 4], [2], [[0, 0]], [4, 2], "blocks of \\[2\\] in 2 axes"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 6, 3], [2], [[0, 0]], [4, 2, 6, 3], "blocks of \\[2\\] in 4"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [0], [[0, 0]], [2, 4, 3], "blocks of \\[0\\] in 3 axes"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0, -2]], [4, 1, 3], "edges \\[0, -2\\]"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0], [0]], [4, 2, 3], "edges \\[0, 0\\]"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0, 0]], [4, 3, 3], "where float32\\[4, 2, 3\\]"),
+        ("BATCH_TO_SPACE_ND", [3, 4, 3], [2], [[0, 0]], [1, 8, 3], "divided"),
+        ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "cannot be cut off"),
+        ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[0, 0]], [1, 4, 3], "where float32\\[1, 8, 3\\]"),
+    ],
+)
+def test_refuses(
+    code: str, shape: list[int], block: list[int], edges: list[list[int]], made: list[int],
+    reason: str,
+) -> None:  # fmt: skip
+    m = Build()
+    m.output(*m.op(code, [m.input(shape), *parameters(m, block, edges)], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())

@@ -1,0 +1,70 @@
+"""DEPTH_TO_SPACE and SPACE_TO_DEPTH."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TYPES = ("float32", "int32", "uint8", "int64", "int8")
+
+
+def blocks(
+    code: str, image: Sequence[int], made: Sequence[int], size: int, **fields: Any
+) -> bytes:
+    m = Build()
+    m.output(*m.op(code, [m.input(image, **fields)], [made], block_size=size))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_blocks(size: int, dtype: str) -> None:
+    """There and back, for every type; blocks of one pixel too."""
+    pixels, channels = [2, 3 * size, 7 * size, 5], [2, 3, 7, 5 * size * size]
+    check(blocks("DEPTH_TO_SPACE", channels, pixels, size, dtype=dtype))
+    check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))
+
+
+@pytest.mark.parametrize("opset", [13, 18, 22])
+def test_opsets(opset: int) -> None:
+    for dtype in ("float32", "int32"):
+        check(blocks("DEPTH_TO_SPACE", [2, 3, 5, 8], [2, 6, 10, 2], 2, dtype=dtype), opset=opset)
+        check(blocks("SPACE_TO_DEPTH", [2, 6, 10, 2], [2, 3, 5, 8], 2, dtype=dtype), opset=opset)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
+    """The integers move as they are."""
+    shapes = [2, 3, 7, 20], [2, 6, 14, 5]
+    image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
+    check(blocks(code, image, made, 2, dtype=dtype, scale=0.5, zero_point=3))
+
+
+@pytest.mark.parametrize(
+    ("code", "image", "made", "size", "message"),
+    [
+        ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 3, 7, 4], 0, "blocks are 0 x 0"),
+        ("SPACE_TO_DEPTH", [2, 3, 7, 4], [2, 3, 7, 4], -2, "blocks are -2 x -2"),
+        ("DEPTH_TO_SPACE", [2, 3, 7, 5], [2, 6, 14, 1], 2, "5 channels cannot become blocks"),
+        ("SPACE_TO_DEPTH", [2, 3, 6, 5], [2, 1, 3, 20], 2, "3 x 6 pixels are no whole blocks"),
+        ("SPACE_TO_DEPTH", [2, 6, 3, 5], [2, 3, 1, 20], 2, "6 x 3 pixels are no whole blocks"),
+        ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 6, 14, 4], 2, r"\[2, 6, 14, 4\] where .*14, 1\]"),
+        ("SPACE_TO_DEPTH", [2, 2, 4, 3], [2, 1, 2, 3], 2, r"\[2, 1, 2, 3\] where .*2, 12\]"),
+        ("DEPTH_TO_SPACE", [3, 7, 4], [6, 14, 1], 2, r"\[3, 7, 4\] where NHWC is expected"),
+        ("SPACE_TO_DEPTH", [2, 0, 4, 3], [2, 0, 2, 12], 2, "where NHWC is expected"),
+    ],
+)
+def test_refused(
+    code: str, image: Sequence[int], made: Sequence[int], size: int, message: str
+) -> None:
+    with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
+        convert(blocks(code, image, made, size))

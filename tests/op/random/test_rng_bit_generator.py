@@ -1,0 +1,45 @@
+"""STABLEHLO_RNG_BIT_GENERATOR."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+ALGORITHMS = [("THREEFRY", 2), ("PHILOX", 2), ("PHILOX", 3), ("DEFAULT", 3)]
+END = 2**64 - 1
+
+
+def generated(m: Build, shape: list[int], dtype: str, size: int, algorithm: str) -> list[Tensor]:
+    state = m.input([size], dtype="uint64", name="state")
+    outputs = [m.tensor([size], dtype="uint64"), m.tensor(shape, dtype=dtype)]
+    return m.op("STABLEHLO_RNG_BIT_GENERATOR", [state], outputs, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize(("algorithm", "size"), ALGORITHMS)
+@pytest.mark.parametrize("shape", [[3, 5], [1], [2, 3, 4]], ids=str)
+@pytest.mark.parametrize(
+    "state", [[1, 2, 3], [0, 0, 0], [END, END, END], [END - 5, 2**32 - 2, 1 << 63]], ids=str
+)
+def test_bits(
+    shape: list[int], state: list[int], algorithm: str, size: int, dtype: str
+) -> None:
+    """Counters pass from one half to the other, and start again at 0."""
+    m = Build()
+    outputs = generated(m, shape, dtype, size, algorithm)
+    prove(m, *outputs, inputs=[np.array(state[:size], np.uint64)], random_layouts=[0])
+
+
+def test_refuses() -> None:
+    for shape, dtype, size, algorithm in (
+        ([3], "int32", 3, "THREEFRY"), ([3], "int32", 4, "PHILOX"), ([3], "int16", 2, "PHILOX"),
+    ):  # fmt: skip
+        m = Build()
+        m.output(*generated(m, shape, dtype, size, algorithm))
+        with pytest.raises(ConversionError, match=r"a state of|int16 where one of"):
+            convert(m.bytes())

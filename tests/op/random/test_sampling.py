@@ -1,0 +1,148 @@
+"""Operators that draw by chance: what can be held to LiteRT is how often each number comes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, run_onnx, run_tflite
+from tests.support.flex import flex_options
+from tests.support.runtimes import run_session, session
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+Array = np.ndarray[Any, Any]
+
+
+def both(m: Build, *inputs: Array) -> tuple[Array, Array]:
+    """Return what LiteRT makes of a model, and what ONNX Runtime does."""
+    data = m.bytes()
+    model = convert(data).model
+    names = [port.name for port in model.graph.input]
+    feeds = dict(zip(names, inputs, strict=True))
+    (want,), (have,) = run_tflite(data, inputs), run_onnx(model, feeds)
+    assert (want.shape, want.dtype) == (have.shape, have.dtype)
+    return want, have
+
+
+def drawn(code: str, shape: list[int], **seeds: Any) -> Build:
+    m = Build()
+    (y,) = m.op(code, [m.constant(np.array(shape, np.int32))], [shape], dtype="float32", **seeds)
+    m.output(y)
+    return m
+
+
+@pytest.mark.parametrize("seeds", [{}, {"seed": 7}, {"seed": -3, "seed2": 1 << 40}])
+@pytest.mark.parametrize("code", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"])
+def test_distributions(code: str, seeds: dict[str, int]) -> None:
+    """As many as these agree in every part of the distribution."""
+    want, have = both(drawn(code, [101, 997], **seeds))
+    parts = np.linspace(0.05, 0.95, 23)
+    np.testing.assert_allclose(np.quantile(have, parts), np.quantile(want, parts), atol=0.06)
+    assert abs(np.corrcoef(have[:-1].ravel(), have[1:].ravel())[0, 1]) < 0.02
+    if code == "RANDOM_UNIFORM":
+        assert have.min() >= 0
+        assert have.max() < 1
+
+
+def test_seeds() -> None:
+    """The same seeds begin with the same numbers; every run goes on from there."""
+    m = drawn("RANDOM_UNIFORM", [101], seed=5)
+    first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
+    (one,), (other,) = run_session(first, {}), run_session(first, {})
+    assert np.array_equal(one, run_session(again, {})[0])
+    assert not np.array_equal(one, other)
+
+
+def test_nothing_is_drawn() -> None:
+    for shape in ([0, 3], []):
+        both(drawn("RANDOM_UNIFORM", shape, seed=1))
+
+
+@pytest.mark.parametrize("name", ["RandomUniform", "RandomStandardNormal", "Multinomial"])
+def test_flex_operators_draw_as_those_of_tflite(name: str) -> None:
+    models = []
+    for code in (f"Flex{name}", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()):
+        m = Build()
+        operands = [m.constant(np.array([7, 5], np.int32))]
+        if name == "Multinomial":
+            operands = [m.input([7, 3]), m.constant(np.int32(5))]
+        made = [m.tensor([7, 5], dtype="int64" if name == "Multinomial" else "float32")]
+        if code.startswith("Flex"):
+            m.output(*m.custom(code, operands, made, flex_options(name, seed=3)))
+        else:
+            m.output(*m.op(code, operands, made, seed=3))
+        models.append(convert(m.bytes()).model.graph)
+    assert [n.op_type for n in models[0].node] == [n.op_type for n in models[1].node]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_multinomial(dtype: str) -> None:
+    logits = np.array([[0, 1, 2, -np.inf, 0.5], [9, 9, -5, 9, 9]], np.float32)
+    m = Build()
+    x, count = m.input(logits.shape), m.constant(np.int32(50021))
+    (y,) = m.op("MULTINOMIAL", [x, count], [[2, 50021]], dtype=dtype, seed=3)
+    m.output(y)
+    want, have = both(m, logits)
+    for row in range(2):
+        one, other = (np.bincount(a[row], minlength=5) / 50021 for a in (want, have))
+        np.testing.assert_allclose(other, one, atol=0.01)
+
+
+def test_multinomial_of_nothing() -> None:
+    m = Build()
+    (y,) = m.op(
+        "MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64"
+    )
+    m.output(y)
+    model = convert(m.bytes()).model  # LiteRT makes the same, and does not hand it out
+    (made,) = run_onnx(model, {model.graph.input[0].name: np.zeros((3, 5), np.float32)})
+    assert made.shape == (3, 0)
+    assert made.dtype == np.int64
+
+
+def test_shapes_that_are_computed() -> None:
+    m = Build()
+    sizes = m.input([2], dtype="int32")
+    m.output(*m.op("RANDOM_UNIFORM", [sizes], [m.tensor([None, None])], seed=1))
+    _, have = both(m, np.array([101, 53], np.int32))
+    assert abs(have.mean() - 0.5) < 0.05
+
+
+def test_noise_in_the_shape_of_an_input() -> None:
+    """Its sizes are those of the input, whatever these are."""
+    m = Build()
+    x = m.input([None, 53])
+    (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    (noise,) = m.op("RANDOM_STANDARD_NORMAL", [sizes], [m.tensor([None, 53])], seed=1)
+    m.output(*m.op("ADD", [x, noise], [m.tensor([None, 53])]))
+    _, have = both(m, np.zeros((101, 53), np.float32))
+    assert abs(have.std() - 1) < 0.05
+
+
+def test_as_many_as_are_asked_for() -> None:
+    logits = np.array([[0, 1, 2, -np.inf, 0.5], [9, 9, -5, 9, 9]], np.float32)
+    m = Build()
+    x, count = m.input(logits.shape), m.input([], dtype="int32")
+    m.output(*m.op("MULTINOMIAL", [x, count], [m.tensor([2, None], dtype="int32")], seed=3))
+    want, have = both(m, logits, np.array(50021, np.int32))
+    for row in range(2):
+        one, other = (np.bincount(a[row], minlength=5) / 50021 for a in (want, have))
+        np.testing.assert_allclose(other, one, atol=0.01)
+
+
+def test_refuses() -> None:
+    m = Build()
+    m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, -3])], [[2, 3]], dtype="float32"))
+    m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, 3])], [[2, 3]], dtype="float64"))
+    x = m.input([3, 5, 2])
+    m.output(*m.op("MULTINOMIAL", [x, m.constant(np.int32(4))], [[3, 4]], dtype="int64"))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert "there is no shape [2, -3]" in reasons
+    assert "float64[2, 3] where float32[2, 3]" in reasons
+    assert "4 classes are drawn of odds of the shape [3, 5, 2]" in reasons

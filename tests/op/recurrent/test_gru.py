@@ -1,0 +1,67 @@
+"""UNIDIRECTIONAL_SEQUENCE_GRU: no kernel of LiteRT's interpreter, so numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold
+from tests.support import Build
+from tests.support.runtimes import Array
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+# times, batch, inputs, units
+SIZES = [(7, 2, 3, 5), (1, 1, 4, 2), (11, 3, 1, 1)]
+
+
+def sigmoid(x: Array) -> Array:
+    y: Array = 1 / (1 + np.exp(-x))
+    return y
+
+
+def gru(x: Array, h: Array, *weights: Array) -> list[Array]:
+    """LiteRT's kernels/gru_cell.cc."""
+    gates, biases, candidate, bias = weights
+    made = []
+    for step in x:
+        reset, update = np.split(sigmoid(np.hstack([step, h]) @ gates.T + biases), 2, 1)
+        fresh = np.tanh(np.hstack([step, h * reset]) @ candidate.T + bias)
+        h = (1 - update) * fresh + update * h
+        made.append(h)
+    return [np.stack(made).astype(np.float32), h.astype(np.float32)]
+
+
+def parameters(inputs: int, units: int) -> list[Array]:
+    wide = inputs + units
+    return [
+        drawn(2 * units, wide, seed=1), drawn(2 * units, seed=2), drawn(units, wide, seed=3),
+        drawn(units, seed=4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "batch", "inputs", "units"), SIZES)
+def test_gru(times: int, batch: int, inputs: int, units: int) -> None:
+    x, h, weights = drawn(times, batch, inputs), drawn(batch, units), parameters(inputs, units)
+    m = Build()
+    operands = [m.input(x.shape), m.input(h.shape), *map(m.constant, weights)]
+    m.output(*m.custom("UNIDIRECTIONAL_SEQUENCE_GRU", operands, [[], []]))
+    result = hold(m, [x, h], gru(x, h, *weights))
+    assert [n.op_type for n in result.model.graph.node].count("GRU") == 1
+
+
+def test_refuses() -> None:
+    code, weights = "UNIDIRECTIONAL_SEQUENCE_GRU", parameters(3, 5)
+
+    def refusal(shape: list[int], outputs: int = 2, *, fixed: bool = True) -> str:
+        m = Build()
+        given = [m.constant(w) if fixed else m.input(w.shape) for w in weights]
+        m.output(*m.custom(code, [m.input(shape), m.input([2, 5]), *given], [[]] * outputs))
+        with pytest.raises(ConversionError) as error:
+            convert(m.bytes())
+        return str(error.value)
+
+    assert "an input of [2, 3]" in refusal([2, 3])
+    assert "and 1 outputs" in refusal([7, 2, 3], 1)
+    assert "is not constant" in refusal([7, 2, 3], fixed=False)
+    assert "where float32[10, 9] is expected" in refusal([7, 2, 4])

@@ -1,0 +1,140 @@
+"""States of recurrent operators that are given or computed: what Keras calls an initial state.
+
+A layer that has one is converted to an operator whose states are variable tensors as ever, but
+another operator writes to these as well, or they are inputs of the model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flatbuffers import flexbuffers
+
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form, Model
+from tests.support import Build, check, random_inputs
+from tflite2onnx import ConversionError, Result, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Make = Callable[[Form], bytes]
+
+MAKERS: list[Make] = [
+    cells.lstm, cells.bidirectional_lstm, cells.rnn, cells.bidirectional_rnn, cells.svdf,
+    cells.basic_lstm,
+]  # fmt: skip
+# Prepare of the kernel BASIC clears what those of GATHER and TILE have computed.
+ONCE = [
+    (make, code)
+    for make in MAKERS
+    for code in ("DEQUANTIZE", "DEQUANTIZE int8", "GATHER", "TILE")
+    if make is not cells.basic_lstm or code.startswith("DEQUANTIZE")
+]
+SINGLE: list[Make] = [cells.lstm, cells.rnn]
+
+
+def held(data: bytes, **options: Any) -> Result:
+    result = check(data, runs=3, seeds=[0], ranges={"float32": (-2, 2)}, **options)
+    assert isinstance(result, Result)
+    return result
+
+
+def states(result: Result) -> int:
+    """Return how many states a model has."""
+    return len(result.states)
+
+
+@pytest.mark.parametrize("initial", ["computed", "given", "EXP", "FILL"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_states_that_are_new_in_each_run(make: Make, initial: str) -> None:
+    assert not states(held(make(Form(initial=initial))))
+
+
+@pytest.mark.parametrize("initial", ["computed", "given"])
+@pytest.mark.parametrize("make", SINGLE)
+def test_single_steps(make: Make, initial: str) -> None:
+    assert not states(held(make(Form(initial=initial, single=True))))
+
+
+@pytest.mark.parametrize(("make", "initial"), ONCE)
+def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
+    """The second run begins where the first has ended."""
+    assert states(held(make(Form(initial=initial))))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Form(),
+        Form(time_major=True, peephole=True),
+        Form(coupled=True, activation="RELU"),
+        Form(cell_clip=1, normalized=True),
+        Form(projection=True, units=11),
+        Form(single=True),
+        Form(diagonal=True),
+    ],
+)
+def test_one_variable_is_both_states(form: Form) -> None:
+    """The output gate sees the new cell in place of the old output: both are one memory."""
+    held(cells.lstm(Form(**{**vars(form), "initial": "one"})))
+
+
+def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
+    """It has quantized the old output before it writes to that."""
+    held(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
+
+
+@pytest.mark.parametrize(
+    "make", [cells.bidirectional_lstm, cells.bidirectional_rnn, cells.basic_lstm]
+)
+def test_refuses_other_states_that_are_one_variable(make: Make) -> None:
+    with pytest.raises(ConversionError, match="two of its inputs are the same variable"):
+        convert(make(Form(initial="one", back=11)))
+
+
+def test_layers_that_begin_with_the_same_state() -> None:
+    """The second one begins where the first has ended, as the kernels write states in place."""
+    m = Model()
+    m.initial = "computed"
+    x, states = m.input([3, 7]), [m.state(3, 11)]
+    for _ in range(2):
+        operands = [x, m.weights(11, 7), m.weights(11, 11), m.vector(11), *states]
+        m.output(*m.op("RNN", operands, [[3, 11]], fused_activation_function="TANH"))
+    m.output(*states)
+    held(m.bytes())
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_batch_of_any_size(batch: int) -> None:
+    """The state that is given has the batch of the sequence."""
+    m, n = Model(), 11
+    x, given = m.input([None, 5, 7]), m.input([None, n])
+    state = m.tensor([1, n], variable=True, shape_signature=[-1, n])
+    m.op("TANH", [given], [state])
+    operands = [x, m.weights(n, 7), m.weights(n, n), m.vector(n), state]
+    made = m.tensor([None, 5, n])
+    code = "UNIDIRECTIONAL_SEQUENCE_RNN"
+    m.output(*m.op(code, operands, [made], fused_activation_function="TANH"))
+    sequence, initial = random_inputs(m.bytes(), 0)
+    inputs = [sequence.repeat(batch, 0), initial.repeat(batch, 0)]
+    result = held(m.bytes(), inputs=inputs)
+    sizes = result.model.graph.input[0].type.tensor_type.shape.dim
+    assert sizes[0].dim_param == "batch"
+
+
+def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
+    """They begin anew in each call."""
+    m = Build()
+    inner = m.subgraph("inner")
+    x = inner.input([2, 3])
+    state = inner.tensor([2, 3], variable=True)
+    inner.op("TILE", [inner.constant([[1.0, 2.0, 3.0]]), inner.constant([2, 1])], [state])
+    inner.output(*inner.op("ADD", [x, state], [[2, 3]]))
+    m.output(*m.op(
+        "STABLEHLO_COMPOSITE", [m.input([2, 3])], [[2, 3]], name="some.thing",
+        decomposition_subgraph_index=inner.index,
+        composite_attributes=bytes(flexbuffers.Dumps({})),
+    ))  # fmt: skip
+    assert not states(held(m.bytes()))

@@ -1,0 +1,245 @@
+"""LSTM, RNN and SVDF of real numbers: what they make of many sequences, one after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from onnx import TensorProto
+
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form, Model
+from tests.support import check, pack, random_inputs
+from tflite2onnx import ConversionError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Make = Callable[[Form], bytes]
+
+BOUNDED = ["RELU", "RELU6", "RELU_N1_TO_1", "SIGN_BIT"]
+ALL = Form(
+    peephole=True, projection=True, projection_bias=True, normalized=True, cell_clip=0.4,
+    proj_clip=0.5,
+)  # fmt: skip
+
+
+def changed(form: Form, **fields: Any) -> Form:
+    return Form(**{**vars(form), **fields})
+
+
+LSTMS = [
+    Form(),
+    Form(time_major=True),
+    Form(batch=1),
+    Form(times=1),
+    Form(flat=True),
+    Form(peephole=True),
+    Form(coupled=True),
+    Form(coupled=True, peephole=True),
+    Form(diagonal=True),
+    Form(projection=True),
+    Form(projection=True, projection_bias=True),
+    Form(projection=True, proj_clip=0.1),
+    Form(cell_clip=0.4),
+    Form(cell_clip=10),
+    Form(normalized=True),
+    *(Form(activation=name) for name in BOUNDED),
+    ALL,
+    changed(ALL, coupled=True, time_major=True),
+]
+SINGLE = [
+    Form(),
+    Form(flat=True),
+    Form(coupled=True, peephole=True),
+    Form(activation="RELU6"),
+    ALL,
+    changed(ALL, coupled=True),
+]
+# Of batches after the first the kernel mixes up the states if their outputs are merged.
+BIDIRECTIONAL = [
+    Form(),
+    Form(time_major=True, merged=True),
+    Form(batch=1, merged=True),
+    Form(peephole=True, coupled=True),
+    Form(projection=True, projection_bias=True, cell_clip=0.4, proj_clip=0.3),
+    Form(activation="RELU"),
+    *(
+        Form(auxiliary=kind, time_major=major, coupled=major)
+        for kind in ("added", "crossed")
+        for major in (False, True)
+    ),
+    Form(auxiliary="added", cell_clip=0.4),
+    Form(auxiliary="crossed", cell_clip=0.4, merged=True, time_major=True),
+]
+RNNS = [
+    Form(),
+    Form(time_major=True),
+    Form(batch=1),
+    *(Form(activation=name) for name in ("NONE", *BOUNDED)),
+]
+RNNS_OF_TWO = [
+    Form(),
+    Form(merged=True),
+    Form(time_major=True, merged=True),
+    Form(activation="RELU6"),
+    Form(auxiliary="added"),
+    Form(auxiliary="added", activation="RELU6"),
+    Form(auxiliary="added", time_major=True, more=7),
+    Form(auxiliary="crossed"),
+    Form(auxiliary="crossed", time_major=True),
+    Form(auxiliary="crossed", time_major=True, activation="RELU6"),
+]
+CASES = [
+    *((cells.lstm, form) for form in LSTMS),
+    *((cells.lstm, changed(form, single=True)) for form in SINGLE),
+    *((cells.bidirectional_lstm, form) for form in BIDIRECTIONAL),
+    *((cells.rnn, form) for form in RNNS),
+    *((cells.rnn, Form(single=True, activation=name)) for name in ("NONE", "TANH", *BOUNDED)),
+    *((cells.bidirectional_rnn, form) for form in RNNS_OF_TWO),
+    *((cells.svdf, Form(activation=name)) for name in ("NONE", "TANH", *BOUNDED)),
+]
+
+
+@pytest.mark.parametrize(("make", "form"), CASES)
+def test_forms(make: Make, form: Form) -> None:
+    check(make(form), runs=3, seeds=[0], ranges={"float32": (-2, 2)})
+
+
+def nodes(result: Any) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.bidirectional_lstm, cells.rnn])
+def test_fifty_runs(make: Make) -> None:
+    """What little is off does not add up."""
+    check(make(Form()), runs=50, seeds=[0], ranges={"float32": (-2, 2)}, random_layouts=[])
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "node"),
+    [
+        (cells.lstm, Form(peephole=True, coupled=True), "LSTM"),
+        (cells.lstm, Form(activation="RELU"), "LSTM"),
+        (cells.lstm, Form(diagonal=True), "LSTM"),
+        (cells.lstm, Form(cell_clip=10), "Scan"),
+        (cells.lstm, Form(projection=True), "Scan"),
+        (cells.lstm, Form(normalized=True), "Scan"),
+        (cells.lstm, Form(activation="RELU6"), "Scan"),
+        (cells.rnn, Form(activation="RELU"), "RNN"),
+        (cells.rnn, Form(activation="RELU6"), "Scan"),
+    ],
+)
+def test_nodes(make: Make, form: Form, node: str) -> None:
+    """What ONNX's recurrent nodes mean as well becomes one, all else steps in a Scan."""
+    assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
+
+
+def test_a_single_step_needs_no_loop() -> None:
+    assert nodes(convert(cells.rnn(Form(single=True)))) == [
+        "MatMul", "Add", "Gemm", "Tanh", "Identity"
+    ]  # fmt: skip
+    assert "Scan" not in nodes(convert(cells.lstm(Form(times=1, cell_clip=10))))
+
+
+def test_time_comes_first() -> None:
+    """Sequences that are batch-major are moved, all others are as ONNX wants them."""
+    assert nodes(convert(cells.lstm(Form()))).count("Transpose") == 2
+    for form in (Form(time_major=True), Form(batch=1), Form(times=1)):
+        assert "Transpose" not in nodes(convert(cells.lstm(form)))
+
+
+def test_a_basic_kernel() -> None:
+    """Its states are outputs as well."""
+    result: Any = check(cells.basic_lstm(), runs=5)
+    assert len(result.states) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "form"),
+    [
+        (cells.lstm, Form()),
+        (cells.lstm, Form(cell_clip=0.4, time_major=True)),
+        (cells.bidirectional_lstm, Form(merged=True, time_major=True)),
+        (cells.rnn, Form()),
+        (cells.rnn, Form(activation="RELU6", time_major=True)),
+    ],
+)
+def test_sequences_of_any_length(make: Make, form: Form) -> None:
+    """The time of one model is that of others."""
+    data, longer = make(changed(form, dynamic=True)), make(changed(form, times=9))
+    result: Any = check(data, runs=2, ranges={"float32": (-2, 2)})
+    assert len(result.inputs[0].symbols) == 1
+    inputs = random_inputs(longer, 0, float32=(-2, 2))
+    check(data, inputs=inputs, random_layouts=[])
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
+def test_outputs_without_a_shape(make: Make) -> None:
+    """Files of the kernels' own tests have none."""
+    known = convert(make(Form())).outputs[0].onnx_shape
+    model = schema.ModelT.InitFromPackedBuf(make(Form()))
+    (operator,) = model.subgraphs[0].operators
+    model.subgraphs[0].tensors[operator.outputs[0]].shape = None
+    assert convert(pack(model, [])).outputs[0].onnx_shape == known
+
+
+@pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
+def test_half_precision(make: Make) -> None:
+    """Weights stay as narrow as they are in the file."""
+    result = check(make(Form(weights="float16")), runs=2, ranges={"float32": (-2, 2)})
+    kinds = {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
+    assert TensorProto.FLOAT16 in kinds
+
+
+# What the kernels do not take, or make something of that no model can mean
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(ConversionError) as caught:
+        convert(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "reason"),
+    [
+        (cells.lstm, Form(activation="NONE"), "no result without an activation"),
+        (cells.lstm, Form(cell_clip=-1), "a clip is negative"),
+        (cells.bidirectional_lstm, Form(proj_clip=-1), "a clip is negative"),
+        (cells.bidirectional_rnn, Form(weights="int8", time_major=True), "again and again"),
+        (
+            cells.bidirectional_rnn,
+            Form(auxiliary="added", time_major=True),
+            "reads [5, 3, 2] as if it were [5, 3, 7]",
+        ),
+        (
+            cells.integer_lstm,
+            Form(peephole=True, projection=True),
+            "does not look at the cell where there is a projection",
+        ),
+    ],
+)
+def test_refusals(make: Make, form: Form, reason: str) -> None:
+    assert reason in refusal(make(form))
+
+
+def test_a_diagonal_of_integers() -> None:
+    model = schema.ModelT.InitFromPackedBuf(cells.lstm(Form(weights="int8", diagonal=True)))
+    (operator,) = model.subgraphs[0].operators
+    diagonal = model.subgraphs[0].tensors[operator.inputs[8]]
+    diagonal.type = schema.TensorType.INT8
+    model.buffers[diagonal.buffer].data = model.buffers[diagonal.buffer].data[:11]
+    assert "int8 where one of float32 is expected" in refusal(pack(model, []))
+
+
+@pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
+def test_weights_that_are_computed_or_of_the_wrong_shape(weights: tuple[int, int]) -> None:
+    m = Model()
+    x = m.input([3, 7])
+    w = m.input(weights) if weights == (11, 7) else m.weights(*weights)
+    operands = [x, w, m.weights(11, 11), m.vector(11), m.state(3, 11)]
+    m.output(*m.op("RNN", operands, [[3, 11]], fused_activation_function="TANH"))
+    expected = "is not constant" if weights == (11, 7) else "[11, 5] where [11, 7] is expected"
+    assert expected in refusal(m.bytes())

@@ -1,0 +1,89 @@
+"""RANGE and CUMSUM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, folds, prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+SIZES = (2, 3, 5, 7)
+
+RANGES: list[tuple[float, float, float, str, int]] = [
+    (0, 7, 1, "int32", 7),
+    (3, -8, -3, "int32", 4),
+    (3, 10, 4, "int64", 2),
+    (5, 5, 1, "int32", 0),
+    (0, 1, 0.1, "float32", 10),
+    (-1.5, 2.25, 0.3, "float32", 13),
+    (2, -3, -0.7, "float32", 8),
+]
+
+
+@pytest.mark.parametrize(("start", "limit", "step", "dtype", "count"), RANGES)
+def test_range(start: float, limit: float, step: float, dtype: str, count: int) -> None:
+    m = Build()
+    inputs = [m.constant(np.array(number, dtype)) for number in (start, limit, step)]
+    (y,) = m.op("RANGE", inputs, [[count]])
+    if count:
+        folds(m, y)
+    else:
+        prove(m, *m.op("ADD", [y, feed(m, [0], dtype)], [[0]]))
+
+
+def test_quantized_ranges_are_made_too() -> None:
+    """They do not fold: the file calls numbers integers that are not."""
+    m = Build()
+    inputs = [m.constant(np.array(number, np.int32), scale=1.0) for number in (1, 9, 2)]
+    prove(m, *m.op("RANGE", inputs, [[4]]), inputs=[])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype", "reason"),
+    [
+        ((0, 5, 0), "int32", "no way from 0 to 5 in steps of 0"),
+        ((0, 5, -1), "int32", "no way from 0 to 5"),
+        ((5, 0, 1), "float32", "no way from 5.0 to 0.0"),
+        ((0, 5, 1), "int16", "int16 where one of float32, int32, int64"),
+        ((0, 5, 2), "int32", r"int32\[5\] where int32\[3\] is expected"),
+    ],
+)
+def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
+    m = Build()
+    inputs = [
+        m.input([], dtype=dtype) if n is None else m.constant(np.array(n, dtype)) for n in numbers
+    ]
+    m.output(*m.op("RANGE", inputs, [[5]]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize(("rank", "axis"), [(1, 0), (2, -1), (3, 1), (4, 2), (4, -4)])
+def test_cumsum(rank: int, axis: int, dtype: str, *, exclusive: bool, reverse: bool) -> None:
+    m = Build()
+    x = feed(m, SIZES[:rank], dtype)
+    (y,) = m.op(
+        "CUMSUM", [x, m.constant(axis)], [x.shape], exclusive=exclusive, reverse=reverse
+    )
+    prove(m, y)
+
+
+def test_cumsum_refuses() -> None:
+    m = Build()
+    m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(2)], [[3, 5]]))
+    m.output(*m.op("CUMSUM", [m.input([3, 5], dtype="int16"), m.constant(1)], [[3, 5]]))
+    m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(1)], [[5, 3]]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert "no axis 2 among 2" in reasons
+    assert "int16 where one of float32, int32, int64" in reasons
+    assert "float32[5, 3] where float32[3, 5]" in reasons

@@ -1,0 +1,171 @@
+"""Reductions over every kind of axes, of every type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import folds, prove
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.op.reduction.reduce import Reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Tensor
+
+SHAPE = (2, 3, 5, 7)
+LINES = [(code, dtype) for code, row in Reduction.rows.items() for dtype in row.types.split()]
+# Axes as files write them: none, from the end, twice, a number instead of a list, all.
+AXES: list[Any] = [[], [1], [3], [1, 2], [-1, 0], [2, 2, -2], 1, [0, 1, 2, 3]]
+
+
+def reduced(shape: Sequence[int], axes: Any, *, keep_dims: bool) -> list[int]:
+    """Return the shape of the output."""
+    gone = {axis % len(shape) for axis in np.ravel(axes)} if shape else set()
+    sizes = [1 if axis in gone else size for axis, size in enumerate(shape)]
+    return sizes if keep_dims else [s for axis, s in enumerate(sizes) if axis not in gone]
+
+
+def reduce(
+    m: Build, code: str, x: Tensor, axes: Any, *, keep_dims: bool = False, **fields: Any
+) -> Tensor:
+    """Return the output of a reduction."""
+    numbers = m.constant(np.asarray(axes, np.int32))
+    shape = reduced(x.shape, axes, keep_dims=keep_dims)
+    return m.op(code, [x, numbers], [shape], keep_dims=keep_dims, **fields)[0]
+
+
+@pytest.mark.parametrize(("code", "dtype"), LINES)
+def test_types(code: str, dtype: str) -> None:
+    """Products and sums of integers wrap around; random numbers see to it that they do."""
+    limits = np.iinfo(dtype) if "int" in dtype else None
+    ranges = {dtype: (limits.min, limits.max)} if limits and dtype != "int64" else {}
+    for axes, keep_dims in (([1, 2], False), ([0, 3], True)):
+        m = Build()
+        prove(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims),
+              ranges=ranges)  # fmt: skip
+
+
+@pytest.mark.parametrize("keep_dims", [False, True])
+@pytest.mark.parametrize("axes", AXES, ids=str)
+@pytest.mark.parametrize(("code", "dtype"), [("MEAN", "float32"), ("SUM", "int32")])
+def test_axes(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
+    m = Build()
+    prove(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims))
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 20])
+def test_opsets(opset: int) -> None:
+    """Axes become an input at 18, and ReduceMax takes bool at 20."""
+    m = Build()
+    x, b = m.input(SHAPE), m.input(SHAPE, dtype="bool")
+    outputs = [reduce(m, code, x, [1, 2]) for code in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_PROD")]
+    prove(m, *outputs, reduce(m, "REDUCE_ANY", b, [3]), opset=opset)
+
+
+@pytest.mark.parametrize("code", Reduction.codes)
+def test_nothing(code: str) -> None:
+    """Each reduction of no element has a value, and no element makes no element."""
+    dtype = "bool" if code in ("REDUCE_ANY", "REDUCE_ALL") else "float32"
+    m = Build()
+    x = m.input([3, 0, 2], dtype=dtype)
+    prove(m, reduce(m, code, x, [1]), reduce(m, code, x, [0], keep_dims=True))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_nothing_of_integers(dtype: str) -> None:
+    m = Build()
+    x = m.input([0, 3], dtype=dtype)
+    codes = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD")
+    prove(m, *(reduce(m, code, x, [0]) for code in codes))
+
+
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
+def test_scalar(code: str) -> None:
+    """A number has no axis, whatever the constant says."""
+    m = Build()
+    prove(m, reduce(m, code, m.input([]), [0]))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_means_are_truncated(dtype: str) -> None:
+    m = Build()
+    m.output(reduce(m, "MEAN", m.input([4, 2], dtype=dtype), [1]))
+    check(m.bytes(), inputs=[np.array([[1, 2], [-1, -2], [0, -1], [7, 7]], dtype)])
+
+
+def test_means_are_added_up_in_64_bits() -> None:
+    m = Build()
+    m.output(reduce(m, "MEAN", m.input([3], dtype="int32"), [0]))
+    check(m.bytes(), inputs=[np.full(3, 2**31 - 1, np.int32)])
+
+
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
+def test_all_bits_are_kept(code: str) -> None:
+    """Beyond the integers that float64 tells apart; sums and products wrap around."""
+    m = Build()
+    m.output(reduce(m, code, m.input([3, 2], dtype="int64"), [0]))
+    check(m.bytes(), inputs=[np.array([[3, 2**40], [3037000499, 2**40], [7, 2]], np.int64)])
+    large = np.array([[-(2**63), 2**62 + 1], [-1, 2**62 + 1], [2**53 + 1, 2**62 + 1]], np.int64)
+    check(m.bytes(), inputs=[large])
+
+
+def test_between_convolutions_nothing_moves() -> None:
+    """A mean over height and width is one over axes 2 and 3, and leaves [N, C]."""
+    m = Build()
+    x = m.input([2, 5, 7, 3])
+    weights = m.constant(np.ones((11, 1, 1, 3), np.float32))
+    (y,) = m.op("CONV_2D", [x, weights, m.constant(np.zeros(11, np.float32))],
+                [[2, 5, 7, 11]], padding="VALID", stride_h=1, stride_w=1)  # fmt: skip
+    result = prove(m, reduce(m, "MEAN", y, [1, 2]))
+    assert [node.op_type for node in result.model.graph.node] == ["Conv", "ReduceMean"]
+    assert list(result.model.graph.node[1].attribute[0].ints) == [2, 3]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
+def test_quantized(code: str, axes: Any, dtype: str) -> None:
+    """Extremes are exact; a mean may be rounded to the other side."""
+    extreme = code in ("REDUCE_MAX", "REDUCE_MIN")
+    m = Build()
+    x = m.input(SHAPE, dtype=dtype, scale=0.1, zero_point=3)
+    fields: Any = {} if extreme else {"scale": 0.15, "zero_point": 7}
+    prove(m, reduce(m, code, x, axes, **fields), steps=0 if extreme else 1)
+
+
+@pytest.mark.parametrize(("code", "dtype"), LINES)
+@pytest.mark.parametrize(("axes", "keep_dims"), [([0], False), ([], True), ([-1, 0], True)])
+def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
+    """Integers, truth values and extremes do; sums of floats depend on their sequence."""
+    generator = np.random.default_rng(0)
+    low, high = {"bool": (0, 2), "uint8": (0, 256)}.get(dtype, (-50, 50))
+    values = generator.integers(low, high, (5, 3)).astype(dtype)
+    m = Build()
+    y = reduce(m, code, m.constant(values), axes, keep_dims=keep_dims)
+    if dtype == "float32" and code in ("MEAN", "SUM", "REDUCE_PROD"):
+        prove(m, y, inputs=[])
+    else:
+        folds(m, y)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "axes", "shape", "reason"),
+    [
+        ("SUM", {}, [4], [3, 5], "there is no axis 4 among 2"),
+        ("SUM", {}, [-3], [3, 5], "there is no axis -3 among 2"),
+        ("SUM", {}, [0], [3], r"float32\[3\] where float32\[5\] is expected"),
+        ("SUM", {"dtype": "int8"}, [0], [5], "it takes float32, int32, int64, not int8"),
+        ("REDUCE_ANY", {}, [0], [5], "it takes bool, not float32"),
+    ],
+)
+def test_refusals(code: str, fields: Any, axes: Any, shape: Any, reason: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input([3, 5], **fields), m.constant(axes)], [shape]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())

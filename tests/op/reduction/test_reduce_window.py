@@ -1,0 +1,150 @@
+"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import feed, prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+# The operator in the body, the option, and what makes no difference to it.
+FUNCTIONS = [
+    ("STABLEHLO_ADD", "ADD", 0),
+    ("STABLEHLO_MULTIPLY", "MUL", 1),
+    ("STABLEHLO_MINIMUM", "MINIMUM", 100),
+    ("STABLEHLO_MAXIMUM", "MAXIMUM", -100),
+    ("STABLEHLO_AND", "ALL", 1),
+    ("LOGICAL_OR", "ANY", 0),
+]
+
+
+def sizes(x: Tensor, columns: dict[str, list[int]]) -> list[int]:
+    made = []
+    for axis, size in enumerate(x.shape):
+        window, stride, dilation, base = (
+            columns.get(name, [1] * len(x.shape))[axis]
+            for name in ("window_dimensions", "window_strides", "window_dilations",
+                         "base_dilations")
+        )  # fmt: skip
+        pads = columns.get("padding", [0] * (2 * len(x.shape)))[2 * axis : 2 * axis + 2]
+        padded = (size - 1) * base + 1 + sum(pads)
+        made.append(max((padded - (window - 1) * dilation - 1) // max(stride, 1) + 1, 0))
+    return made
+
+
+def stablehlo(m: Build, code: str, x: Tensor, first: Tensor, **columns: list[int]) -> Tensor:
+    body = m.subgraph("body")
+    a, b = (body.input([], dtype=x.dtype) for _ in range(2))
+    body.output(*body.op(code, [a, b], [[]]))
+    ones = [1] * len(x.shape)
+    every: dict[str, Any] = {
+        "window_dimensions": ones, "window_strides": ones, "window_dilations": ones,
+        "base_dilations": ones, "padding": [0, 0] * len(x.shape), **columns,
+    }  # fmt: skip
+    made = sizes(x, columns)
+    return m.op(
+        "STABLEHLO_REDUCE_WINDOW", [x, first], [made], **every, body_subgraph_index=body.index
+    )[0]
+
+
+def plain(m: Build, function: str, x: Tensor, first: Tensor, *columns: list[int]) -> Tensor:
+    names = ("window_dimensions", "window_strides", "window_dilations")
+    made = sizes(x, dict(zip(names, columns, strict=True)))
+    numbers = [m.constant(np.array(column, np.int64)) for column in columns]
+    return m.op("REDUCE_WINDOW", [x, first, *numbers], [made], reduce_function=function)[0]
+
+
+WINDOWS: list[tuple[list[int], dict[str, list[int]]]] = [
+    ([7], {"window_dimensions": [3]}),
+    ([29], {"window_dimensions": [13], "window_dilations": [2]}),
+    ([29], {"window_dimensions": [29], "padding": [28, 0]}),
+    ([5, 7], {"window_dimensions": [2, 3], "window_strides": [2, 1], "padding": [1, 0, -1, 2]}),
+    ([3, 5], {"base_dilations": [2, 3], "window_dimensions": [2, 7], "window_dilations": [2, 1]}),
+    ([2, 7, 5, 3], {"window_dimensions": [1, 3, 2, 1], "window_strides": [1, 2, 2, 1],
+                    "padding": [0, 0, 1, 1, 0, 1, 0, 0]}),
+    ([2, 3, 2, 5, 3], {"window_dimensions": [2, 1, 2, 5, 2]}),
+    ([3, 5], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["STABLEHLO_ADD", "MAXIMUM"])
+@pytest.mark.parametrize("start", [None, 0.0, -1.5])
+@pytest.mark.parametrize(("shape", "columns"), WINDOWS, ids=str)
+def test_windows(
+    shape: list[int], columns: dict[str, list[int]], start: float | None, code: str
+) -> None:
+    m = Build()
+    x = m.input(shape)
+    first = m.input([]) if start is None else m.constant(start)
+    prove(m, stablehlo(m, code, x, first, **columns))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("code", "option", "neutral"), FUNCTIONS)
+def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
+    """Sums and products of integers wrap around; those of truth values stay within their type."""
+    m = Build()
+    columns = {"window_dimensions": [3, 2], "padding": [1, 0, 0, 2]}
+    tensors = []
+    for start in (neutral, 0, 1):
+        first = m.constant(np.array(start % 256 if dtype == "uint8" else start).astype(dtype))
+        x = feed(m, [5, 7], dtype)
+        if "LOGICAL" not in code or dtype == "bool":
+            tensors.append(stablehlo(m, code, x, first, **columns))
+        tensors.append(plain(m, option, x, first, [3, 2], [2, 1], [1, 3]))
+    prove(m, *tensors)
+
+
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
+    """ONNX Runtime's Max and Min of int64 look at the lower ones alone."""
+    m = Build()
+    x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
+    y = stablehlo(m, code, x, first, window_dimensions=[3], padding=[1, 0])
+    data = np.array([1 << 35, (1 << 32) - 8, -(1 << 40), 1 << 31, 5, -3, 1 << 33])
+    prove(m, y, inputs=[data])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_limits_make_no_difference(dtype: str) -> None:
+    """What a maximum starts with is left out if it is less than everything."""
+    m = Build()
+    low = -np.inf if dtype == "float32" else -128
+    x, first = m.input([5, 7], dtype=dtype), m.constant(np.array(low, dtype))
+    y = stablehlo(m, "STABLEHLO_MAXIMUM", x, first, window_dimensions=[2, 1])
+    result = prove(m, y)
+    assert [node.op_type for node in result.model.graph.node].count("Max") == 1
+
+
+def test_large_windows_take_few_nodes() -> None:
+    m = Build()
+    y = stablehlo(m, "ADD", m.input([1021]), m.constant(0.0), window_dimensions=[1021],
+                  padding=[1020, 0])  # fmt: skip
+    assert len(prove(m, y).model.graph.node) < 60
+
+
+def test_refuses() -> None:
+    m = Build()
+    x, first = m.input([5, 7]), m.input([])
+    m.output(stablehlo(m, "SUB", x, first))
+    m.output(stablehlo(m, "ADD", x, first, window_dimensions=[2, 0]))
+    m.output(stablehlo(m, "ADD", x, first, window_strides=[2, 1, 1]))
+    m.output(stablehlo(m, "ADD", x, first, window_dimensions=[6, 1]))
+    m.output(stablehlo(m, "ADD", x, m.input([], dtype="int32")))
+    m.output(plain(m, "UNSUPPORTED", x, first, [1, 1], [1, 1], [1, 1]))
+    m.output(plain(m, "ADD", x, first, [1, 1], [1, 1], [1, -1]))
+    m.output(*m.op("STABLEHLO_REDUCE_WINDOW", [x, first], [[5, 7]], body_subgraph_index=99))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    reasons = str(error.value)
+    assert "it reduces windows by SUB" in reasons
+    assert reasons.count("it reduces windows by nothing") == 2
+    assert reasons.count("of 2 axes") == 3
+    assert "make [0, 7] elements" in reasons
+    assert "int32[] where float32[]" in reasons

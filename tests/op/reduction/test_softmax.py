@@ -1,0 +1,118 @@
+"""Normalizations along the last axis, wherever it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+CODES = ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")
+SHAPES = [(7,), (3, 7), (2, 3, 7), (2, 5, 3, 7), (2, 3, 1, 5, 7)]
+
+
+def options(code: str, beta: float = 1) -> dict[str, Any]:
+    return {"beta": beta} if code == "SOFTMAX" else {}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("code", CODES)
+def test_ranks(code: str, shape: tuple[int, ...]) -> None:
+    m = Build()
+    prove(m, *m.op(code, [m.input(shape)], [shape], **options(code)))
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+@pytest.mark.parametrize("code", CODES)
+def test_opsets(code: str, opset: int) -> None:
+    m = Build()
+    prove(m, *m.op(code, [m.input([2, 3, 7])], [[2, 3, 7]], **options(code)), opset=opset)
+
+
+@pytest.mark.parametrize("beta", [0.5, 3.0, -1.0, 0.0])
+def test_beta_scales_the_input(beta: float) -> None:
+    m = Build()
+    prove(m, *m.op("SOFTMAX", [m.input([2, 3, 7])], [[2, 3, 7]], beta=beta))
+
+
+def test_softmax_in_half_precision() -> None:
+    """The kernel rounds where ONNX Runtime computes in float32."""
+    m = Build()
+    y = m.op("SOFTMAX", [m.input([3, 7], dtype="float16")], [[3, 7]], beta=2.0)
+    prove(m, *y, tolerance=1e-3)
+
+
+def test_softmax_of_large_numbers() -> None:
+    m = Build()
+    m.output(*m.op("SOFTMAX", [m.input([2, 3])], [[2, 3]], beta=1.0))
+    check(m.bytes(), inputs=[np.array([[1e4, 1e4, 0], [-1e30, 1e30, 1]], np.float32)])
+
+
+def test_norms_of_nearly_nothing() -> None:
+    """A norm counts as 1e-6 at least; it is no epsilon that is added to squares."""
+    m = Build()
+    m.output(*m.op("L2_NORMALIZATION", [m.input([4, 3])], [[4, 3]]))
+    rows = np.array([[0, 0, 0], [1e-7, 0, 0], [3e-6, 4e-6, 0], [1e-4, 2e-4, 3e-4]], np.float32)
+    for row in rows:  # on its own, as a tolerance is one of the range
+        check(m.bytes(), inputs=[np.tile(row, (4, 1))])
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_quantized_softmax(size: int) -> None:
+    m = Build()
+    x = m.input([5, size], dtype="int8", scale=0.1)
+    y = m.op("SOFTMAX", [x], [[5, size]], beta=1.0, scale=1 / 256, zero_point=-128)
+    prove(m, *y, steps=1)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_between_convolutions_nothing_moves(code: str) -> None:
+    """The last axis is the second one where channels come first."""
+    m = Build()
+    x = m.input([2, 5, 7, 3])
+    weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
+    bias = m.constant(np.zeros(3, np.float32))
+    window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    (y,) = m.op("CONV_2D", [x, weights, bias], [[2, 5, 7, 3]], **window)
+    (y,) = m.op(code, [y], [[2, 5, 7, 3]], **options(code))
+    result = prove(m, *m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))
+    assert "Transpose" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype", "shape", "made", "reason"),
+    [
+        ("SOFTMAX", "float32", [], [], "has no axis"),
+        ("SOFTMAX", "float32", [3, 5], [5, 3], r"\[3, 5\] cannot become \[5, 3\]"),
+        ("SOFTMAX", "int32", [3], [3], "is int32, which has no kernel"),
+        ("LOG_SOFTMAX", "float16", [3], [3], "is float16, which has no kernel"),
+        ("L2_NORMALIZATION", "int8", [3], [3], "is int8, which has no kernel"),
+    ],
+)
+def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input(shape, dtype=dtype)], [made]))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_inputs_too_many(code: str) -> None:
+    m = Build()
+    m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
+    with pytest.raises(ConversionError, match="it has 2 inputs, which are too many or too few"):
+        convert(m.bytes())
+
+
+def test_floats_of_two_types() -> None:
+    """No kernel, and no node, makes one of the other."""
+    m = Build()
+    made = m.tensor([3, 5], dtype="float16")
+    m.output(*m.op("SOFTMAX", [m.input([3, 5])], [made], beta=1.0))
+    with pytest.raises(ConversionError, match="float32 does not become float16"):
+        convert(m.bytes())

@@ -1,0 +1,70 @@
+"""IRFFT2D: no kernel of LiteRT's interpreter, so numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold
+from tests.support import Build
+from tests.support.flex import flex_options
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+
+Pair = tuple[int, int]
+# Axes before those of an image, its size, and the lengths to which its spectrum is cut.
+SIZES: list[tuple[tuple[int, ...], Pair, Pair]] = [
+    ((), (4, 8), (4, 8)), ((3,), (8, 4), (8, 4)), ((2, 3), (2, 2), (2, 2)), ((), (1, 1), (1, 1)),
+    ((2,), (16, 8), (8, 4)),
+]  # fmt: skip
+
+
+def inverse(spectrum: Array, lengths: Array) -> Array:
+    """LiteRT's kernels/irfft2d.cc: what is cut off need not leave a spectrum of real numbers."""
+    kept = spectrum[..., : lengths[0], : lengths[1] // 2 + 1]
+    made: Array = np.fft.irfft(np.fft.ifft(kept, axis=-2), lengths[1]).astype(np.float32)
+    return made
+
+
+@pytest.mark.parametrize("code", ["IRFFT2D", "FlexIRFFT2D"])
+@pytest.mark.parametrize(("lead", "size", "lengths"), SIZES)
+def test_inverse(
+    lead: tuple[int, ...], size: Pair, lengths: Pair, code: str
+) -> None:
+    spectrum = np.fft.rfft2(drawn(*lead, *size)).astype(np.complex64)
+    want = inverse(spectrum, np.array(lengths))
+    if size == lengths:
+        np.testing.assert_allclose(want, np.fft.irfft2(spectrum, lengths), atol=1e-6)
+    m = Build()
+    operands = [m.input(spectrum.shape, dtype="complex64"), m.constant(np.array(lengths, np.int32))]
+    outputs = [m.tensor([*lead, *lengths])]
+    options = flex_options("IRFFT2D") if code.startswith("Flex") else b""
+    m.output(*m.custom(code, operands, outputs, options))
+    pairs = np.stack([spectrum.real, spectrum.imag], -1)
+    hold(m, [pairs], [want])
+
+
+def test_there_and_back() -> None:
+    """RFFT2D first, which fills up with 0."""
+    m = Build()
+    lengths = m.constant(np.array([8, 16], np.int32))
+    (spectrum,) = m.op(
+        "RFFT2D", [m.input([5, 11]), lengths], [m.tensor([8, 9], dtype="complex64")]
+    )
+    m.output(*m.custom("IRFFT2D", [spectrum, lengths], [m.tensor([8, 16])]))
+    x = drawn(5, 11)
+    hold(m, [x], [np.pad(x, [(0, 3), (0, 5)])])
+
+
+def test_refuses() -> None:
+    m = Build()
+    x, lengths = m.input([4, 3], dtype="complex64"), m.constant(np.array([4, 6], np.int32))
+    m.output(*m.custom("IRFFT2D", [x, lengths], [m.tensor([4, 6])]))
+    with pytest.raises(ConversionError, match="not two powers of 2"):
+        convert(m.bytes())

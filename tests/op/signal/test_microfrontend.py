@@ -1,0 +1,110 @@
+"""AudioMicrofrontend, which LiteRT's interpreter does not know: tests.references, exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import hold, microfrontend
+from tests.references.microfrontend import DEFAULTS
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+# Frames of 25 samples, 10 apart, of which 32 are transformed.
+SMALL: dict[str, Any] = {
+    **DEFAULTS, "sample_rate": 1000, "num_channels": 3, "upper_band_limit": 450.0,
+    "lower_band_limit": 8.0,
+}  # fmt: skip
+
+
+def sounds(count: int) -> dict[str, Array]:
+    """Return noise, low and high; a tone that fades; and silence, then the least number."""
+    generator, time = np.random.default_rng(0), np.arange(count)
+    tone = 30000 * np.sin(time * time * 1e-3) * np.exp(-time / count)
+    made = {
+        "low": generator.integers(-300, 300, count),
+        "high": generator.integers(-(1 << 15), 1 << 15, count),
+        "tone": tone,
+        "step": np.where(time > count // 2, -(1 << 15), 0),
+    }
+    return {name: sound.astype(np.int16) for name, sound in made.items()}
+
+
+def model(samples: int, shape: tuple[int, ...], dtype: str, options: dict[str, Any]) -> Build:
+    m = Build()
+    outputs = [m.tensor(shape, dtype=dtype)]
+    m.output(*m.custom("AudioMicrofrontend", [m.input([samples], dtype="int16")], outputs, options))
+    return m
+
+
+def prove(x: Array, options: dict[str, Any], dtype: str = "int32") -> None:
+    want = microfrontend.features(x, {**options, "out_float": dtype == "float32"}).astype(dtype)
+    hold(model(len(x), want.shape, dtype, options), [x], [want], tolerance=0)
+
+
+SOUNDS = ["low", "high", "tone", "step"]
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"enable_pcan": False, "num_channels": 2, "out_scale": 3},
+    {"enable_log": False, "left_context": 2, "right_context": 1},
+    {"zero_padding": True, "left_context": 1, "right_context": 3, "frame_stride": 4},
+    {"smoothing_bits": 8, "even_smoothing": 0.1, "odd_smoothing": 0.2, "scale_shift": 4,
+     "min_signal_remaining": 0.3, "gain_bits": 19, "pcan_strength": 0.7, "pcan_offset": 10.0},
+    {"window_size": 7, "window_step": 3, "num_channels": 1},
+    {"window_size": 71, "window_step": 71, "left_context": 5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sound", SOUNDS)
+@pytest.mark.parametrize("more", CHANGES)
+def test_features(more: dict[str, Any], sound: str) -> None:
+    prove(sounds(149)[sound], {**SMALL, **more})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_types(dtype: str) -> None:
+    prove(sounds(149)["high"], {**SMALL, "out_scale": 7, "left_context": 1}, dtype)
+
+
+def test_speech() -> None:
+    """The settings that TensorFlow has as defaults: frames of 400 samples of 16 kHz."""
+    prove(sounds(1201)["tone"], DEFAULTS)
+
+
+def test_one_frame() -> None:
+    prove(sounds(25)["high"], SMALL)
+
+
+@pytest.mark.parametrize(
+    ("samples", "more", "reason"),
+    [
+        (24, {}, "a frame of 25 samples of 24"),
+        (149, {"sample_rate": 0}, "its sample_rate is 0"),
+        (149, {"window_size": 2}, "frames of 2 samples"),
+        (149, {"window_step": 26}, "frames of 25 samples, 26 apart"),
+        (149, {"num_channels": 0}, "its num_channels is 0"),
+        (149, {"upper_band_limit": 520.0}, "its bands reach frequency 17 of 17"),
+        (149, {"upper_band_limit": 8.0}, "its upper_band_limit is 8"),
+        (149, {"lower_band_limit": float("nan")}, "its lower_band_limit is nan"),
+        (149, {"even_smoothing": 1.5}, "its even_smoothing is 1.5"),
+        (149, {"smoothing_bits": 32}, "its smoothing_bits is 32"),
+        (149, {"gain_bits": 3}, "its gain_bits are 3"),
+        (149, {"pcan_strength": -1.0}, "its pcan_strength is -1"),
+        (149, {"out_scale": 0}, "its out_scale is 0"),
+        (149, {"frame_stride": 0}, "its frame_stride is 0"),
+        (149, {"left_context": 1 << 20}, "its left_context is 1048576"),
+        (149, {"right_context": -1}, "its right_context is -1"),
+        (149, {"scale_shift": 40}, "its scale_shift is 40"),
+        (1499, {"left_context": 65535, "right_context": 65535}, "a constant of 58195524 elem"),
+        (149, {"left_context": 2}, r"int32\[13, 9\] is expected"),
+    ],
+)
+def test_refuses(samples: int, more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConversionError, match=reason):
+        convert(model(samples, (13, 3), "int32", {**SMALL, **more}).bytes())

@@ -1,0 +1,210 @@
+"""RFFT2D, and complex numbers from there on: what becomes of them is seen in their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build, Tensor, difference, run_onnx, run_tflite
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.passes import lower_complex as complex_numbers
+
+
+def spectrum(m: Build, shape: list[int], *lengths: int) -> Tensor:
+    """Return the Fourier transform of a new input; of the same lengths if none are given."""
+    height, width = lengths or shape[-2:]
+    made = [*shape[:-2], height, width // 2 + 1]
+    length = m.constant(np.array([height, width], np.int32))
+    return m.op("RFFT2D", [m.input(shape), length], [made], dtype="complex64")[0]
+
+
+def parts(m: Build, x: Tensor) -> list[Tensor]:
+    codes = ("REAL", "IMAG", "COMPLEX_ABS")
+    return [m.op(code, [x], [x.shape], dtype="float32")[0] for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths"),
+    [
+        ([4, 8], ()), ([3, 8, 4], ()), ([2, 3, 1, 16], ()), ([5, 7], (8, 8)), ([5, 7], (4, 4)),
+        ([3, 5, 7], (8, 4)), ([3, 5, 7], (1, 8)), ([2, 3, 5, 7], (2, 16)), ([1, 1, 512], ()),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("opset", [None, 20])
+def test_transforms(shape: list[int], lengths: tuple[int, ...], opset: int | None) -> None:
+    m = Build()
+    prove(m, *parts(m, spectrum(m, shape, *lengths)), opset=opset)
+
+
+def reshaped(m: Build, x: Tensor) -> Tensor:
+    size = m.constant(np.array([2, 15, 4], np.int32))
+    return m.op("RESHAPE", [x, size], [[2, 15, 4]], new_shape=[2, 15, 4])[0]
+
+
+def transposed(m: Build, x: Tensor) -> Tensor:
+    order = m.constant(np.array([2, 0, 1], np.int32))
+    return m.op("TRANSPOSE", [x, order], [[5, 3, 8]])[0]
+
+
+def sliced(m: Build, x: Tensor) -> Tensor:
+    begin, size = m.constant([1, 2, 0]), m.constant([2, 5, 4])
+    return m.op("SLICE", [x, begin, size], [[2, 5, 4]])[0]
+
+
+def strided(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([0, 6, 1], [3, 1, 5], [2, -2, 1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[2, 3, 4]], begin_mask=1, end_mask=4)[0]
+
+
+def shrunk(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([1, 0, 0], [2, 8, 5], [1, 1, 1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[8, 5]], shrink_axis_mask=1)[0]
+
+
+def first_axis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([2], [0], [-1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[2, 8, 5]])[0]
+
+
+def behind_an_ellipsis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([0, 1], [0, 4], [1, 2])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[3, 8, 2]], ellipsis_mask=1)[0]
+
+
+def new_axis(m: Build, x: Tensor) -> Tensor:
+    bounds = [m.constant(each) for each in ([0, 1, 0], [0, 3, 1], [1, 1, 1])]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[1, 2, 1, 8, 5]], new_axis_mask=5)[0]
+
+
+def expanded(m: Build, x: Tensor) -> Tensor:
+    return m.op("EXPAND_DIMS", [x, m.constant(np.int32(-1))], [[*x.shape, 1]])[0]
+
+
+def multiplied(m: Build, x: Tensor) -> Tensor:
+    return m.op("MUL", [x, x], [x.shape])[0]
+
+
+def scaled(m: Build, x: Tensor) -> Tensor:
+    factor = m.constant(np.array([1 - 2j, 3j, -1, 0, 2 + 2j], np.complex64))
+    return m.op("MUL", [x, factor], [x.shape])[0]
+
+
+def from_real(m: Build, x: Tensor) -> Tensor:
+    (real,) = m.op("REAL", [x], [x.shape], dtype="float32")
+    (y,) = m.op("CAST", [real], [x.shape], dtype="complex64")
+    return m.op("MUL", [x, y], [x.shape])[0]
+
+
+def selected(m: Build, x: Tensor) -> Tensor:
+    condition = m.constant(np.arange(8)[:, None] % 3 == 1)
+    return m.op("SELECT_V2", [condition, x, multiplied(m, x)], [x.shape])[0]
+
+
+MOVES = [
+    first_axis, behind_an_ellipsis, new_axis, reshaped, transposed, sliced, strided, shrunk,
+    expanded, multiplied, scaled, from_real, selected,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_complex_numbers(move: Any) -> None:
+    m = Build()
+    prove(m, *parts(m, move(m, spectrum(m, [3, 8, 8]))))
+
+
+def test_sizes() -> None:
+    m = Build()
+    x = spectrum(m, [3, 8, 8])
+    (sizes,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+    (rank,) = m.op("RANK", [x], [[]], dtype="int32")
+    prove(m, sizes, rank, *parts(m, x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16"])
+def test_casts_of_the_real_part(dtype: str) -> None:
+    m = Build()
+    prove(m, *m.op("CAST", [spectrum(m, [4, 8])], [[4, 5]], dtype=dtype), tolerance=1e-3)
+
+
+def test_interfaces_of_pairs() -> None:
+    """An input that is complex in the file is one of pairs here, and so is an output."""
+    m = Build()
+    x = m.input([3, 5], dtype="complex64", name="x")
+    m.output(*m.op("MUL", [x, x], [m.tensor([3, 5], dtype="complex64", name="y")]))
+    data = m.bytes()
+    result = convert(data)
+    (port,) = result.inputs
+    assert (port.dtype, port.tflite_shape) == ("float32", (3, 5, 2))
+    given = np.random.default_rng(0).standard_normal((3, 5, 2)).astype(np.float32)
+    (want,) = run_tflite(data, [given.view(np.complex64)[..., 0]])
+    (have,) = run_onnx(result.model, {"x": given.transpose(port.order)})
+    have = have.transpose(np.argsort(result.outputs[0].order))
+    assert difference(np.stack([want.real, want.imag], -1), have) == ""
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_constants(dtype: str) -> None:
+    m = Build()
+    values = np.array([[1 - 2j, 3j, -1], [0, 2 + 2j, 1e-3]], dtype)
+    x = m.constant(values)
+    width = {"complex64": "float32", "complex128": "float64"}[dtype]
+    codes = ("REAL", "IMAG", "COMPLEX_ABS")
+    prove(m, *(m.op(code, [x], [x.shape], dtype=width)[0] for code in codes), inputs=[])
+
+
+@pytest.mark.parametrize("opset", [13, None])
+def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
+    """They are those of hypot."""
+    m = Build()
+    x = m.input([2, 3], dtype="complex64")
+    values = np.array([[3e30 + 4e30j, 3e-30 - 4e-30j, 0], [1e38j, -1e-40, np.inf]], np.complex64)
+    (y,) = m.op("COMPLEX_ABS", [x], [x.shape], dtype="float32")
+    result = prove(m, y, inputs=[values], opset=opset)
+    feeds = {result.inputs[0].name: values.view(np.float32).reshape(2, 3, 2)}
+    (made,) = run_onnx(result.model, feeds)
+    np.testing.assert_allclose(made, np.abs(values), rtol=1e-6)
+
+
+def test_refuses() -> None:
+    m = Build()
+    x = spectrum(m, [4, 8])
+    m.output(*m.op("ADD", [x, x], [x.shape]))
+    m.output(*m.op("NEG", [x], [x.shape]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    assert str(error.value).count("it takes complex numbers") == 2
+    m = Build()
+    m.output(*parts(m, spectrum(m, [4, 8], 4, 6)))
+    m.output(*m.op("REAL", [m.input([3])], [[3]]))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    assert "lengths [4, 6] are not two powers of 2" in str(error.value)
+    assert "holds no complex numbers" in str(error.value)
+
+
+def test_complex_numbers_of_another_width() -> None:
+    """Each part is cast for itself."""
+    m = Build()
+    x = m.input([2, 3], dtype="complex64")
+    options: dict[str, Any] = {"in_data_type": "complex64", "out_data_type": "complex128"}
+    (y,) = m.op("CAST", [x], [[2, 3]], dtype="complex128", **options)
+    (real,) = m.op("REAL", [y], [[2, 3]], dtype="float64")
+    m.output(real)
+    result = convert(m.bytes())
+    assert [node.op_type for node in result.model.graph.node] == ["Cast", "Gather"]
+
+
+def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny file can ask for any."""
+    m = Build()
+    x = m.constant(np.ones(4, np.complex64))
+    m.output(*m.op("REAL", [x], [[4]]))
+    monkeypatch.setattr(complex_numbers, "_TIMES", 0)
+    monkeypatch.setattr(complex_numbers, "_BYTES", 8)
+    with pytest.raises(ConversionError, match="far more room than the file has for them"):
+        convert(m.bytes())

@@ -1,0 +1,114 @@
+"""AudioSpectrogram and Mfcc, beside LiteRT's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Tensor, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+# How long windows are, and how far apart.
+WINDOWS = [(64, 17), (37, 11), (2, 1), (480, 160), (499, 500)]
+COEFFICIENTS: list[dict[str, Any]] = [
+    {},
+    {"dct_coefficient_count": 40},
+    {"filterbank_channel_count": 1, "dct_coefficient_count": 1},
+    {"lower_frequency_limit": 300.7, "upper_frequency_limit": 7600.2},
+    {"lower_frequency_limit": 0.0, "upper_frequency_limit": 8000.0},
+    {"rate": 44100},
+    {"filterbank_channel_count": 100},  # more bands than there are frequencies for
+]
+
+
+def spectrogram(m: Build, x: Tensor, window: int, step: int, *, squared: bool = True) -> Tensor:
+    samples, channels = x.shape
+    bins = 1 + (1 << (window - 1).bit_length()) // 2
+    options = {"window_size": window, "stride": step, "magnitude_squared": squared}
+    frames = 1 + (samples - window) // step
+    return m.custom("AudioSpectrogram", [x], [[channels, frames, bins]], options)[0]
+
+
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize(("window", "step"), WINDOWS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_spectrogram(channels: int, window: int, step: int, *, squared: bool) -> None:
+    m = Build()
+    m.output(spectrogram(m, m.input([499, channels]), window, step, squared=squared))
+    check(m.bytes(), ranges={"float32": (-1, 1)})
+
+
+def mfcc(m: Build, x: Tensor, rate: int = 16000, **options: Any) -> Tensor:
+    words = {
+        "upper_frequency_limit": 4000.0, "lower_frequency_limit": 20.0,
+        "filterbank_channel_count": 40, "dct_coefficient_count": 13, **options,
+    }  # fmt: skip
+    made = [*x.shape[:2], words["dct_coefficient_count"]]
+    return m.custom("Mfcc", [x, m.constant(np.array([rate], np.int32))], [made], words)[0]
+
+
+@pytest.mark.parametrize("options", COEFFICIENTS, ids=str)
+def test_mfcc(options: dict[str, Any]) -> None:
+    m = Build()
+    m.output(mfcc(m, m.input([2, 5, 257]), **options))
+    check(m.bytes(), ranges={"float32": (0, 100)})
+
+
+def test_silence() -> None:
+    """The logarithm of nothing is that of a small number."""
+    m = Build()
+    m.output(mfcc(m, m.input([1, 3, 257])))
+    check(m.bytes(), inputs=[np.zeros((1, 3, 257), np.float32)])
+
+
+def test_one_after_the_other() -> None:
+    """A pure tone: what is next to nothing beside it matters to the logarithm."""
+    m = Build()
+    m.output(mfcc(m, spectrogram(m, m.input([4000, 1]), 640, 320)))
+    tone = np.sin(np.arange(4000) * 0.3)[:, None].astype(np.float32)
+    check(m.bytes(), inputs=[tone])
+
+
+def refusal(m: Build, y: Tensor) -> str:
+    m.output(y)
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_spectrogram_refuses() -> None:
+    m = Build()
+    assert "windows of 1 samples" in refusal(m, spectrogram(m, m.input([99, 1]), 1, 1))
+    m = Build()
+    words = {"window_size": 100, "stride": 1}
+    (y,) = m.custom("AudioSpectrogram", [m.input([99, 1])], [[1, 0, 65]], words)
+    assert "no window of 100 samples in [99, 1]" in refusal(m, y)
+    m = Build()
+    (y,) = m.custom("AudioSpectrogram", [m.input([99])], [[1, 0, 65]], words)
+    assert "AudioSpectrogram (operator 0" in refusal(m, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dct_coefficient_count": 41}, "41 coefficients of 40 bands"),
+        ({"dct_coefficient_count": 0}, "0 coefficients of 40 bands"),
+        ({"filterbank_channel_count": 1 << 30}, "it would take a constant of"),
+        ({"upper_frequency_limit": 20.0}, "from 20 to 20 Hz"),
+        ({"lower_frequency_limit": -1.0}, "from -1 to"),
+        ({"upper_frequency_limit": 9000.0}, "do not reach 9000 Hz"),
+        ({"rate": 0}, "at a rate of 0 Hz"),
+    ],
+)
+def test_mfcc_refuses(options: dict[str, Any], reason: str) -> None:
+    m = Build()
+    assert reason in refusal(m, mfcc(m, m.input([1, 3, 257]), **options))
+
+
+def test_mfcc_of_more_axes() -> None:
+    m = Build()
+    made = mfcc(m, m.input([1, 3, 129, 1]))
+    assert "[1, 3, 129, 1] is not [channels, times, frequencies]" in refusal(m, made)

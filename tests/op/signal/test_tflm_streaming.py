@@ -1,0 +1,277 @@
+"""What microcontrollers keep of a stream. LiteRT has no such kernels: tests.references, exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold_runs, streams
+from tests.support import Build
+from tests.support.streams import assign, handle, initialise, read_from, states
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.support.runtimes import Array
+    from tflite2onnx import Result
+
+RUNS = 12
+FLAG = ((), "bool")
+
+
+def integers(dtype: str, *shape: int) -> list[Array]:
+    """Return an input for each run: any integers of the type."""
+    generator, limits = np.random.default_rng(0), np.iinfo(dtype)
+    return [
+        generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        for _ in range(RUNS)
+    ]  # fmt: skip
+
+
+def model(
+    code: str, x: Array, made: Sequence[tuple[Sequence[int], str]], options: dict[str, Any]
+) -> Build:
+    m = Build()
+    outputs = [m.tensor(shape, dtype=dtype, name=f"y{i}") for i, (shape, dtype) in enumerate(made)]
+    m.output(*m.custom(code, [m.input(x.shape, dtype=x.dtype.name, name="x")], outputs, options))
+    return m
+
+
+def prove(
+    code: str, xs: Sequence[Array], made: Sequence[tuple[Sequence[int], str]],
+    options: dict[str, Any], kernel: Callable[[Array], list[Array | None]],
+) -> Result:  # fmt: skip
+    """Prove that runs one after another make what a kernel makes that remembers."""
+    exact = 0 if xs[0].dtype.kind in "iu" else 1e-6
+    runs = [([x], kernel(x)) for x in xs]
+    return hold_runs(model(code, xs[0], made, options), runs, tolerance=exact)
+
+
+DELAYS = [0, 3, 7, 11, 23]
+# The size of frames, how far they are apart, and how many a run makes.
+FRAMINGS = [(7, 3, 1), (7, 3, 2), (6, 3, 1), (3, 3, 2), (11, 2, 1), (11, 2, 7), (13, 13, 1)]
+# Channels, frames to the left and to the right, and how far stacks are apart.
+STACKINGS = [
+    (5, 3, 2, 1), (5, 3, 2, 2), (5, 0, 2, 3), (5, 2, 0, 3), (1, 1, 1, 2), (3, 4, 0, 1),
+    (3, 2, 2, 5), (3, 1, 2, 3), (5, 0, 0, 1),
+]  # fmt: skip
+# How many frames, of how many samples, how far apart.
+ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (3, 11, 2)]
+
+
+@pytest.mark.parametrize("length", DELAYS)
+@pytest.mark.parametrize("lead", [(), (2, 3)])
+def test_delay(lead: tuple[int, ...], length: int) -> None:
+    shape = *lead, 7
+    kernel = streams.Delay(int(np.prod(lead)), length)
+    result = prove(
+        "SignalDelay", integers("int16", *shape), [(shape, "int16")], {"delay_length": length},
+        kernel,
+    )  # fmt: skip
+    assert states(result) == ([("y0/delayed", "y0/delayed/next")] if length else [])
+    assert all(state.initial.shape == (*lead, length) for state in result.states)
+
+
+@pytest.mark.parametrize(("size", "step", "count"), FRAMINGS)
+@pytest.mark.parametrize("prefill", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, prefill: bool) -> None:
+    kernel = streams.Framer(int(np.prod(lead)), size, step, prefill=prefill)
+    options = {"frame_size": size, "frame_step": step, "prefill": prefill}
+    made = [((*lead, count, size), "int16"), FLAG]
+    result = prove("SignalFramer", integers("int16", *lead, step * count), made, options, kernel)
+    names = [name for name, _ in states(result)]
+    assert names == ["y0/past", "y0/steps"][: 0 if size == step else 1 if prefill else 2]
+
+
+def test_framer_that_leaves_samples_out() -> None:
+    options = {"frame_size": 2, "frame_step": 3, "prefill": False}
+    kernel = streams.Framer(1, 2, 3, prefill=False)
+    xs = integers("int16", 15)
+    assert not prove("SignalFramer", xs, [((5, 2), "int16"), FLAG], options, kernel).states
+
+
+@pytest.mark.parametrize(("channels", "left", "right", "step"), STACKINGS)
+def test_stacker(channels: int, left: int, right: int, step: int) -> None:
+    options = {
+        "num_channels": channels, "stacker_left_context": left, "stacker_right_context": right,
+        "stacker_step": step,
+    }  # fmt: skip
+    made = [((channels * (left + right + 1),), "int16"), FLAG]
+    kernel = streams.Stacker(left, right, step)
+    prove("SignalStacker", integers("int16", channels), made, options, kernel)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+@pytest.mark.parametrize("lead", [(), (2, 3)])
+@pytest.mark.parametrize(("count", "size", "step"), ADDITIONS)
+def test_overlap_add(count: int, size: int, step: int, lead: tuple[int, ...], dtype: str) -> None:
+    shape = *lead, count, size
+    xs = [drawn(*shape, seed=seed) for seed in range(RUNS)]
+    xs = integers("int16", *shape) if dtype == "int16" else xs
+    options = {"T": 7 if dtype == "int16" else 0, "frame_step": step}
+    made = [((*lead, count * step), dtype)]
+    prove("SignalOverlapAdd", xs, made, options, streams.OverlapAdd(step))
+
+
+SUBTRACTION = {
+    "alternate_one_minus_smoothing": 13926, "alternate_smoothing": 2458, "clamping": 0,
+    "min_signal_remaining": 819, "num_channels": 11, "one_minus_smoothing": 15974,
+    "smoothing": 410, "smoothing_bits": 10, "spectral_subtraction_bits": 14,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [0, 10])
+@pytest.mark.parametrize("clamping", [0, 1])
+def test_spectral_subtraction(clamping: int, bits: int) -> None:
+    options = {**SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
+    xs = [x >> np.uint32(3 * run) for run, x in enumerate(integers("uint32", 11))]
+    made = [((11,), "uint32")] * 2
+    code = "SignalFilterBankSpectralSubtraction"
+    prove(code, xs, made, options, streams.SpectralSubtraction(options))
+
+
+SCALE: Any = {"dtype": "int8", "scale": 0.5, "zero_point": -3}
+
+
+def circular(slots: int, options: Any, image: tuple[int, int] = (2, 3), **other: Any) -> Build:
+    """Return a model that keeps inputs in a variable tensor, and convolves them."""
+    m = Build()
+    x = m.input([1, 1, *image], **SCALE)
+    kept = m.tensor([1, slots, *image], variable=True, **{**SCALE, **other})
+    (y,) = m.custom("CIRCULAR_BUFFER", [x], [kept], options)
+    m.output(*m.op("NEG", [y], [m.tensor([1, slots, *image], **SCALE)]))
+    m.output(y)
+    return m
+
+
+# How many inputs are kept, and options that say that all that follows is run each time.
+SLOTS: list[tuple[int, Any]] = [
+    (1, {"cycles_max": 1}), (7, {"cycles_max": 1}), (5, {"cycles_max": 0}), (13, b""), (25, b"")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slots", "options"), SLOTS)
+def test_circular_buffer(slots: int, options: Any) -> None:
+    xs = integers("int8", 1, 1, 2, 3)
+    kernel = streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8))
+    result = hold_runs(circular(slots, options), [([x], [None, *kernel(x)]) for x in xs])
+    assert len(result.states) == 1
+    assert np.all(result.states[0].initial == -3)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [((2, 7),), ((3, 2), (2, 3)), ((3, 4), (1, 3), (2, 5)), ((1, 3), (2, 1), (2, 2)), ((0, 4),)],
+)
+def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
+    """What is behind stays as it is: other buffers, and a sum of all that has come so far."""
+    m, kernels = Build(), []
+    x = m.input([1, 1, 2, 3], **SCALE)
+    initialise(m, memory=np.zeros((1, 1, 2, 3), np.float32))
+    y = x
+    for cycles, slots in stages:
+        kept = m.tensor([1, slots, 2, 3], variable=True, **SCALE)
+        (y,) = m.custom("CIRCULAR_BUFFER", [y], [kept], {"cycles_max": cycles})
+        axes, made = m.constant([1]), m.tensor([1, 1, 2, 3], **SCALE)
+        (y,) = m.op("REDUCE_MAX", [y, axes], [made], keep_dims=True)
+        kernels.append(streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8), cycles or 2))
+    (real,) = m.op("DEQUANTIZE", [y], [m.tensor([1, 1, 2, 3])])
+    variable = handle(m)
+    before = read_from(m, variable, (1, 1, 2, 3))
+    (total,) = m.op("ADD", [before, real], [m.tensor([1, 1, 2, 3])])
+    assign(m, variable, total)
+    m.output(total)
+    runs: list[tuple[list[Array], list[Array | None]]] = []
+    want: Array = np.zeros((1, 1, 2, 3), np.float32)
+    for each in integers("int8", 1, 1, 2, 3) * 2:
+        line: Array | None = each
+        for kernel in kernels:
+            (kept_now,) = kernel(line) if line is not None else (None,)
+            line = None if kept_now is None else kept_now.max(1, keepdims=True)
+        want = want if line is None else want + (line.astype(np.float32) + 3) / 2
+        runs.append(([each], [None if line is None else want]))
+    assert 0 < sum(made is None for _, (made,) in runs) < len(runs)
+    hold_runs(m, runs)
+
+
+def refusal(m: Build) -> str:
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_circular_buffer_refuses() -> None:
+    assert "its cycles_max is 2147483648" in refusal(circular(7, {"cycles_max": 1 << 31}))
+    assert "it does not say after how many runs" in refusal(circular(7, b"", (2, 96)))
+    assert "different scales" in refusal(circular(7, {"cycles_max": 1}, scale=0.25))
+    assert "int8[1, 7, 2, 3] is expected" in refusal(circular(7, {}, dtype="uint8", zero_point=3))
+
+
+X, FRAMES, PAIR = np.zeros(6, np.int16), [((2, 7), "int16"), FLAG], [((6,), "uint32")] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "x", "made", "options", "reason"),
+    [
+        ("SignalDelay", X, [((6,), "int16")], {"delay_length": -1}, "its delay_length is -1"),
+        ("SignalDelay", np.int16(0), [((), "int16")], {}, r"is \[\]"),
+        ("SignalFramer", X, FRAMES, {"frame_size": 7, "frame_step": 4}, "4 apart, of 6 samples"),
+        ("SignalFramer", X, FRAMES, {"frame_size": 7, "frame_step": 0}, "its frame_step is 0"),
+        ("SignalFramer", X, FRAMES, {"frame_size": 2, "frame_step": 3, "prefill": True},
+         "frames of 2 samples, 3 apart"),
+        ("SignalFramer", X, FRAMES[:1], {"frame_size": 7, "frame_step": 3}, "1 outputs, not 2"),
+        ("SignalStacker", X, [((6,), "int16"), FLAG], {"num_channels": 6}, "its stacker_step is 0"),
+        ("SignalStacker", X, [((6,), "int16"), FLAG], {"num_channels": 6, "stacker_step": 2},
+         "its stacker_step is 2"),
+        ("SignalOverlapAdd", X, [((6,), "int16")], {"frame_step": 1}, r"frames \[6\], 1 apart"),
+        ("SignalOverlapAdd", X[None], [((7,), "int16")], {"frame_step": 7}, "7 apart"),
+        ("SignalOverlapAdd", X[None].astype(np.int32), [((3,), "int32")], {"frame_step": 3},
+         "int32 where one of float32, int16 is expected"),
+        ("SignalOverlapAdd", np.zeros((300, 300), np.int16), [((300,), "int16")],
+         {"frame_step": 1}, "more than 256 additions"),
+        ("SignalFilterBankSpectralSubtraction", X.astype(np.uint32), PAIR, SUBTRACTION,
+         "its num_channels is 11"),
+        ("SignalFilterBankSpectralSubtraction", X.astype(np.uint32), PAIR,
+         {**SUBTRACTION, "num_channels": 6, "smoothing": -1}, "its smoothing is -1"),
+    ],
+)  # fmt: skip
+def test_refuses(
+    code: str, x: Any, made: list[tuple[tuple[int, ...], str]], options: dict[str, Any],
+    reason: str,
+) -> None:  # fmt: skip
+    with pytest.raises(ConversionError, match=reason):
+        convert(model(code, np.asarray(x), made, options).bytes())
+
+
+def test_two_of_a_kind_remember_apart() -> None:
+    """And so do those whose outputs have one name."""
+    m = Build()
+    x = m.input([7], dtype="int16")
+    for length in (2, 3):
+        made = m.tensor([7], dtype="int16", name="y")
+        m.output(*m.custom("SignalDelay", [x], [made], {"delay_length": length}))
+    one, other = streams.Delay(1, 2), streams.Delay(1, 3)
+    runs = [([each], [*one(each), *other(each)]) for each in integers("int16", 7)]
+    result = hold_runs(m, runs)
+    assert [name for name, _ in states(result)] == ["y/delayed", "y_2/delayed"]
+
+
+def test_memory_within_a_branch() -> None:
+    m = Build()
+    x = m.input([7], dtype="int16")
+    for name in ("then", "else"):
+        inner = m.subgraph(name)
+        (y,) = inner.custom(
+            "SignalDelay", [inner.input([7], dtype="int16")], [inner.tensor([7], dtype="int16")],
+            {"delay_length": 3},
+        )  # fmt: skip
+        inner.output(y)
+    condition = m.input([1], dtype="bool")
+    made = [m.tensor([7], dtype="int16")]
+    m.output(*m.op("IF", [condition, x], made, then_subgraph_index=1, else_subgraph_index=2))
+    assert "which within a loop or a branch is not supported" in refusal(m)

@@ -1,0 +1,221 @@
+"""Operators that others add: by a program, and by an installed package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+import tflite2onnx
+import tflite2onnx.operators
+from tests.support import Build, run_onnx
+from tflite2onnx import register, unregister
+from tflite2onnx.errors import RegistrationError, UnsupportedOperators
+from tflite2onnx.op import OPERATORS
+from tflite2onnx.operators import Builder, Category, Operator, OperatorError, Value, View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+class Doubled(Operator):
+    """Twice its input."""
+
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:  # noqa: ARG002 - the output's view
+        return g.Add(x, x)
+
+
+@contextmanager
+def registered(*codes: str, **how: Any) -> Iterator[None]:
+    register(*codes, **how)(Doubled)
+    try:
+        yield
+    finally:
+        unregister(*codes, **how)
+
+
+def model(code: str, *, custom: bool) -> bytes:
+    m = Build()
+    x = m.input([2, 3], name="x")
+    outputs = [m.tensor([2, 3], name="y")]
+    m.output(*(m.custom(code, [x], outputs) if custom else m.op(code, [x], outputs)))
+    return m.bytes()
+
+
+def nodes(data: bytes, **options: Any) -> list[str]:
+    return [node.op_type for node in tflite2onnx.convert(data, **options).model.graph.node]
+
+
+# By a program
+
+
+def test_a_custom_operator() -> None:
+    data = model("Twice", custom=True)
+    with registered("Twice", "Thrice"):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        (y,) = run_onnx(tflite2onnx.convert(data).model, {"x": x})
+        np.testing.assert_array_equal(y, 2 * x)
+        assert {"Twice", "Thrice"} <= set(tflite2onnx.supported_operators())
+    with pytest.raises(UnsupportedOperators, match=r"Twice \(operator 0, y\): this custom"):
+        tflite2onnx.convert(data)
+
+
+def test_in_place_of_a_builtin_operator() -> None:
+    data = model("ABS", custom=False)
+    with registered("ABS"):
+        assert nodes(data) == ["Add"]
+        assert "ABS" in tflite2onnx.supported_operators()
+    assert nodes(data) == ["Abs"]
+
+
+def test_a_custom_operator_by_the_name_of_a_builtin_one() -> None:
+    with registered("ABS", custom=True):
+        assert nodes(model("ABS", custom=True)) == ["Add"]
+        assert nodes(model("ABS", custom=False)) == ["Abs"]
+
+
+def test_in_place_of_a_custom_operator() -> None:
+    (code, *_) = [code for code, cls in OPERATORS.items() if cls.custom]
+    with registered(code):
+        assert nodes(model(code, custom=True)) == ["Add"]
+
+
+def test_conflicts() -> None:
+    with registered("Twice"):
+        message = r"Twice is registered already, for tests\S*\.Doubled; unregister\('Twice'\)"
+        with pytest.raises(RegistrationError, match=message):
+            register("Once", "Twice")(Doubled)
+        with pytest.raises(UnsupportedOperators):
+            tflite2onnx.convert(model("Once", custom=True))
+
+
+def test_what_cannot_be_registered() -> None:
+    with pytest.raises(RegistrationError, match=r"no subclass of tflite2onnx.operators.Operator"):
+        register("Twice")(dict)  # type: ignore[type-var]  # that is wrong
+    with pytest.raises(RegistrationError, match="Incomplete has no category"):
+        register("Twice")(type("Incomplete", (Operator,), {}))
+    with pytest.raises(RegistrationError, match="takes the names of the operators"):
+        register()
+    with pytest.raises(RegistrationError, match="'' is no operator's name"):
+        register("")
+    with pytest.raises(RegistrationError, match="is no operator's name"):
+        register(Doubled)  # type: ignore[arg-type]  # without a name
+    with pytest.raises(RegistrationError, match="Twice is not registered"):
+        unregister("Twice")
+
+
+# By an installed package
+
+SOURCE = '''
+from tflite2onnx.operators import Builder, Category, Operator, Value, View
+
+class Tripled(Operator):
+    """Three times its input."""
+
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.Sum(x, x, x)
+'''
+
+
+def install(place: Path, package: str, *points: str, source: str = SOURCE) -> None:
+    """Put a package where pip would, with the entry points that it declares."""
+    (place / f"{package}.py").write_text(source)
+    info = place / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = ["[tflite2onnx.operators]", *(f"{code} = {package}:Tripled" for code in points)]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with what is installed in a folder."""
+    path = os.pathsep.join([str(place), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-m", "tflite2onnx", *arguments], cwd=place, capture_output=True,
+        text=True, check=False, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+
+
+def converted(place: Path, code: str, *, custom: bool) -> subprocess.CompletedProcess[str]:
+    (place / "model.tflite").write_bytes(model(code, custom=custom))
+    return command(place, "model.tflite")
+
+
+def test_a_package_offers_an_operator(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "Thrice")
+    done = converted(tmp_path, "Thrice", custom=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (y,) = run_onnx(onnx.load(tmp_path / "model.onnx"), {"x": x})
+    np.testing.assert_array_equal(y, 3 * x)
+    assert "Thrice  " in command(tmp_path, "ops").stdout
+
+
+def test_a_package_in_place_of_a_builtin_operator(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "ABS")
+    assert converted(tmp_path, "ABS", custom=False).returncode == 0
+    assert [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node] == ["Sum"]
+
+
+def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "Thrice", source="raise ValueError('not today')")
+    assert converted(tmp_path, "ABS", custom=False).returncode == 0
+    done = converted(tmp_path, "Thrice", custom=True)
+    assert done.returncode == 1
+    message = "mine:Tripled of mine is said to convert it, but cannot be loaded: not today"
+    assert f"Thrice (operator 0, y): {message}" in done.stderr
+
+
+def test_a_package_that_offers_something_else(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "Thrice", source="Tripled = 3")
+    assert "3 is no subclass" in converted(tmp_path, "Thrice", custom=True).stderr
+
+
+def test_two_packages_offer_an_operator(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "Thrice")
+    install(tmp_path, "yours", "Thrice")
+    assert "several packages convert it" in converted(tmp_path, "Thrice", custom=True).stderr
+    assert converted(tmp_path, "ABS", custom=False).returncode == 0
+
+
+def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
+    install(tmp_path, "mine", "Thrice")
+    (tmp_path / "model.tflite").write_bytes(model("Thrice", custom=True))
+    code = (
+        "import tflite2onnx, mine\n"
+        "from tflite2onnx.operators import register\n"
+        "@register('Thrice')\n"
+        "class Thrice(mine.Tripled):\n"
+        "    def emit(self, g, y, x): return g.Neg(x)\n"
+        "result = tflite2onnx.convert('model.tflite')\n"
+        "print(*(node.op_type for node in result.model.graph.node))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.stdout.strip() == "Neg"
+
+
+def test_the_public_module() -> None:
+    """All that an operator is made of can be imported from one place."""
+    public = tflite2onnx.operators
+    assert {"Builder", "Category", "Frame", "Operator", "View", "register"} <= set(public.__all__)
+    assert all(hasattr(public, name) for name in public.__all__)
+    assert public.OperatorError is OperatorError

@@ -1,0 +1,190 @@
+"""Custom operators that nobody converts: they stay as they are, or the error says what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.support import Build, Tensor
+from tests.support.small import convolve
+from tflite2onnx import cli, convert
+from tflite2onnx.errors import ConversionError
+
+
+def model(code: str, options: Any = b"", **fields: Any) -> bytes:
+    m = Build()
+    x, z = m.input([1, 5, 7, 3], name="x", **fields), m.input([2], name="z", dtype="int64")
+    outputs = [m.tensor([1, 5, 7, 3], name="y", **fields), m.tensor([3], dtype="bool")]
+    m.output(*m.custom(code, [x, None, z], outputs, options))
+    return m.bytes()
+
+
+def kept(data: bytes, **options: Any) -> onnx.NodeProto:
+    made = convert(data, allow_custom=True, **options).model
+    onnx.checker.check_model(made)
+    node: onnx.NodeProto
+    (node,) = [node for node in made.graph.node if node.domain]
+    assert [(o.domain, o.version) for o in made.opset_import][1:] == [("tflite.custom", 1)]
+    return node
+
+
+def test_kept() -> None:
+    """With its options as attributes, its operands in their places, and types for its outputs."""
+    options = {
+        "domain": 7, "op_type": "x", "number": 3, "ratio": 0.5, "on": True, "name": "sum",
+        "sizes": [1, 2], "of": [1.5],
+    }  # fmt: skip
+    data = model("Mystery", options)
+    node = kept(data)
+    assert (node.op_type, node.domain) == ("Mystery", "tflite.custom")
+    assert list(node.input) == ["x", "", "z"]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    assert attributes == {**options, "op_type": b"x", "on": 1, "name": b"sum"}
+    ports = convert(data, allow_custom=True).outputs
+    assert [(end.dtype, end.onnx_shape) for end in ports] == [
+        ("float32", (1, 5, 7, 3)), ("bool", (3,))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options", [b"\x01\x02\x03", {"nested": {"a": 1}}, {"mixed": [1, "a"]}, {"empty": []}]
+)
+def test_options_that_are_no_attributes(options: Any) -> None:
+    (attribute,) = kept(model("Mystery", options)).attribute
+    assert attribute.name == "custom_options"
+    assert isinstance(options, dict) or attribute.s == options
+
+
+def test_without_options() -> None:
+    assert not kept(model("Mystery")).attribute
+
+
+def test_stored_integers_stay_as_they_are() -> None:
+    """Whatever becomes of those of other operators."""
+    data = model("Mystery", dtype="int8", scale=0.5, zero_point=3)
+    made = convert(data, allow_custom=True)
+    assert made.nodes == 1
+    assert [end.dtype for end in made.inputs] == ["int8", "int64"]
+    for options in ({"activations": "uint8"}, {"quantization": "float"}):
+        made = convert(data, allow_custom=True, **options)  # type: ignore[arg-type]  # one of two
+        (node,) = [node for node in made.model.graph.node if node.domain]
+        types = {v.name: v.type.tensor_type.elem_type for v in made.model.graph.value_info}
+        assert types[node.input[0]] == types[node.output[0]] == onnx.TensorProto.INT8
+
+
+def test_images_reach_it_in_the_order_of_tflite() -> None:
+    m = Build()
+    x = convolve(m, m.input([1, 5, 7, 3]), 4, "first")
+    (x,) = m.custom("Mystery", [x], [[1, 5, 7, 4]])
+    m.output(convolve(m, x, 3, "second"))
+    made = convert(m.bytes(), allow_custom=True).model
+    types = [node.op_type for node in made.graph.node]
+    assert types.count("Transpose") >= 2
+    where = types.index("Mystery")
+    assert types[where - 1 : where + 2] == ["Transpose", "Mystery", "Transpose"]
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    source = tmp_path / "model.tflite"
+    source.write_bytes(model("Mystery"))
+    assert cli.main([str(source)]) == 1
+    assert cli.main([str(source), "--allow-custom"]) == 0
+    assert onnx.load(tmp_path / "model.onnx").graph.node[0].domain == "tflite.custom"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("Mystery", "register one, or keep it with --allow-custom"),
+        ("edgetpu-custom-op", "compiled for the Edge TPU, which nothing else can run: convert the"),
+        ("ethos-u", "compiled for an Arm Ethos-U"),
+        ("NeutronGraph", "compiled for an NXP Neutron NPU"),
+        ("XC_conv2d_v2", "compiled for an XMOS xcore"),
+        ("MTKEXT_CONV_2D", "compiled for a MediaTek NPU"),
+        ("LceBconv2d", "without larq_compute_engine"),
+        ("PosenetDecoderOp", "make its inputs the model's outputs"),
+        ("TFLM_DECODE", "weights that were compressed for tflite-micro"),
+        ("AlignmentPointsToTransformMatrix", "only a GPU delegate ever ran it"),
+        ("DISPATCH_OP", "the model from before its compilation"),
+        ("TFSentencepieceTokenizeOp", "it works on text"),
+        ("WhitespaceTokenizeWithOffsetsV2", "it works on text"),
+        ("NGramHash", "it works on text"),
+        ("CTCBeamSearchDecoder", "make the logits before it the model's output"),
+        ("FlexUniqueWithCounts", "operator UniqueWithCounts, run by the Flex delegate, is not"),
+        ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file's format"),
+        ("FlexParseExample", "takes bytes apart"),
+        ("FlexStringSplit", "works on text"),
+        ("FlexStaticRegexReplace", "works on text"),
+        ("FlexRandomShuffle", "draws numbers by chance"),
+        ("FlexReluGrad", "is part of training"),
+        ("FlexConv2DBackpropFilter", "is part of training"),
+        ("FlexResourceApplyAdam", "is part of training"),
+        ("FlexMutableHashTableV2", "looks up a table"),
+        ("FlexLookupTableInsertV2", "looks up a table"),
+        ("FlexAssignAddVariableOp", "works on a variable in place"),
+        ("FlexTensorSliceDataset", "talks to what is around the model"),
+        ("FlexRaggedRange", "ragged or sparse tensors"),
+        ("FlexSelfAdjointEigV2", "decomposes matrices"),
+        ("FlexSvd", "decomposes matrices"),
+        ("FlexTensorListResize", "keeps a list of tensors"),
+        ("FlexStatefulPartitionedCall", "runs other functions"),
+        ("Flex", "register one"),
+    ],
+)
+def test_reasons(code: str, words: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(model(code))
+    assert f"{code} (operator 0, y): " in str(error.value)
+    assert words in str(error.value)
+
+
+def found(m: Build, x: Tensor) -> Tensor:
+    """Return as many places as nobody knows before the model runs."""
+    return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
+
+
+def test_beside_sizes_that_are_open() -> None:
+    """Of inputs, and of what is found, as long as it reads none of them."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
+    m.output(found(m, m.input([7])), *m.custom("Mystery", [m.input([2])], [[2]]))
+    result = convert(m.bytes(), allow_custom=True)
+    assert [end.sizes[0] for end in result.inputs] == ["batch", 7, 2]
+    assert [isinstance(end.sizes[0], str) for end in result.outputs] == [True, True, False]
+
+
+@pytest.mark.parametrize("allow_custom", [True, False])
+def test_with_sizes_that_are_open(
+    caplog: pytest.LogCaptureFixture, *, allow_custom: bool
+) -> None:
+    """What it makes of these nobody knows."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    m.output(*m.custom("Mystery", [x], [m.tensor([None, 3], name="y")]))
+    if allow_custom:
+        result = convert(m.bytes(), allow_custom=True)
+        assert [end.sizes for end in (*result.inputs, *result.outputs)] == [(1, 3), (1, 3)]
+        assert "it needs to know the size of axis 0 of x" in caplog.text
+    m.output(*m.custom("Mystery", [found(m, m.input([7]))], [[2]]))
+    with pytest.raises(ConversionError, match="Mystery"):
+        convert(m.bytes(), allow_custom=allow_custom)
+
+
+def test_builtin_operators_are_not_kept() -> None:
+    m = Build()
+    m.output(*m.op("STABLEHLO_CBRT", [m.input([2])], [[2]]))
+    with pytest.raises(ConversionError, match="this operator is not supported"):
+        convert(m.bytes(), allow_custom=True)
+
+
+def test_a_constant_operand_is_an_initializer() -> None:
+    m = Build()
+    operands = [m.input([2], name="x"), m.constant(np.ones(2, np.float32))]
+    m.output(*m.custom("Mystery", operands, [[2]]))
+    made = convert(m.bytes(), allow_custom=True).model
+    assert [list(each.dims) for each in made.graph.initializer] == [[2]]

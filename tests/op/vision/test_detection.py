@@ -1,0 +1,286 @@
+"""TFLite_Detection_PostProcess, held to LiteRT's kernel exactly: equal scores and padding too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check, run_onnx, run_tflite
+from tests.support.layouts import random_planner
+from tflite2onnx.convert import convert, convert_model
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.layout import plan
+from tflite2onnx.reader.model import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Tensor
+    from tests.support.runtimes import Array
+
+BOXES, CLASSES = 97, 5
+OPTIONS: dict[str, Any] = {
+    "max_detections": 11, "max_classes_per_detection": 1, "detections_per_class": 7,
+    "use_regular_nms": False, "nms_score_threshold": 0.3, "nms_iou_threshold": 0.5,
+    "num_classes": CLASSES, "y_scale": 10.0, "x_scale": 9.0, "h_scale": 5.0, "w_scale": 4.0,
+}  # fmt: skip
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"max_detections": 1},
+    {"max_detections": 200},  # more than there are boxes
+    {"nms_score_threshold": 0.0},
+    {"nms_score_threshold": 1.0},  # as good as none is found
+    {"nms_score_threshold": -1.0},
+    {"nms_iou_threshold": 1.0},
+    {"nms_iou_threshold": 1e-6},
+    {"y_scale": 1, "x_scale": 1, "h_scale": 1, "w_scale": 1},
+    {"num_classes": CLASSES + 1},  # no background
+]
+REGULAR: list[dict[str, Any]] = [
+    {"detections_per_class": 1},
+    {"detections_per_class": 300, "max_detections": 400},
+    {"detections_per_class": None},
+    {"max_classes_per_detection": 2},  # room for what is not reported
+]
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    return {k: v for k, v in (OPTIONS | changes).items() if v is not None}
+
+
+def anchors(boxes: int = BOXES) -> Array:
+    """Return centres, heights and widths of boxes that overlap now and then."""
+    generator = np.random.default_rng(1)
+    places = generator.uniform(0, 1, (boxes, 2))
+    return np.hstack([places, generator.uniform(0.1, 0.5, (boxes, 2))]).astype(np.float32)
+
+
+def detected(
+    m: Build, operands: Sequence[Tensor], words: dict[str, Any], *, declared: bool = True
+) -> list[Tensor]:
+    """Return the boxes, classes and scores of encoded ones, scores and anchors; their number."""
+    room = words["max_detections"] * words["max_classes_per_detection"]
+    shapes = [[1, room, 4], [1, room], [1, room], [1]] if declared else [[]] * 4
+    outputs = [m.tensor(shape) for shape in shapes]
+    return m.custom("TFLite_Detection_PostProcess", operands, outputs, words)
+
+
+def detector(
+    m: Build, words: dict[str, Any], *, width: int = 4, boxes: int = BOXES,
+    declared: bool = True, fixed: bool = True,
+) -> list[Tensor]:  # fmt: skip
+    encoded = m.input([1, boxes, width], name="boxes")
+    scores = m.input([1, boxes, CLASSES + 1], name="scores")
+    given = m.constant(anchors(boxes)) if fixed else m.input([boxes, 4], name="anchors")
+    outputs = detected(m, [encoded, scores, given], words, declared=declared)
+    m.output(*outputs)
+    return outputs
+
+
+def drawn(seed: int, width: int = 4, boxes: int = BOXES, levels: int = 31) -> list[Array]:
+    """Return encoded boxes, and scores of which many are equal."""
+    generator = np.random.default_rng(seed)
+    encoded = generator.normal(0, 1, (1, boxes, width))
+    scores = generator.integers(0, levels, (1, boxes, CLASSES + 1)).astype(np.float32)
+    return [encoded.astype(np.float32), scores / np.float32(levels)]
+
+
+def prove(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
+    """Prove that the same is found, that all else is 0, and return how many are found.
+
+    LiteRT leaves all else as it was in memory.
+    """
+    want = run_tflite(m.bytes(), inputs)
+    found, classes = int(want[3][0]), words["max_classes_per_detection"]
+    if words["use_regular_nms"]:
+        classes = 1
+    for planner in (plan, random_planner(0), random_planner(1)):
+        result = convert_model(read(m.bytes()), planner=planner)
+        feeds = {
+            end.name: each.transpose(end.order)
+            for end, each in zip(result.inputs, inputs, strict=True)
+        }
+        for optimize in (True, False):
+            have = run_onnx(result.model, feeds, optimize=optimize)
+            assert [x.shape for x in have] == [x.shape for x in want]
+            np.testing.assert_array_equal(have[3], want[3])
+            for a, b in zip(want[:3], have[:3], strict=True):
+                shape = a.shape[1] // classes, classes, -1
+                hold(a.reshape(shape), b.reshape(shape), found)
+    return found
+
+
+def hold(want: Array, have: Array, found: int) -> None:
+    np.testing.assert_array_equal(have[:found, :CLASSES], want[:found, :CLASSES])
+    assert not have[found:].any()
+    assert not have[:, CLASSES:].any()
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_options(changes: dict[str, Any], *, regular: bool) -> None:
+    m, words = Build(), options(use_regular_nms=regular, **changes)
+    detector(m, words)
+    for seed in (0, 1):
+        prove(m, drawn(seed), words)
+
+
+@pytest.mark.parametrize("changes", REGULAR, ids=str)
+def test_options_of_regular_suppression(changes: dict[str, Any]) -> None:
+    m, words = Build(), options(use_regular_nms=True, **changes)
+    detector(m, words)
+    prove(m, drawn(0), words)
+
+
+@pytest.mark.parametrize(("regular", "found"), [(False, 11), (True, 7)])
+def test_a_score_at_the_threshold_counts(found: int, *, regular: bool) -> None:
+    m, words = Build(), options(use_regular_nms=regular, nms_score_threshold=0.5)
+    detector(m, words)
+    boxes, scores = drawn(0)
+    scores[:] = np.float32(0.25)
+    scores[0, ::3, 2] = np.float32(0.5)
+    assert prove(m, [boxes, scores], words) == found
+
+
+@pytest.mark.parametrize("classes", [2, 3, CLASSES, CLASSES + 2])
+def test_several_classes_of_a_box(classes: int) -> None:
+    """What the kernel leaves as it was in memory is 0."""
+    m = Build()
+    words = options(
+        max_classes_per_detection=classes, max_detections=53, nms_iou_threshold=0.01,
+        nms_score_threshold=0.8,
+    )  # fmt: skip
+    detector(m, words)
+    boxes, scores = drawn(0)
+    # The kernel sorts the classes of a box in no order to speak of if some are equal.
+    apart = np.float32(1e-3) * np.random.default_rng(0).random(scores.shape, np.float32)
+    assert 0 < prove(m, [boxes, scores + apart], words) < 53
+
+
+def test_key_points_behind_the_boxes_are_not_read() -> None:
+    m = Build()
+    detector(m, options(), width=7)
+    check(m.bytes(), inputs=drawn(0, width=7), tolerance=0)
+
+
+def test_one_box() -> None:
+    m, words = Build(), options(nms_score_threshold=0.0)
+    detector(m, words, boxes=1)
+    assert prove(m, drawn(0, boxes=1), words) == 1
+
+
+def test_anchors_that_are_computed() -> None:
+    m = Build()
+    detector(m, options(use_regular_nms=True), fixed=False)
+    check(m.bytes(), inputs=[*drawn(0), anchors()], tolerance=0)
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize("quantization", ["qdq", "float"])
+def test_quantized(quantization: str, *, regular: bool) -> None:
+    m = Build()
+    words = options(use_regular_nms=regular)
+    stored = np.clip(np.rint(anchors() * 200), 0, 255).astype(np.uint8)
+    encoded = m.input([1, BOXES, 4], dtype="uint8", scale=0.07, zero_point=131)
+    scores = m.input([1, BOXES, CLASSES + 1], dtype="uint8", scale=1 / 256, zero_point=3)
+    given = m.constant(stored, scale=1 / 200, zero_point=0)
+    m.output(*detected(m, [encoded, scores, given], words))
+    if quantization == "qdq":
+        check(m.bytes(), tolerance=0)
+    else:
+        generator = np.random.default_rng(0)
+        feeds: list[Array] = [
+            generator.integers(0, 256, t.shape, np.uint8) for t in (encoded, scores)
+        ]
+        scales = [(0.07, 131), (1 / 256, 3)]
+        real = [
+            np.float32(scale) * (x.astype(np.float32) - np.float32(zero))
+            for x, (scale, zero) in zip(feeds, scales, strict=True)
+        ]
+        model = convert(m.bytes(), quantization="float").model
+        names = [each.name for each in model.graph.input]
+        have = run_onnx(model, dict(zip(names, real, strict=True)))
+        for a, b in zip(run_tflite(m.bytes(), feeds), have, strict=True):
+            np.testing.assert_allclose(b, a, rtol=0, atol=1e-6)
+
+
+def test_scores_behind_a_logistic_are_moved_once() -> None:
+    """The order that the suppression wants is that of the layers before it, too."""
+    m = Build()
+    x = m.input([1, BOXES, CLASSES + 1])
+    (scores,) = m.op("LOGISTIC", [x], [x.shape])
+    encoded, given = m.input([1, BOXES, 4]), m.constant(anchors())
+    m.output(*detected(m, [encoded, scores, given], options()))
+    check(m.bytes(), tolerance=1e-6)
+
+
+def test_shapes_that_the_file_does_not_have() -> None:
+    """As a converter that does not know the operator declares them."""
+    m = Build()
+    boxes, *_ = detector(m, options(), declared=False)
+    m.output(*m.op("ABS", [boxes], [[1, 11, 4]]))
+    result = convert(m.bytes())
+    inputs = drawn(0)
+    feeds = {"boxes": inputs[0], "scores": inputs[1]}
+    want = run_tflite(m.bytes(), inputs)
+    for a, b in zip(want, run_onnx(result.model, feeds), strict=True):
+        np.testing.assert_array_equal(b, a)
+    assert [end.onnx_shape for end in result.outputs[:2]] == [(1, 11, 4), (1, 11)]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"max_detections": 0}, "0 detections of 1 classes each"),
+    ({"max_classes_per_detection": -1}, "11 detections of -1 classes"),
+    ({"max_detections": 1 << 30}, "it would take a constant of"),
+    ({"nms_iou_threshold": 0.0}, "overlap by 0.0 of their union"),
+    ({"nms_iou_threshold": 1.5}, "overlap by 1.5 of their union"),
+    ({"nms_iou_threshold": float("nan")}, "overlap by nan"),
+    ({"num_classes": 4}, "6 scores for 4 classes and a background"),
+    ({"num_classes": 0}, "6 scores for 0 classes"),
+    ({"use_regular_nms": True, "detections_per_class": 0}, "0 detections per class"),
+    ({"max_detections": "many"}, "contradict each other"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), REFUSED, ids=str)
+def test_refused_options(changes: dict[str, Any], reason: str) -> None:
+    m = Build()
+    encoded, scores = m.input([1, BOXES, 4]), m.input([1, BOXES, CLASSES + 1])
+    operands = [encoded, scores, m.constant(anchors())]
+    outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
+    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, OPTIONS | changes))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "dtype", "number", "reason"),
+    [
+        ([1, BOXES, 3], "float32", BOXES, r"float32\[1, 97, 3\]"),
+        ([2, BOXES, 4], "float32", BOXES, r"float32\[2, 97, 4\]"),
+        ([1, BOXES, 4], "float32", 96, r"float32\[96, 4\]"),
+        ([BOXES, 4], "float32", BOXES, r"boxes, scores and anchors are float32\[97, 4\]"),
+        ([1, BOXES, 4], "int8", BOXES, "int8, neither float32 nor quantized uint8"),
+    ],
+)
+def test_refused_operands(encoded: list[int], dtype: str, number: int, reason: str) -> None:
+    m = Build()
+    operands = [
+        m.input(encoded, dtype=dtype), m.input([1, BOXES, CLASSES + 1]),
+        m.constant(anchors(number)),
+    ]  # fmt: skip
+    outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
+    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, OPTIONS))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_refused_outputs() -> None:
+    m = Build()
+    operands = [m.input([1, BOXES, 4]), m.input([1, BOXES, 6]), m.constant(anchors())]
+    m.output(*m.custom("TFLite_Detection_PostProcess", operands, [[1, 11, 4]], OPTIONS))
+    with pytest.raises(ConversionError, match="3 inputs and 1 outputs, not 3 and 4"):
+        convert(m.bytes())

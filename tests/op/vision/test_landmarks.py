@@ -1,0 +1,136 @@
+"""Landmarks and their matrices: no kernel of LiteRT's interpreter, so tests.references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold, landmarks
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+FIRST: dict[str, Any] = {
+    "input_hw": [192, 160], "output_hw": [32, 48], "dimensions": 3, "landmarks_range": 192,
+    "bbox_size_multiplier": 1.5, "left_rotation_idx": 2, "right_rotation_idx": 7,
+    "subset": [0, 3, 5, 9, 10],
+}  # fmt: skip
+SECOND: dict[str, Any] = {
+    "subset_idxs": [0, 3, 5, 9, 10], "left_rotation_idx": 2, "right_rotation_idx": 7,
+    "target_rotation_radians": 0.3, "output_height": 32, "output_width": 48, "scale_x": 1.5,
+    "scale_y": 1.25,
+}  # fmt: skip
+MATRIX = np.array([0.8, -0.6, 5, 3, 0.6, 0.9, 7, -2, 0, 0, 1, 0, 0, 0, 0, 1], np.float32)
+
+
+# Of version 1: the shape of landmarks, and of how many numbers each is.
+POINTS = [((1, 1, 1, 33), 3), ((1, 2, 3, 10), 2), ((1, 1, 1, 6), 2)]
+# Of version 2, whose last axis is the numbers.
+SECOND_POINTS = [(1, 11, 3), (1, 7, 2)]
+FIRSTS: list[dict[str, Any]] = [
+    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"subset": [1]}
+]  # fmt: skip
+SECONDS: list[dict[str, Any]] = [
+    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"target_rotation_radians": -2.0},
+    {"right_rotation_idx": 2}, {"subset_idxs": [4, 4]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "numbers"), POINTS)
+@pytest.mark.parametrize("scale", [1.0, 192.0, -0.5])
+def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
+    x, matrix = drawn(*shape), MATRIX.reshape(1, 4, 4)
+    m = Build()
+    options = {"dimensions": numbers, "scale": scale}
+    operands = [m.input(shape), m.input(matrix.shape)]
+    m.output(*m.custom("TransformLandmarks", operands, [[]], options))
+    hold(m, [x, matrix], [landmarks.transform(x, matrix, numbers, scale)])
+
+
+@pytest.mark.parametrize("shape", SECOND_POINTS)
+def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
+    x, matrix = drawn(*shape), MATRIX.reshape(1, 1, 4, 4)
+    m = Build()
+    operands = [m.input(shape), m.input(matrix.shape)]
+    m.output(*m.custom("TransformLandmarks", operands, [[]], op_version=2))
+    hold(m, [x, matrix], [landmarks.transform(x, matrix, shape[-1])])
+
+
+@pytest.mark.parametrize("options", FIRSTS, ids=str)
+def test_matrix(options: dict[str, Any]) -> None:
+    x = drawn(1, 1, 1, 33, low=0, high=192)
+    m = Build()
+    words = {**FIRST, **options}
+    m.output(*m.custom("Landmarks2TransformMatrix", [m.input(x.shape)], [[]], words))
+    hold(m, [x], [landmarks.first(x, words)])
+
+
+def test_matrix_of_points_above_each_other() -> None:
+    """A tangent that is infinite."""
+    x = drawn(1, 1, 1, 33, low=0, high=192)
+    x[..., 7 * 3] = x[..., 2 * 3]
+    m = Build()
+    m.output(*m.custom("Landmarks2TransformMatrix", [m.input(x.shape)], [[]], FIRST))
+    hold(m, [x], [landmarks.first(x, FIRST)])
+
+
+@pytest.mark.parametrize("options", SECONDS, ids=str)
+def test_matrix_of_version_2(options: dict[str, Any]) -> None:
+    x = drawn(1, 11, 3, low=0, high=192)
+    m = Build()
+    words = {**SECOND, **options}
+    code = "Landmarks2TransformMatrix"
+    m.output(*m.custom(code, [m.input(x.shape)], [[]], words, op_version=2))
+    hold(m, [x], [landmarks.second(x, words)])
+
+
+def refusal(code: str, shape: list[int], options: dict[str, Any], version: int = 1) -> str:
+    m = Build()
+    operands = [m.input(shape)] + ([m.input([4, 4])] if code == "TransformLandmarks" else [])
+    m.output(*m.custom(code, operands, [[]], options, op_version=version))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "version", "reason"),
+    [
+        ([1, 11, 3], {"dimensions": 3, "scale": 1.0}, 1, "[1, 11, 3] in version 1"),
+        ([1, 1, 1, 33], {}, 3, "in version 3"),
+        ([1, 1, 1, 33], {"dimensions": 4, "scale": 1.0}, 1, "landmarks of 4 numbers"),
+        ([1, 1, 1, 32], {"dimensions": 3, "scale": 1.0}, 1, "landmarks of 3 numbers each in"),
+        ([1, 1, 1, 33], {"dimensions": 3}, 1, "a scale of 0.0"),
+    ],
+)
+def test_transform_refuses(
+    shape: list[int], options: dict[str, Any], version: int, reason: str
+) -> None:
+    assert reason in refusal("TransformLandmarks", shape, options, version)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dimensions": 2}, "landmarks of 2 numbers, not 3"),
+        ({"subset": [11]}, "landmarks [2, 7, 11] among 11"),
+        ({"subset": []}, "landmarks [2, 7] among 11"),
+        ({"left_rotation_idx": -1}, "among 11"),
+        ({"input_hw": [0, 5]}, "its input is an image of (0, 5)"),
+        ({"output_hw": [1, 5]}, "its output is an image of [1.0, 5.0]"),
+        ({"landmarks_range": 0}, "its landmarks_range is 0.0"),
+        ({"bbox_size_multiplier": 0.0}, "its bbox_size_multiplier is 0"),
+    ],
+)
+def test_matrix_refuses(changes: dict[str, Any], reason: str) -> None:
+    code = "Landmarks2TransformMatrix"
+    assert reason in refusal(code, [1, 1, 1, 33], {**FIRST, **changes})
+
+
+def test_matrix_of_version_2_refuses() -> None:
+    code = "Landmarks2TransformMatrix"
+    for name in ("scale_x", "output_width"):
+        assert f"its {name} is 0.0" in refusal(code, [1, 11, 3], {**SECOND, name: 0}, 2)
+    assert "in version 2" in refusal(code, [1, 1, 1, 33], SECOND, 2)

@@ -1,0 +1,59 @@
+"""LOCAL_RESPONSE_NORMALIZATION."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+
+@pytest.mark.parametrize("radius", [0, 1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("bias", "alpha", "beta"), [(1.0, 1.0, 0.5), (2.0, 1e-4, 0.75), (0.5, 0.3, 1.0)]
+)
+def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
+    m = Build()
+    (y,) = m.op(
+        "LOCAL_RESPONSE_NORMALIZATION", [m.input([2, 3, 5, 7])], [[2, 3, 5, 7]],
+        radius=radius, bias=bias, alpha=alpha, beta=beta,
+    )  # fmt: skip
+    prove(m, y)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)])
+def test_factors_that_are_zero(alpha: float, beta: float) -> None:
+    """ONNX Runtime loads no LRN with one."""
+    m = Build()
+    (y,) = m.op(
+        "LOCAL_RESPONSE_NORMALIZATION", [m.input([2, 3, 5, 7])], [[2, 3, 5, 7]],
+        radius=2, bias=2.0, alpha=alpha, beta=beta,
+    )  # fmt: skip
+    prove(m, y)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(-1.0, 0.5), (1.0, -0.5)])
+def test_factors_below_zero(alpha: float, beta: float) -> None:
+    m = Build()
+    x = m.input([1, 1, 1, 3])
+    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [x.shape], alpha=alpha, beta=beta))
+    with pytest.raises(ConversionError, match="alpha and beta must not be negative"):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize(
+    ("shape", "radius", "dtype", "reason"),
+    [
+        ([2, 3, 5], 1, "float32", "where NHWC is expected"),
+        ([2, 3, 5, 7], -1, "float32", "its radius is -1"),
+        ([2, 3, 5, 7], 1, "int32", r"int32\[2, 3, 5, 7\] where float32"),
+    ],
+)
+def test_refuses(shape: list[int], radius: int, dtype: str, reason: str) -> None:
+    m = Build()
+    x = m.input(shape, dtype=dtype)
+    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [shape], radius=radius, beta=0.5))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())

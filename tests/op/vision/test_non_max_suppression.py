@@ -1,0 +1,127 @@
+"""NON_MAX_SUPPRESSION_V4 and V5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.ports import prove
+from tests.support import Build, Tensor
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+Array = np.ndarray[Any, Any]
+
+
+def boxes_of(count: int, seed: int = 0) -> tuple[Array, Array]:
+    """Return boxes, of which any two opposite corners come first, and scores that all differ."""
+    generator = np.random.default_rng(seed)
+    middle, size = generator.uniform(0, 1, (count, 2)), generator.uniform(0.2, 0.6, (count, 2))
+    ends = np.stack([middle - size / 2, middle + size / 2], 1)
+    flipped = np.where(generator.random((count, 1, 2)) < 0.3, ends[:, ::-1], ends)
+    scores = generator.permutation(np.linspace(-0.2, 0.9, count))
+    return flipped.reshape(count, 4).astype(np.float32), scores.astype(np.float32)
+
+
+def suppressed(
+    m: Build, count: int, most: int | None, *parameters: float | Tensor
+) -> list[Tensor]:
+    """Return the outputs of V5 if a sigma is given, else of V4; parameters may be inputs."""
+    inputs = [m.input([count, 4]), m.input([count])]
+    inputs.append(m.input([], dtype="int32") if most is None else m.constant(np.int32(most)))
+    inputs += [p if isinstance(p, Tensor) else m.constant(np.float32(p)) for p in parameters]
+    made = [m.tensor([most], dtype="int32"), m.tensor([], dtype="int32")]
+    if len(parameters) == 2:
+        return m.op("NON_MAX_SUPPRESSION_V4", inputs, made)
+    return m.op("NON_MAX_SUPPRESSION_V5", inputs, [made[0], m.tensor([most]), made[1]])
+
+
+@pytest.mark.parametrize("least", [0.1, -1.0, 0.95])
+@pytest.mark.parametrize("overlap", [0.3, 0.7, 1.0, 1.5, 0.0, -0.5])
+@pytest.mark.parametrize("most", [3, 20, 31, 0])
+def test_boxes(most: int, overlap: float, least: float) -> None:
+    m = Build()
+    prove(m, *suppressed(m, 20, most, overlap, least), inputs=boxes_of(20))
+
+
+@pytest.mark.parametrize("least", [0.1, -1.0, 0.95])
+@pytest.mark.parametrize("overlap", [0.3, 0.7, 1.0])
+@pytest.mark.parametrize("sigma", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("most", [3, 31])
+def test_falling_scores(most: int, sigma: float, overlap: float, least: float) -> None:
+    m = Build()
+    boxes, scores = boxes_of(20)
+    prove(m, *suppressed(m, 20, most, overlap, least, sigma), inputs=[boxes, abs(scores) + 0.01])
+
+
+@pytest.mark.parametrize("values", [(0.4, 0.1, 0.2), (0.0, 0.1, 0.0), (0.6, -1.0, 0.0)])
+def test_computed_parameters(values: tuple[float, ...]) -> None:
+    m = Build()
+    parameters = [m.input([]) for _ in values]
+    outputs = suppressed(m, 20, 7, *parameters)
+    prove(m, *outputs, inputs=[*(np.float32(v) for v in values), *boxes_of(20)])
+
+
+def test_boxes_that_overlap_by_just_the_threshold() -> None:
+    """They are dropped; ONNX's own node would keep them."""
+    boxes = [[0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 0.25, 1], [0, 0, 0.25, 0.25], [0, 2, 1, 3]]
+    scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5], np.float32)
+    for parameters in ((0.5, 0.0), (0.25, 0.0), (0.5, 0.0, 0.0), (0.5, 0.0, 1e9)):
+        m = Build()
+        outputs = suppressed(m, 5, 5, *parameters)
+        prove(m, *outputs, inputs=[np.array(boxes, np.float32), scores])
+
+
+def test_boxes_without_an_area_are_found_again_and_again() -> None:
+    boxes = np.array([[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0.5, 1]], np.float32)
+    m = Build()
+    outputs = suppressed(m, 3, 5, 0.8, 0.3, 0.5)
+    prove(m, *outputs, inputs=[boxes, np.array([0.9, 0.6, 0.8], np.float32)])
+
+
+@pytest.mark.parametrize("parameters", [(0.5, 0.1), (0.5, 0.1, 0.0), (0.5, 0.1, 0.3)])
+@pytest.mark.parametrize("most", [4, 31])
+def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> None:
+    """Indices and scores are as many, and can be computed with together."""
+    m = Build()
+    indices, *scores, number = suppressed(m, 20, None, *parameters)
+    if scores:
+        (real,) = m.op("CAST", [indices], [m.tensor([None])])
+        scores += m.op("ADD", [real, *scores], [m.tensor([None])])
+    boxes, values = boxes_of(20)
+    prove(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
+
+
+def test_without_a_sigma_it_is_one_node() -> None:
+    for parameters in ((0.5, 0.0), (0.5, 0.0, 0.0)):
+        m = Build()
+        result = prove(m, *suppressed(m, 20, 7, *parameters), inputs=boxes_of(20))
+        kinds = [node.op_type for node in result.model.graph.node]
+        assert "NonMaxSuppression" in kinds
+        assert "Loop" not in kinds
+
+
+def test_refuses() -> None:
+    def refuse(m: Build, reason: str) -> None:
+        with pytest.raises(ConversionError, match=reason):
+            convert(m.bytes())
+
+    m = Build()
+    m.output(*suppressed(m, 20, 3, 0.5, 0.5, -1.0))
+    refuse(m, "sigma is -1.0")
+    m = Build()
+    m.output(*suppressed(m, 0, 3, 0.5, 0.5))
+    refuse(m, "0 boxes, 5 inputs")
+    m = Build()
+    inputs = [m.input([5, 3]), m.input([5]), m.constant(np.int32(2)), m.input([]), m.input([])]
+    m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))
+    refuse(m, r"float32\[5, 3\] where float32\[5, 4\]")
+    m = Build()
+    inputs[0] = m.input([5, 4])
+    for i in (1, 3, 4):
+        inputs[i] = m.input([5] if i == 1 else [])
+    inputs[2] = m.constant(np.int32(-2))
+    m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))
+    refuse(m, "-2 boxes are to be found")

@@ -1,0 +1,132 @@
+"""Pooling: every kind of window, padding that counts for nothing, what must be refused."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CODES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
+
+
+def steps(size: int, kernel: int, stride: int, padding: str) -> int:
+    """How often a window fits; LiteRT says so if this is wrong (see `check`)."""
+    return len(range(0, size if padding == "SAME" else size - kernel + 1, stride))
+
+
+def options(
+    kernel: Sequence[int], strides: Sequence[int], padding: str, activation: str = "NONE"
+) -> dict[str, Any]:
+    return {
+        "filter_height": kernel[0], "filter_width": kernel[1], "padding": padding,
+        "stride_h": strides[0], "stride_w": strides[1], "fused_activation_function": activation,
+    }  # fmt: skip
+
+
+def pooling(code: str, image: Sequence[int], chosen: dict[str, Any], **fields: Any) -> bytes:
+    """Return a model that pools its input."""
+    batch, *size, channels = image
+    window = [("filter_height", "stride_h"), ("filter_width", "stride_w")]
+    made = [
+        steps(n, chosen[kernel], chosen[stride], chosen["padding"])
+        for n, (kernel, stride) in zip(size, window, strict=True)
+    ]
+    m = Build()
+    m.output(*m.op(code, [m.input(image, **fields)], [[batch, *made, channels]], **chosen))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (11, 13)])
+def test_pool(
+    code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str
+) -> None:
+    """Each window with each activation; the largest is global pooling."""
+    for activation in FUSED:
+        chosen = options(kernel, strides, padding, activation)
+        for channels in (3, 16):  # ONNX Runtime lays out multiples of 8 or 16 in its own way
+            check(pooling(code, [2, 11, 13, channels], chosen), random_layouts=[0])
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("height", range(1, 10))
+def test_same_padding_of_every_size(height: int, code: str) -> None:
+    """Windows that stick out, on one side or both, or are larger than the image."""
+    for kernel, stride in product([1, 2, 3, 5, 11], [1, 2, 3, 4]):
+        chosen = options((kernel, 2), (stride, 1), "SAME")
+        check(pooling(code, [1, height, 5, 3], chosen), seeds=[0], random_layouts=[])
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("opset", [13, 18, 22])
+def test_opsets(opset: int, code: str) -> None:
+    check(pooling(code, [2, 5, 7, 3], options((3, 2), (2, 1), "SAME")), opset=opset)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_padding_is_no_number(code: str) -> None:
+    """Zeros that pad would lower these averages, and be the largest of these numbers."""
+    data = pooling(code, [2, 5, 7, 3], options((3, 3), (2, 2), "SAME"))
+    check(data, ranges={"float32": (-8, -7)})
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU6"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_max_pool_of_integers(dtype: str, activation: str) -> None:
+    """The largest integer is the largest real number."""
+    chosen = options((3, 2), (2, 1), "SAME", activation)
+    quantized = {"dtype": dtype, "scale": 0.25, "zero_point": 5}
+    check(pooling("MAX_POOL_2D", [2, 5, 7, 3], chosen, **quantized))
+
+
+def refusable(**bad: Any) -> bytes:
+    """Return pooling of any image with any options, that no kernel need like."""
+    shapes = {"x": [2, 5, 7, 3], "y": [2, 5, 7, 3]}
+    fields = {name: bad.pop(f"{name}_type", "float32") for name in shapes}
+    shapes = {name: bad.pop(name, shape) for name, shape in shapes.items()}
+    code = bad.pop("code", "AVERAGE_POOL_2D")
+    m = Build()
+    x = m.input(shapes["x"], dtype=fields["x"])
+    y = m.tensor(shapes["y"], dtype=fields["y"])
+    m.output(*m.op(code, [x], [y], **options((3, 2), (1, 1), "SAME") | bad))
+    return m.bytes()
+
+
+def test_what_is_refused_is_otherwise_good() -> None:
+    for code in CODES:
+        convert(refusable(code=code))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"filter_height": 0}, r"window of \(0, 2\)"),
+        ({"filter_width": -1}, r"window of \(3, -1\)"),
+        ({"stride_h": 0}, r"strides \(0, 1\)"),
+        ({"stride_w": -3}, r"strides \(1, -3\)"),
+        ({"padding": 9}, "padding is 9"),
+        ({"padding": "VALID"}, r"\[2, 5, 7, 3\] where float32\[2, 3, 6, 3\]"),
+        ({"padding": "VALID", "filter_width": 8}, r"\(3, 8\) does not fit into \(5, 7\)"),
+        ({"x": [5, 7, 3]}, "where NHWC is expected"),
+        ({"x": [2, 5, 7, 0], "y": [2, 5, 7, 0]}, "where NHWC is expected"),
+        ({"y": [2, 5, 7, 4]}, r"\[2, 5, 7, 4\] where float32\[2, 5, 7, 3\]"),
+        ({"x_type": "int32", "y_type": "int32"}, "int32, neither float32 nor quantized"),
+        ({"y_type": "float16"}, r"float16\[2, 5, 7, 3\] where float32\["),
+    ],
+)
+def test_refused(bad: dict[str, Any], message: str) -> None:
+    """Options and shapes that no kernel takes are errors that say what is wrong."""
+    for code in CODES:
+        with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
+            convert(refusable(code=code, **bad))

@@ -1,0 +1,156 @@
+"""Resizing: any size to any size, in every mode; nearest neighbours exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BILINEAR, NEAREST = "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"
+PLAIN: dict[str, Any] = {}
+ALIGNED, CENTERED = {"align_corners": True}, {"half_pixel_centers": True}
+MODES = [PLAIN, ALIGNED, CENTERED, ALIGNED | CENTERED]
+TYPES = ("float32", "float16", "int32", "uint8", "bool", "int16", "int8", "uint32", "uint16")
+
+
+def resizing(
+    code: str, size: Sequence[int], made: Sequence[int], options: dict[str, Any], **fields: Any
+) -> bytes:
+    """Return a model that resizes images of a size, (height, width), to another."""
+    m = Build()
+    x = m.input([2, *size, 3], **fields)
+    wanted = m.constant(np.array(made, np.int32))
+    m.output(*m.op(code, [x, wanted], [[2, *made, 3]], **options))
+    return m.bytes()
+
+
+def random_sizes(seed: int, most: int, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    generator = np.random.default_rng(seed)
+    pairs = generator.integers(1, most, (count, 2, 2), endpoint=True)
+    return [(tuple(size), tuple(made)) for size, made in pairs.tolist()]
+
+
+@pytest.mark.parametrize("options", MODES[:3])
+def test_bilinear(options: dict[str, Any]) -> None:
+    """Up, down, one axis up and one down."""
+    for size, made in random_sizes(0, 40, 80):
+        check(resizing(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
+
+
+@pytest.mark.parametrize("options", MODES[:3])
+@pytest.mark.parametrize("made", [(1, 1), (1, 7), (5, 1), (5, 7), (10, 14), (15, 21), (2, 3)])
+def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any]) -> None:
+    """A single pixel, the same size, whole multiples."""
+    check(resizing(BILINEAR, (5, 7), made, options))
+    check(resizing(BILINEAR, made, (5, 7), options))
+
+
+@pytest.mark.parametrize("options", MODES)
+def test_nearest(options: dict[str, Any]) -> None:
+    """Exactly, over random sizes of both kinds: close together, and far apart."""
+    for size, made in (*random_sizes(1, 40, 80), *random_sizes(2, 300, 20)):
+        data = resizing(NEAREST, size, made, options)
+        check(data, seeds=[0], random_layouts=[0], tolerance=0, optimize=[True])
+
+
+@pytest.mark.parametrize("options", MODES)
+@pytest.mark.parametrize("made", range(1, 25))
+def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
+    """Small sizes have the most positions halfway between two pixels."""
+    for size in range(1, 25):
+        data = resizing(NEAREST, (1, size), (1, made), options)
+        check(data, seeds=[0], random_layouts=[], tolerance=0, optimize=[False])
+
+
+@pytest.mark.parametrize("options", MODES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
+    """Up and down; 14 to 1 and 5 to 5 are for Gather and for nothing at all."""
+    for size, made in [((5, 7), (11, 3)), ((14, 5), (1, 5))]:
+        check(resizing(NEAREST, size, made, options, dtype=dtype), tolerance=0)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 22])
+@pytest.mark.parametrize("options", MODES[:3])
+def test_opsets(opset: int, options: dict[str, Any]) -> None:
+    for code in (BILINEAR, NEAREST):
+        check(resizing(code, (5, 7), (11, 3), options), opset=opset)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_nearest_of_quantized_numbers(dtype: str) -> None:
+    """The integers move as they are."""
+    quantized = {"dtype": dtype, "scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
+    check(resizing(NEAREST, (5, 7), (11, 3), CENTERED, **quantized))
+
+
+def nodes(size: Sequence[int], made: Sequence[int], options: dict[str, Any]) -> list[str]:
+    model = convert(resizing(NEAREST, size, made, options)).model
+    return [node.op_type for node in model.graph.node if node.op_type != "Transpose"]
+
+
+@pytest.mark.parametrize(
+    ("size", "made", "options", "expected"),
+    [
+        # Doubling and halving are exact in every arithmetic.
+        *(((5, 7), (10, 14), options, ["Resize"]) for options in MODES[:3]),
+        *(((10, 14), (5, 7), options, ["Resize"]) for options in MODES[:3]),
+        ((13, 13), (26, 26), PLAIN, ["Resize"]),
+        # 6.5, which is a little less in float32.
+        ((14, 5), (1, 5), CENTERED, ["Gather"]),
+        # 4 * (20 / 6), rounded: issue 28291 of ONNX Runtime.
+        ((20, 20), (6, 6), CENTERED, ["Gather", "Gather"]),
+        # ONNX has no name for both at once.
+        ((5, 7), (10, 14), ALIGNED | CENTERED, ["Gather", "Gather"]),
+    ],
+)
+def test_the_plainest_node_that_is_exact(
+    size: Sequence[int], made: Sequence[int], options: dict[str, Any], expected: list[str]
+) -> None:
+    assert nodes(size, made, options) == expected
+
+
+def resized(code: str, **bad: Any) -> bytes:
+    """Return resizing from any shape to any shape, that no kernel need like."""
+    m = Build()
+    x = m.input(bad.pop("x", [2, 5, 7, 3]), dtype=bad.pop("dtype", "float32"))
+    size = bad.pop("size", [11, 3])
+    wanted = m.input([2], dtype="int32") if size is None else m.constant(np.array(size))
+    m.output(*m.op(code, [x, wanted], [bad.pop("y", [2, 11, 3, 3])], **bad))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("code", [BILINEAR, NEAREST])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"size": [11]}, r"\[11\] is no size of an image"),
+        ({"size": [11, 3, 3]}, r"\[11, 3, 3\] is no size of an image"),
+        ({"size": [0, 3]}, r"\[0, 3\] is no size of an image"),
+        ({"size": [11, -3]}, r"\[11, -3\] is no size of an image"),
+        ({"size": [1 << 24, 3], "y": [2, 1 << 24, 3, 3]}, r"\[16777216, 3\] is no size"),
+        ({"size": [11, 4]}, r"\[2, 11, 3, 3\] where float32\[2, 11, 4, 3\] is expected"),
+        ({"size": [1.0, 3.0]}, "float64 where integers are expected"),
+        ({"x": [5, 7, 3]}, "where NHWC is expected"),
+        ({"x": [2, 5, 0, 3]}, "where NHWC is expected"),
+    ],
+)
+def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
+        convert(resized(code, **bad))
+
+
+def test_refused_by_bilinear_alone() -> None:
+    """There is nothing between two integers; and two modes exclude each other."""
+    with pytest.raises(ConversionError, match="int32, neither float32 nor quantized"):
+        convert(resized(BILINEAR, dtype="int32"))
+    with pytest.raises(ConversionError, match="exclude each other"):
+        convert(resized(BILINEAR, **ALIGNED, **CENTERED))

@@ -1,0 +1,165 @@
+"""Pooling that says where, and its reverse: no kernel of LiteRT's interpreter, so tests.references.
+
+Numbers are moved, and so are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold, images
+from tests.support import Build
+from tests.support.small import convolve
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+Pair = tuple[int, int]
+PADDINGS = {"SAME": 1, "VALID": 2}
+# kernel, strides
+WINDOWS: list[tuple[Pair, Pair]] = [
+    ((2, 2), (2, 2)), ((3, 2), (2, 3)), ((2, 3), (1, 1)), ((1, 1), (1, 2)), ((4, 5), (3, 2))
+]  # fmt: skip
+
+
+def raw(padding: str, kernel: Pair, strides: Pair, activation: int = 0) -> bytes:
+    """Return a TfLitePoolParams."""
+    fields = PADDINGS[padding], strides[1], strides[0], kernel[1], kernel[0], activation
+    return struct.pack("<10i", *fields, 0, 0, 0, 0)
+
+
+def flexible(padding: str, kernel: Pair, strides: Pair) -> dict[str, Any]:
+    return {
+        "ksize": [1, *kernel, 1], "strides": [1, *strides, 1], "padding": padding,
+        "include_batch_in_index": False,
+    }  # fmt: skip
+
+
+def image(*shape: int) -> Array:
+    """Return an image of which many elements are equal."""
+    return np.random.default_rng(0).integers(-5, 5, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
+def test_max_pooling_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None:
+    x = image(2, 11, 7, 3)
+    same = padding == "SAME"
+    want = images.max_pool(x, kernel, strides, same=same, within=True)
+    m = Build()
+    options = raw(padding, kernel, strides)
+    outputs = [m.tensor(want[0].shape), m.tensor(want[1].shape)]
+    m.output(*m.custom("MaxPoolingWithArgmax2D", [m.input(x.shape)], outputs, options))
+    hold(m, [x], want, tolerance=0)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
+def test_max_pool_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None:
+    x = image(2, 11, 7, 3)
+    same = padding == "SAME"
+    want = images.max_pool(x, kernel, strides, same=same, within=False)
+    m = Build()
+    options = flexible(padding, kernel, strides)
+    outputs = [m.tensor([]), m.tensor([], dtype="int32")]
+    m.output(*m.custom("MaxPoolWithArgmax", [m.input(x.shape)], outputs, options))
+    hold(m, [x], want, tolerance=0)
+
+
+@pytest.mark.parametrize(("number", "low", "high"), [(1, 0, 9), (2, -1, 1), (3, 0, 6)])
+def test_fused_activations(number: int, low: float, high: float) -> None:
+    """They are applied to the values alone."""
+    x = image(1, 6, 4, 3) * 2
+    values, places = images.max_pool(x, (2, 2), (2, 2), same=False, within=True)
+    m = Build()
+    options = raw("VALID", (2, 2), (2, 2), number)
+    outputs = [m.tensor(values.shape), m.tensor(values.shape)]
+    m.output(*m.custom("MaxPoolingWithArgmax2D", [m.input(x.shape)], outputs, options))
+    hold(m, [x], [values.clip(low, high), places], tolerance=0)
+
+
+class Unpooling(NamedTuple):
+    """Windows, and the size of the image if that is where places are, not in the windows."""
+
+    kernel: Pair
+    strides: Pair
+    image: Pair | None = None
+    padding: str = "SAME"
+
+    def places(self, generator: np.random.Generator) -> Array:
+        """Return places at random."""
+        shape = (2, 5, 3, 7)
+        if self.image:
+            return generator.integers(0, self.image[0] * self.image[1] * 7, shape, np.int32)
+        # A stride that is longer than the window could leave the image.
+        gaps = self.strides[0] > self.kernel[0]
+        most, shape = (1, (2, 2, 3, 7)) if gaps else (self.kernel[0] * self.kernel[1], shape)
+        return np.asarray(generator.integers(0, most, shape) + np.float32(0.1), np.float32)
+
+    def unpooled(self, x: Array, places: Array) -> Array:
+        """Return what a reference makes."""
+        if self.image:
+            return images.unpool(x, places, self.image)
+        return images.unpool_within(x, places, self.kernel, self.strides)
+
+    def options(self) -> bytes:
+        return raw(self.padding, self.kernel, self.strides)
+
+
+UNPOOLINGS = (
+    Unpooling((2, 2), (2, 2)), Unpooling((2, 3), (2, 3)), Unpooling((3, 2), (2, 2)),
+    Unpooling((2, 2), (3, 2)), Unpooling((3, 2), (2, 3), (10, 9)),
+    Unpooling((3, 2), (2, 3), (11, 8), "VALID"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNPOOLINGS, ids=str)
+def test_unpooling(case: Unpooling) -> None:
+    places = case.places(np.random.default_rng(1))
+    x = drawn(*places.shape)
+    m = Build()
+    operands = [m.input(x.shape), m.input(places.shape, dtype=places.dtype.name)]
+    m.output(*m.custom("MaxUnpooling2D", operands, [[]], case.options()))
+    hold(m, [x, places], [case.unpooled(x, places)], tolerance=0)
+
+
+def test_there_and_back_moves_nothing_between_convolutions() -> None:
+    """MediaPipe's pair, as in its segmentation networks."""
+    m = Build()
+    x = convolve(m, m.input([1, 8, 6, 3]), 4, "first")
+    options, small = raw("SAME", (2, 2), (2, 2)), [1, 4, 3, 4]
+    values, places = m.custom("MaxPoolingWithArgmax2D", [x], [small, small], options)
+    (y,) = m.custom("MaxUnpooling2D", [values, places], [x.shape], options)
+    m.output(convolve(m, y, 3, "second"))
+    assert convert(m.bytes()).transposes == 0
+
+
+def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "float32") -> str:
+    m = Build()
+    outputs = [m.tensor([]), m.tensor([], dtype=made)]
+    m.output(*m.custom(code, [m.input([1, 6, 4, 3], dtype=dtype)], outputs, options))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_refuses() -> None:
+    pool, within = "MaxPoolWithArgmax", "MaxPoolingWithArgmax2D"
+    good = flexible("SAME", (2, 2), (2, 2))
+    assert "where int32[1, 3, 2, 3] is expected" in refusal(pool, good)
+    assert "where float32[1, 6, 4, 3] is expected" in refusal(pool, good, dtype="int8")
+    assert "count the images" in refusal(pool, {**good, "include_batch_in_index": True})
+    assert "a window of (2, 2)" in refusal(pool, {**good, "ksize": [2, 2]})
+    assert "a window of (1, 2, 2, 3)" in refusal(pool, {**good, "ksize": [1, 2, 2, 3]})
+    assert "has strides (0, 2)" in refusal(pool, flexible("SAME", (2, 2), (0, 2)))
+    assert "padding is OTHER" in refusal(pool, {**good, "padding": "OTHER"})
+    assert "its options have 3 bytes" in refusal(within, b"123")
+    assert "there is no padding 7" in refusal(within, struct.pack("<6i", 7, 2, 2, 2, 2, 0))
+    odd = struct.pack("<6i", 1, 2, 2, 2, 2, 9)
+    assert "there is no activation function 9" in refusal(within, odd)

@@ -1,0 +1,106 @@
+"""Images sampled at computed places: no kernel of LiteRT's interpreter, so tests.references."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import drawn, hold, images
+from tests.support import Build
+from tests.support.small import convolve
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Tensor
+    from tests.support.runtimes import Array
+
+SIZES = [(2, 11, 7, 3), (1, 2, 2, 1), (1, 3, 13, 5)]
+THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
+
+
+@pytest.mark.parametrize("shape", [*SIZES, *THIN])
+def test_resampler(shape: tuple[int, ...]) -> None:
+    """Inside, outside, and in the last pixel around the image, where it fades away."""
+    x, places = drawn(*shape), drawn(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5)
+    places.reshape(-1)[::5] = np.round(places.reshape(-1)[::5])
+    m = Build()
+    m.output(*m.custom("Resampler", [m.input(shape), m.input(places.shape)], [[]]))
+    hold(m, [x, places], [images.resampler(x, places)])
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_dense_image_warp(shape: tuple[int, ...]) -> None:
+    x, flow = drawn(*shape), drawn(*shape[:3], 2, seed=1, low=-5, high=5)
+    flow.reshape(-1)[::5] = np.round(flow.reshape(-1)[::5])
+    m = Build()
+    m.output(*m.custom("DenseImageWarp", [m.input(shape), m.input(flow.shape)], [[]]))
+    hold(m, [x, flow], [images.dense_image_warp(x, flow)])
+
+
+MATRICES: dict[str, list[float]] = {
+    "identity": [1, 0, 0, 0, 0, 1, 0, 0],
+    "turned": [0.8, -0.6, 0, 3, 0.6, 0.8, 0, -2],
+    "larger": [0.37, 0, 0, 0.25, 0, 0.41, 0, 0.5],
+    "beyond": [1, 0, 0, 100, 0, 1, 0, 100],
+    "depth is not looked at": [1, 0, 9, 0.5, 0, 1, 9, 0.5],
+}
+
+
+def transformed(
+    m: Build, code: str, operands: Sequence[Tensor], size: tuple[int, int], version: int
+) -> list[Tensor]:
+    """Return the output of a transformation, whose options depend on the version."""
+    options: dict[str, Any] = {"mode": "bilinear", "output_size": list(size)}
+    if version > 1:
+        options = dict(zip(("output_height", "output_width"), size, strict=True))
+    made = [1, *size, operands[0].shape[3]]
+    return m.custom(code, operands, [made], options, op_version=version)
+
+
+def matrix_of(name: str) -> Array:
+    return np.array([*MATRICES[name], 0, 0, 1, 0, 0, 0, 0, 1], np.float32).reshape(1, 4, 4)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("size", [(5, 9), (12, 8)])
+def test_transform_tensor(size: tuple[int, int], version: int, name: str) -> None:
+    code = "TransformTensor" if version == 1 else "TransformTensorBilinear"
+    x, matrix = drawn(1, 11, 7, 3), matrix_of(name)
+    m = Build()
+    operands = [m.input(x.shape), m.input(matrix.shape)]
+    m.output(*transformed(m, code, operands, size, version))
+    hold(m, [x, matrix], [images.transform_tensor(x, matrix, size, version=version)])
+
+
+def test_between_convolutions_nothing_moves() -> None:
+    m = Build()
+    x = convolve(m, m.input([1, 8, 6, 3]), 4, "first")
+    (x,) = m.custom("TransformTensorBilinear", [x, m.input([4, 4])], [[1, 5, 7, 4]], op_version=2)
+    m.output(convolve(m, x, 3, "second"))
+    assert convert(m.bytes()).transposes == 0
+
+
+def refusal(code: str, shapes: list[list[int]], made: list[int], **options: Any) -> str:
+    m = Build()
+    m.output(*m.custom(code, [m.input(shape) for shape in shapes], [made], options))
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_refuses() -> None:
+    image, matrix = [1, 5, 7, 3], [4, 4]
+    assert "where float32[1, 5, 7, 2] is" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
+    assert "where NHWC is expected" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
+    thin = [1, 1, 7, 3]
+    assert "(1, 7) is too small" in refusal("DenseImageWarp", [thin, [1, 1, 7, 2]], thin)
+    words = "image, matrix and output are [2, 5, 7, 3], [4, 4], [1, 5, 7, 3]"
+    assert words in refusal("TransformTensor", [[2, 5, 7, 3], matrix], image)
+    assert "[3, 3]" in refusal("TransformTensor", [image, [3, 3]], image)
+    assert "not bilinear" in refusal("TransformTensor", [image, matrix], image, mode="nearest")

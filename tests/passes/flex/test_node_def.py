@@ -1,0 +1,55 @@
+"""tflite2onnx/passes/flex/node_def.py: what a Flex operator says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.flex import Type, node_def
+from tflite2onnx.passes.flex import node_def as nodedef
+
+
+def test_attributes() -> None:
+    attributes = {
+        "T": Type(1), "strides": [1, 2, 3, 1], "padding": "SAME", "keep_dims": True, "off": False,
+        "alpha": 0.25, "axis": -2, "names": ["one", "two"], "ratios": [0.5, -1.5], "none": [],
+        "flags": [True, False], "types": [Type(1), Type(3)], "raw": b"\xff\x00", "large": 1 << 40,
+    }  # fmt: skip
+    op, found = nodedef.decode(node_def("Mine", **attributes))
+    assert op == "Mine"
+    assert found == attributes
+    assert nodedef.decode(b"") == ("", {})
+
+
+def test_numbers_that_are_not_packed() -> None:
+    """As an older protobuf writes lists: a field for each."""
+    entry = b"\x0a\x01s\x12\x06\x0a\x04\x18\x01\x18\x02"
+    raw = b"\x2a" + bytes([len(entry)]) + entry
+    assert nodedef.decode(raw).attributes == {"s": [1, 2]}
+
+
+def test_attributes_of_kinds_that_no_operator_needs() -> None:
+    entry = b"\x0a\x01s\x12\x02\x3a\x00"  # a shape
+    raw = b"\x2a" + bytes([len(entry)]) + entry
+    assert nodedef.decode(raw).attributes == {"s": None}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x2a\x7f", b"\x2a\x02\x0a\x7f", b"\x2a\x00", b"\x12\x02\xff\xfe", b"\x80", b"\xff" * 12,
+        b"\x0b", b"\x10\x05", b"\x2a\x05\x0a\x01s\x10\x01",
+    ],
+)  # fmt: skip
+def test_garbage(raw: bytes) -> None:
+    with pytest.raises(nodedef.NodeDefError, match="no NodeDef"):
+        nodedef.decode(raw)
+
+
+def test_every_truncation_is_an_error_or_fewer_attributes() -> None:
+    raw = node_def("Mine", strides=[1, 2, 3, 1], padding="SAME", alpha=0.5)
+    for size in range(len(raw)):
+        try:
+            found = nodedef.decode(raw[:size]).attributes
+        except nodedef.NodeDefError:
+            continue
+        assert len(found) < 3

@@ -1,0 +1,379 @@
+"""passes/flex/translate.py: Flex operators become what TFLite's that mean the same become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Tensor, difference, run_onnx
+from tests.support.flex import flex_options
+from tflite2onnx import convert, register, unregister
+from tflite2onnx.errors import ConversionError, UnsupportedOperators
+from tflite2onnx.op.flex.elementwise import FlexUnary
+
+IMAGE = [2, 5, 7, 3]
+I32 = "int32"
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def ints(*numbers: int) -> np.ndarray[Any, Any]:
+    return np.array(numbers, np.int32)
+
+
+def scalar(number: int) -> np.ndarray[Any, Any]:
+    return np.array(number, np.int32)
+
+
+WINDOW: dict[str, Any] = {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"}
+OURS: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
+# Flex operator, its attributes and further operands; TFLite's, its options and further operands;
+# the input, and the output or outputs.
+Case = tuple[str, dict[str, Any], list[Any], str, dict[str, Any], list[Any], list[int], list[Any]]
+CASES: list[Case] = [
+    ("Reshape", {}, [ints(6, 35)], "RESHAPE", {}, [ints(6, 35)], IMAGE, [[6, 35]]),
+    ("Transpose", {}, [ints(0, 3, 1, 2)], "TRANSPOSE", {}, [ints(0, 3, 1, 2)], IMAGE,
+     [[2, 3, 5, 7]]),
+    ("ExpandDims", {}, [scalar(1)], "EXPAND_DIMS", {}, [scalar(1)], [3, 5], [[3, 1, 5]]),
+    ("Squeeze", {"squeeze_dims": [1]}, [], "SQUEEZE", {"squeeze_dims": [1]}, [], [3, 1, 5],
+     [[3, 5]]),
+    ("Squeeze", {}, [], "SQUEEZE", {}, [], [3, 1, 5, 1], [[3, 5]]),
+    ("BroadcastTo", {}, [ints(2, 3, 5)], "BROADCAST_TO", {}, [ints(2, 3, 5)], [3, 1],
+     [[2, 3, 5]]),
+    ("Tile", {}, [ints(2, 1, 3)], "TILE", {}, [ints(2, 1, 3)], [2, 3, 5], [[4, 3, 15]]),
+    ("ZerosLike", {}, [], "ZEROS_LIKE", {}, [], [2, 3], [[2, 3]]),
+    ("Slice", {}, [ints(1, 0), ints(1, 2)], "SLICE", {}, [ints(1, 0), ints(1, 2)], [3, 5],
+     [[1, 2]]),
+    ("StridedSlice", {"begin_mask": 1, "shrink_axis_mask": 2},
+     [ints(0, 2), ints(2, 3), ints(1, 1)], "STRIDED_SLICE",
+     {"begin_mask": 1, "shrink_axis_mask": 2}, [ints(0, 2), ints(2, 3), ints(1, 1)], [3, 5], [[2]]),
+    ("Pad", {}, [ints(1, 2, 0, 3).reshape(2, 2)], "PAD", {}, [ints(1, 2, 0, 3).reshape(2, 2)],
+     [3, 5], [[6, 8]]),
+    ("MirrorPad", {"mode": "SYMMETRIC"}, [ints(1, 2, 0, 3).reshape(2, 2)], "MIRROR_PAD",
+     {"mode": "SYMMETRIC"}, [ints(1, 2, 0, 3).reshape(2, 2)], [3, 5], [[6, 8]]),
+    ("ConcatV2", {"N": 2}, [floats(3, 2), scalar(-1)], "CONCATENATION", {"axis": -1},
+     [floats(3, 2)], [3, 5], [[3, 7]]),
+    ("Pack", {"axis": 1, "N": 2}, [floats(3, 5)], "PACK", {"axis": 1, "values_count": 2},
+     [floats(3, 5)], [3, 5], [[3, 2, 5]]),
+    ("Unpack", {"axis": 1, "num": 2}, [], "UNPACK", {"axis": 1, "num": 2}, [], [3, 2],
+     [[3], [3]]),
+    ("GatherV2", {"batch_dims": 0}, [ints(2, 0), scalar(1)], "GATHER", {"axis": 1},
+     [ints(2, 0)], [4, 3, 5], [[4, 2, 5]]),
+    ("GatherNd", {}, [ints(2, 0).reshape(1, 2)], "GATHER_ND", {}, [ints(2, 0).reshape(1, 2)],
+     [4, 3, 5], [[1, 5]]),
+    ("ReverseV2", {}, [ints(1)], "REVERSE_V2", {}, [ints(1)], [3, 5], [[3, 5]]),
+    ("SpaceToDepth", {"block_size": 2, "data_format": "NHWC"}, [], "SPACE_TO_DEPTH",
+     {"block_size": 2}, [], [1, 4, 6, 3], [[1, 2, 3, 12]]),
+    ("DepthToSpace", {"block_size": 2}, [], "DEPTH_TO_SPACE", {"block_size": 2}, [],
+     [1, 2, 3, 12], [[1, 4, 6, 3]]),
+    *((f, {"keep_dims": keep}, [ints(1, 2)], code, {"keep_dims": keep}, [ints(1, 2)], IMAGE,
+       [[2, 1, 1, 3] if keep else [2, 3]])
+      for f, code in (("Sum", "SUM"), ("Mean", "MEAN"), ("Max", "REDUCE_MAX"),
+                      ("Min", "REDUCE_MIN"), ("Prod", "REDUCE_PROD"))
+      for keep in (True, False)),
+    ("Mean", {}, [ints(0)], "MEAN", {}, [ints(0)], [3, 5], [[5]]),
+    ("Cumsum", {"exclusive": True}, [scalar(1)], "CUMSUM", {"exclusive": True}, [scalar(1)],
+     [3, 5], [[3, 5]]),
+    ("AddN", {"N": 2}, [floats(3, 5)], "ADD_N", {}, [floats(3, 5)], [3, 5], [[3, 5]]),
+    ("Softmax", {}, [], "SOFTMAX", {"beta": 1.0}, [], [3, 5], [[3, 5]]),
+    ("LogSoftmax", {}, [], "LOG_SOFTMAX", {}, [], [3, 5], [[3, 5]]),
+    ("LeakyRelu", {"alpha": 0.5}, [], "LEAKY_RELU", {"alpha": 0.5}, [], [3, 5], [[3, 5]]),
+    ("BatchMatMulV2", {"adj_y": True}, [floats(7, 5)], "BATCH_MATMUL", {"adj_y": True},
+     [floats(7, 5)], [2, 3, 5], [[2, 3, 7]]),
+    ("MatMul", {"transpose_a": True}, [floats(3, 7)], "BATCH_MATMUL", {"adj_x": True},
+     [floats(3, 7)], [3, 5], [[5, 7]]),
+    ("Conv2D", WINDOW, [floats(3, 2, 3, 4)], "CONV_2D", OURS,
+     [floats(3, 2, 3, 4).transpose(3, 0, 1, 2)], IMAGE, [[2, 3, 7, 4]]),
+    ("DepthwiseConv2dNative", {**WINDOW, "strides": [1, 2, 2, 1]}, [floats(3, 2, 3, 2)],
+     "DEPTHWISE_CONV_2D", {**OURS, "stride_w": 2, "depth_multiplier": 2},
+     [floats(3, 2, 3, 2).reshape(1, 3, 2, 6)], IMAGE, [[2, 3, 4, 6]]),
+    ("Conv3D", {"strides": [1, 2, 1, 1, 1], "padding": "VALID"}, [floats(2, 3, 1, 2, 3)],
+     "CONV_3D", {"stride_d": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"},
+     [floats(2, 3, 1, 2, 3)], [1, 5, 7, 4, 2], [[1, 2, 5, 4, 3]]),
+    ("MaxPool", {**WINDOW, "ksize": [1, 3, 2, 1]}, [], "MAX_POOL_2D",
+     {**OURS, "filter_height": 3, "filter_width": 2}, [], IMAGE, [[2, 3, 7, 3]]),
+    ("AvgPool", {**WINDOW, "ksize": [1, 3, 2, 1]}, [], "AVERAGE_POOL_2D",
+     {**OURS, "filter_height": 3, "filter_width": 2}, [], IMAGE, [[2, 3, 7, 3]]),
+    ("BiasAdd", {"data_format": "NHWC"}, [floats(3)], "ADD", {}, [floats(3)], IMAGE, [IMAGE]),
+    ("BiasAdd", {"data_format": "NCHW"}, [floats(5)], "ADD", {},
+     [floats(5).reshape(5, 1, 1)], IMAGE, [IMAGE]),
+    ("BiasAddV1", {}, [floats(3)], "ADD", {}, [floats(3)], IMAGE, [IMAGE]),
+    ("Reverse", {}, [np.array([False, True])], "REVERSE_V2", {}, [ints(1)], [3, 5], [[3, 5]]),
+    ("ReverseSequence", {"seq_dim": 1}, [ints(2, 5, 1)], "REVERSE_SEQUENCE",
+     {"seq_dim": 1, "batch_dim": 0}, [ints(2, 5, 1)], [3, 5], [[3, 5]]),
+    ("Gather", {}, [ints(2, 0)], "GATHER", {"axis": 0}, [ints(2, 0)], [4, 3], [[2, 3]]),
+    ("ParallelConcat", {}, [floats(1, 5)], "CONCATENATION", {"axis": 0}, [floats(1, 5)], [1, 5],
+     [[2, 5]]),
+    ("SpaceToBatchND", {}, [ints(2, 2), ints(0, 0, 1, 1).reshape(2, 2)], "SPACE_TO_BATCH_ND", {},
+     [ints(2, 2), ints(0, 0, 1, 1).reshape(2, 2)], [1, 4, 6, 3], [[4, 2, 4, 3]]),
+    ("SpaceToBatch", {"block_size": 2}, [ints(0, 0, 1, 1).reshape(2, 2)], "SPACE_TO_BATCH_ND", {},
+     [ints(2, 2), ints(0, 0, 1, 1).reshape(2, 2)], [1, 4, 6, 3], [[4, 2, 4, 3]]),
+    ("BatchToSpace", {"block_size": 2}, [ints(0, 0, 1, 0).reshape(2, 2)], "BATCH_TO_SPACE_ND", {},
+     [ints(2, 2), ints(0, 0, 1, 0).reshape(2, 2)], [4, 2, 3, 3], [[1, 4, 5, 3]]),
+    ("FakeQuantWithMinMaxArgs", {"min": -1.0, "max": 2.0}, [], "FAKE_QUANT",
+     {"min": -1.0, "max": 2.0, "num_bits": 8, "narrow_range": False}, [], [3, 5], [[3, 5]]),
+    ("FakeQuantWithMinMaxVars", {"num_bits": 4}, [np.float32(-1), np.float32(2)], "FAKE_QUANT",
+     {"min": -1.0, "max": 2.0, "num_bits": 4, "narrow_range": False}, [], [3, 5], [[3, 5]]),
+    ("DataFormatVecPermute", {"src_format": "NHWC", "dst_format": "NCHW"}, [], "GATHER",
+     {"axis": 0}, [ints(0, 3, 1, 2)], [4, 2], [[4, 2]]),
+    ("Bucketize", {"boundaries": [0.0, 1.0]}, [], "BUCKETIZE", {"boundaries": [0.0, 1.0]}, [],
+     [3, 5], [[3, 5]]),
+    ("LRN", {"depth_radius": 2, "bias": 2.0, "alpha": 0.5, "beta": 0.75}, [],
+     "LOCAL_RESPONSE_NORMALIZATION", {"radius": 2, "bias": 2.0, "alpha": 0.5, "beta": 0.75}, [],
+     IMAGE, [IMAGE]),
+    *((f, {"align_corners": True}, [ints(11, 13)], code,
+       {"align_corners": True, "half_pixel_centers": False}, [ints(11, 13)], IMAGE,
+       [[2, 11, 13, 3]])
+      for f, code in (("ResizeBilinear", "RESIZE_BILINEAR"),
+                      ("ResizeNearestNeighbor", "RESIZE_NEAREST_NEIGHBOR"))),
+]  # fmt: skip
+
+
+# Types of outputs where these are not that of the input.
+MAKES = {"BUCKETIZE": "int32"}
+
+
+def typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an operand of the case in another type, unless it is one of indices."""
+    return array.astype(dtype) if array.dtype == np.float32 else array
+
+
+def model(case: Case, *, flex: bool, dtype: str = "float32") -> bytes:
+    name, attributes, theirs, code, options, ours, shape, made = case
+    m = Build()
+    constants = (m.constant(typed(c, dtype)) for c in (theirs if flex else ours))
+    operands = [m.input(shape, dtype=dtype), *constants]
+    outputs = [m.tensor(s, dtype=MAKES.get(code, dtype)) for s in made]
+    if flex:
+        m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
+    else:
+        m.output(*m.op(code, operands, outputs, **options))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
+def test_the_same_as_tflite(case: Case) -> None:
+    """The same nodes, and the same numbers."""
+    theirs, ours = (convert(model(case, flex=flex)) for flex in (True, False))
+    nodes = [[n.op_type for n in made.model.graph.node] for made in (theirs, ours)]
+    assert nodes[0] == nodes[1]
+    (port,) = ours.inputs
+    x = np.random.default_rng(0).standard_normal(port.onnx_shape).astype(np.float32)
+    results = [run_onnx(made.model, {made.inputs[0].name: x}) for made in (theirs, ours)]
+    for a, b in zip(*results, strict=True):
+        assert not difference(a, b, tolerance=0)
+
+
+def flexed(
+    name: str, shapes: list[Any], made: list[int], dtype: str = "float32", **attributes: Any
+) -> bytes:
+    m = Build()
+    operands: list[Tensor] = [
+        m.input(each) if isinstance(each, list) else m.constant(each) for each in shapes
+    ]
+    outputs = [m.tensor(made, dtype=dtype)]
+    m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
+    return m.bytes()
+
+
+def test_of_integers() -> None:
+    """Operators that make integers, or are made of numbers alone."""
+    for name, shapes, made, dtype in (
+        ("ArgMax", [[3, 5], scalar(1)], [3], "int64"), ("ArgMin", [[3, 5], scalar(1)], [3], I32),
+        ("Shape", [[3, 5]], [2], I32), ("Rank", [[3, 5]], [], I32),
+        ("Cast", [[3, 5]], [3, 5], I32),
+        ("Fill", [ints(2, 3), np.float32(1)], [2, 3], "float32"),
+        ("SplitV", [[3, 5], ints(5), scalar(1)], [3, 5], "float32"),
+        ("Split", [scalar(1), [3, 5]], [3, 5], "float32"),
+    ):  # fmt: skip
+        assert convert(flexed(name, shapes, made, dtype, num_split=1)).outputs
+
+
+def test_clipping() -> None:
+    result = convert(flexed("ClipByValue", [[3, 5], np.float32(-1), np.float32(2)], [3, 5]))
+    assert [node.op_type for node in result.model.graph.node] == ["Min", "Max"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes"),
+    [
+        ("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], {**WINDOW, "data_format": "NCHW"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "padding": "EXPLICIT"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "strides": [2, 1, 1, 1]}),
+        ("Conv2D", [[1, 5, 7, 3]], WINDOW),
+        ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"data_format": "NCDHW"}),
+        ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"strides": [1, 1]}),
+        ("MaxPool", [[1, 5, 7, 3]], WINDOW),
+        ("ConcatV2", [[3], [3], [1]], {}),
+        ("Conv2DBackpropInput", [[1, 5, 7, 3], floats(1, 1, 2, 3)], WINDOW),
+        ("BiasAdd", [[1, 3, 5, 7]], {"data_format": "NCHW"}),
+        ("Reverse", [[3], [1]], {}),
+        ("SpaceToBatch", [[1, 4, 6, 3]], {"block_size": 2}),
+        ("IdentityN", [[3], [3]], {}),
+        ("DataFormatVecPermute", [[3]], {}),
+        ("FakeQuantWithMinMaxVars", [[3], [], []], {}),
+        ("FusedBatchNormV3", [[1, 5, 7, 3]], {"is_training": False}),
+        ("Reshape", [[3]], {}),
+        ("ClipByValue", [[3]], {}),
+        ("LRN", [[1, 5, 7, 3]], {"depth_radius": 1.0}),
+        ("Qr", [[3, 3]], {}),
+    ],
+    ids=str,
+)
+def test_what_has_no_counterpart(
+    name: str, shapes: list[Any], attributes: dict[str, Any]
+) -> None:
+    message = f"Flex{name} .*: TensorFlow operator {name}, run by the Flex delegate"
+    if name != "Qr":
+        message += ", is converted, but not with these"
+    with pytest.raises(UnsupportedOperators, match=message):
+        convert(flexed(name, shapes, [3], **attributes))
+
+
+def test_the_form_that_has_no_counterpart_is_named() -> None:
+    attributes = {**WINDOW, "data_format": "NCHW", "T": 1}
+    with pytest.raises(UnsupportedOperators) as error:
+        convert(flexed("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], [3], **attributes))
+    form = "attributes (strides=[1, 2, 1, 1], padding='SAME', data_format='NCHW'): convert"
+    assert form in str(error.value)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x01\x02", flex_options("Pad")[:-3]])
+def test_options_that_cannot_be_read(raw: bytes) -> None:
+    """They count as if there were none."""
+    m = Build()
+    operands = [m.input([3]), m.constant(ints(1, 1).reshape(1, 2))]
+    m.output(*m.custom("FlexPad", operands, [[5]], raw))
+    assert convert(m.bytes()).nodes == 1
+    m = Build()
+    m.output(*m.custom("FlexConv2D", [m.input([3])], [[5]], raw))
+    with pytest.raises(ConversionError):
+        convert(m.bytes())
+
+
+def test_a_class_of_ones_own_comes_first() -> None:
+    """It is given the attributes as options."""
+
+    class Own(FlexUnary):
+        def check(self) -> None:
+            assert dict(self.options) == {"squeeze_dims": [0], "T": "x"}
+
+        def emit(self, g: Any, y: Any, *xs: Any) -> Any:
+            return g.reshape(*xs, y.shape)
+
+    register("FlexSqueeze")(Own)
+    try:
+        data = flexed("Squeeze", [[1, 3]], [3], squeeze_dims=[0], T="x")
+        assert [node.op_type for node in convert(data).model.graph.node] == ["Reshape"]
+    finally:
+        unregister("FlexSqueeze")
+
+
+@pytest.mark.parametrize(("name", "code", "count"), [("Atan2", "ATAN2", 2), ("Sign", "SIGN", 1)])
+def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, count: int) -> None:
+    graphs = []
+    for custom in (True, False):
+        m = Build()
+        operands, outputs = [m.input([3, 5]) for _ in range(count)], [m.tensor([3, 5])]
+        m.output(*(m.custom(name, operands, outputs) if custom else m.op(code, operands, outputs)))
+        graphs.append([node.op_type for node in convert(m.bytes()).model.graph.node])
+    assert graphs[0] == graphs[1]
+
+
+def test_variables() -> None:
+    """A variable of TensorFlow's is one of TFLite's: an input and an output."""
+    m = Build()
+    (handle,) = m.custom(
+        "FlexVarHandleOp", [], [m.tensor([], dtype="resource")],
+        flex_options("VarHandleOp", shared_name="v", container=""),
+    )  # fmt: skip
+    (old,) = m.custom(
+        "FlexReadVariableOp", [handle], [m.tensor([3])], flex_options("ReadVariableOp")
+    )
+    (new,) = m.op("ADD", [old, m.input([3])], [[3]])
+    m.custom("FlexAssignVariableOp", [handle, new], [], flex_options("AssignVariableOp"))
+    m.output(new)
+    made = convert(m.bytes())
+    x, state = floats(3), floats(3) + 1
+    y, after = run_onnx(made.model, dict(zip([e.name for e in made.model.graph.input], (x, state),
+                                             strict=True)))  # fmt: skip
+    assert not difference(x + state, y)
+    assert not difference(y, after)
+
+
+def test_tables() -> None:
+    """A hash table of TensorFlow's has a name, which is a number in TFLite."""
+    m = Build()
+    inner = m.subgraph("init")
+    handles = []
+    for graph in (inner, m):
+        (handle,) = graph.custom(
+            "FlexHashTableV2", [], [graph.tensor([], dtype="resource")],
+            flex_options("HashTableV2", shared_name="words", container=""),
+        )  # fmt: skip
+        handles.append(handle)
+    keys, values = inner.constant(np.array([5, -3])), inner.constant(["five", "minus"])
+    options = flex_options("LookupTableImportV2")
+    inner.custom("FlexLookupTableImportV2", [handles[0], keys, values], [], options)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    made = [m.tensor([3], dtype="string")]
+    wanted = m.input([3], dtype="int64")
+    m.output(
+        *m.custom(
+            "FlexLookupTableFindV2", [handles[1], wanted, m.constant(["?"])], made,
+            flex_options("LookupTableFindV2"),
+        )
+    )  # fmt: skip
+    result = convert(m.bytes())
+    (y,) = run_onnx(result.model, {result.inputs[0].name: np.array([-3, 4, 5])})
+    assert y.tolist() == ["minus", "?", "five"]
+
+
+def test_a_table_without_a_name() -> None:
+    m = Build()
+    options = flex_options("HashTableV2", shared_name="")
+    m.output(*m.custom("FlexHashTableV2", [], [m.tensor([], dtype="resource")], options))
+    with pytest.raises(ConversionError, match="HashTableV2, run by the Flex delegate, is conv"):
+        convert(m.bytes())
+
+
+def test_transposed_convolution() -> None:
+    """The sizes come first, then weights that are turned, then the image."""
+    weights, sizes = floats(3, 2, 4, 3), ints(2, 10, 14, 4)
+    results = []
+    for flex in (True, False):
+        m = Build()
+        filters = weights if flex else weights.transpose(2, 0, 1, 3)
+        operands = [m.constant(sizes), m.constant(filters), m.input(IMAGE)]
+        outputs = [m.tensor([2, 10, 14, 4])]
+        window = {**WINDOW, "strides": [1, 2, 2, 1]}
+        options = flex_options("Conv2DBackpropInput", **window)
+        m.output(
+            *m.custom("FlexConv2DBackpropInput", operands, outputs, options) if flex
+            else m.op("TRANSPOSE_CONV", operands, outputs, stride_h=2, stride_w=2, padding="SAME")
+        )  # fmt: skip
+        made = convert(m.bytes())
+        shape = made.inputs[0].onnx_shape
+        x = np.arange(np.prod(np.array(shape, int))).reshape(shape).astype(np.float32) % 11
+        results.append(run_onnx(made.model, {made.inputs[0].name: x})[0])
+    assert not difference(results[0], results[1], tolerance=0)
+
+
+def test_explicit_paddings() -> None:
+    """They are a PAD in front."""
+    attributes = {**WINDOW, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
+    theirs = flexed("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)
+    m = Build()
+    pads = m.constant(np.reshape(ints(0, 0, 1, 2, 0, 1, 0, 0), (4, 2)))
+    (padded,) = m.op("PAD", [m.input(IMAGE), pads], [[2, 8, 8, 3]])
+    weights = m.constant(floats(3, 2, 3, 4).transpose(3, 0, 1, 2))
+    m.output(*m.op("CONV_2D", [padded, weights, None], [[2, 3, 7, 4]], stride_h=2, stride_w=1,
+                   padding="VALID"))  # fmt: skip
+    made = [convert(data) for data in (theirs, m.bytes())]
+    x = np.random.default_rng(0).standard_normal(made[0].inputs[0].onnx_shape).astype(np.float32)
+    one, other = (run_onnx(each.model, {each.inputs[0].name: x})[0] for each in made)
+    assert not difference(one, other, tolerance=0)

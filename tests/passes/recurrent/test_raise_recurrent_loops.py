@@ -1,0 +1,184 @@
+"""Loops that are recurrent layers, and loops that are nearly so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.support import Build, check, random_inputs
+from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
+from tflite2onnx import convert
+from tflite2onnx.op import rules_for
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, matches
+from tflite2onnx.reader.model import read
+
+
+def kinds(form: Keras) -> set[str]:
+    """Return the types of the nodes, once their numbers are proved."""
+    result: Any = check(form.model().bytes(), ranges={"float32": (-1, 1)}, random_layouts=[0])
+    return {node.op_type for node in result.model.graph.node} - {"Reshape", "Squeeze", "Identity"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(), Keras(matmul=True), Keras(apart=True), Keras(last=True), Keras(batch=1),
+        Keras(times=1), Keras(batch=1, matmul=True, last=True), Keras(times=1, last=True),
+        Keras("GRU"), Keras("GRU", matmul=True), Keras("GRU", last=True), Keras("GRU", batch=1),
+        Keras("GRU-before"), Keras("GRU-before", last=True), Keras("RNN"), Keras("RNN", times=1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
+    assert kinds(form) == {form.cell.partition("-")[0]}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(more=1), Keras(first=1), Keras(step=2), Keras(squash="RELU"), Keras(extra=True),
+        Keras(activation="RELU"), Keras(axis=1, batch=TIMES), Keras(stale=True),
+        Keras(bounded=True),
+        Keras("GRU", one=2), Keras("GRU", other=True), Keras("GRU", squash="LOGISTIC"),
+        Keras("GRU", extra=True), Keras("GRU-before", one=0.5), Keras("GRU-before", other=True),
+        Keras("RNN", squash="LOGISTIC"), Keras("RNN", more=2), Keras("RNN", activation="RELU6"),
+        Keras("RNN", stale=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
+    assert "Loop" in kinds(form)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [Keras(c, last=last) for c in ("LSTM", "GRU", "GRU-before", "RNN") for last in (False, True)],
+    ids=str,
+)
+def test_sequences_of_any_length(form: Keras) -> None:
+    """Where the time stays open it is that of the sequence."""
+    data = replace(form, open=True).model().bytes()
+    given = random_inputs(data, 0, float32=(-1, 1))
+    for times in (1, 2, 13):
+        sequence = np.random.default_rng(times).uniform(-1, 1, (times, BATCH, FEATURES))
+        given[-1] = sequence.astype(np.float32)
+        result: Any = check(data, inputs=given, random_layouts=[])
+        assert result.inputs[-1].symbols
+        assert form.cell.partition("-")[0] in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(open=True, limit="sum"), Keras(open=True, limit="batch", batch=1),
+        Keras(open=True, first=1, last=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
+    assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "GRU-before", "RNN"])
+def test_weights_of_integers(cell: str, *, rows: bool) -> None:
+    """They stay what they are in the file."""
+    data = Keras(cell, int8=True, rows=rows).model().bytes()
+    result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
+    assert cell.partition("-")[0] in {node.op_type for node in result.model.graph.node}
+    constants = result.model.graph.initializer
+    matrices = [i for i in constants if len(i.dims) == 3 and i.dims[-1] in (FEATURES, UNITS)]
+    assert {i.data_type for i in matrices} == {TensorProto.INT8}
+
+
+def test_a_product_that_rounds_its_data_is_no_sum() -> None:
+    """Large ones multiply integers, as LiteRT's kernels do."""
+    data = Keras(int8=True, batch=2400, times=2).model().bytes()
+    result: Any = check(data, tolerance=1e-4, ranges={"float32": (-1, 1)}, random_layouts=[])
+    assert "Loop" in {node.op_type for node in result.model.graph.node}
+
+
+# Formulas
+
+
+def formulas(m: Build) -> tuple[Formulas, list[Any]]:
+    """Return the formulas of a graph, and those of its outputs."""
+    graph = read(m.bytes()).graphs[0]
+    found = Formulas(graph.ops, rules_for)
+    return found, [found.of(t) for t in graph.outputs]
+
+
+def test_sums_are_cut_by_columns_alone() -> None:
+    m = Build()
+    x = m.input([2, 3])
+    matrix = np.arange(18, dtype=np.float32).reshape(6, 3)
+    (y,) = m.op("FULLY_CONNECTED", [x, m.constant(matrix), None], [[2, 6]])
+    (reshaped,) = m.op("RESHAPE", [y, m.constant([2, 3, 2])], [[2, 3, 2]])
+    m.output(
+        *m.op("SLICE", [y, m.constant([0, 2]), m.constant([2, 3])], [[2, 3]]),
+        *m.op("SLICE", [reshaped, m.constant([0, 1, 0]), m.constant([2, 1, 2])], [[2, 1, 2]]),
+        *m.op("SLICE", [y, m.constant([1, 0]), m.constant([1, 6])], [[1, 6]]),
+        reshaped,
+    )
+    _, (columns, middle, row, same) = formulas(m)
+    for made, rows in ((columns, [2, 3, 4]), (middle, [2, 3]), (same, range(6))):
+        assert isinstance(made, Sum)
+        assert [m.data.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
+    assert isinstance(row, Atom)
+
+
+def test_a_constant_for_each_row_is_no_bias() -> None:
+    m = Build()
+    weights = m.constant(np.eye(3, dtype=np.float32))
+    (y,) = m.op("FULLY_CONNECTED", [m.input([3, 3]), weights, None], [[3, 3]])
+    bias = np.arange(3, dtype=np.float32)
+    forms = bias, bias[None], bias[:, None]
+    m.output(*(m.op("ADD", [y, m.constant(form)], [[3, 3]])[0] for form in forms))
+    _, made = formulas(m)
+    assert [isinstance(each, Sum) for each in made] == [True, True, False]
+
+
+def test_names_of_a_pattern_stand_for_one_thing() -> None:
+    a, b = (Atom(read(Keras().model().bytes()).graphs[0].inputs[i]) for i in range(2))
+    both = Applied("MUL", (a, b))
+    assert len(list(matches(("MUL", "p", "q"), both, {}))) == 2
+    assert list(matches(("MUL", "p", "q"), both, {"q": a})) == [{"p": b, "q": a}]
+    assert not list(matches(("MUL", "p", "p"), both, {}))
+    assert not list(matches(("ADD", "p", "q"), both, {}))
+    assert not list(matches(("MUL", "p", "q", "r"), both, {}))
+
+
+def test_what_is_no_sum_of_products() -> None:
+    """A bias that is computed, a product of a product, weights that are no matrix, or turned."""
+    m = Build()
+    x, b = m.input([2, 3]), m.input([3])
+    w = m.constant(np.ones((3, 3), np.float32))
+    (once,) = m.op("FULLY_CONNECTED", [x, w, None], [[2, 3]])
+    deep = m.constant(np.ones((1, 3, 3), np.float32))
+    high, turned = m.input([1, 2, 3]), m.input([3, 2])
+    m.output(
+        *m.op("FULLY_CONNECTED", [x, w, b], [[2, 3]]),
+        *m.op("FULLY_CONNECTED", [once, w, None], [[2, 3]]),
+        *m.op("BATCH_MATMUL", [high, deep], [[1, 2, 3]]),
+        *m.op("BATCH_MATMUL", [turned, w], [[2, 3]], adj_x=True),
+    )
+    _, found = formulas(m)
+    assert all(isinstance(each, Atom) for each in found)
+
+
+def test_a_cast_to_its_own_type_makes_nothing() -> None:
+    m = Build()
+    (same,) = m.op("CAST", [m.input([2, 3])], [[2, 3]])
+    (tanh,) = m.op("TANH", [same], [[2, 3]])
+    (again,) = m.op("CAST", [tanh], [[2, 3]])
+    (whole,) = m.op("CAST", [again], [[2, 3]], dtype="int32")
+    m.output(again, whole)
+    graph = read(m.bytes()).graphs[0]
+    known = Formulas(graph.ops, rules_for)
+    made = [known.maker(t) for t in graph.outputs]
+    assert [op and op.code for op in made] == ["TANH", "CAST"]
+    assert isinstance(known.of(graph.outputs[0]), Applied)

@@ -1,0 +1,141 @@
+"""What sub-graphs remember that operators run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+
+from tests.support import Build, Subgraph, Tensor, check
+from tests.support.reading import float32
+from tests.support.streams import SHAPE, assign, handle, initialise, read_from, states
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
+
+ZEROS = np.zeros(SHAPE, np.float32)
+
+
+def test_state_of_a_graph_that_is_called() -> None:
+    """Each call goes on where the last one has ended."""
+    m = Build()
+    inner = m.subgraph("inner")
+    a = inner.input(SHAPE)
+    (b,) = inner.op("ADD", [read_from(inner, handle(inner)), a], [SHAPE])
+    assign(inner, handle(inner), b)
+    inner.output(b)
+    initialise(m, memory=ZEROS)
+    x = m.input(SHAPE, name="x")
+    for _ in range(2):
+        (x,) = m.op("STABLEHLO_COMPOSITE", [x], [SHAPE], name="some.thing",
+                    decomposition_subgraph_index=inner.index,
+                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
+    m.output(x)
+    assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
+
+
+def condition(m: Subgraph, x: Tensor, limit: float) -> Tensor:
+    """Return whether a number is below a limit."""
+    return m.op("LESS", [x, m.constant(float32(limit))], [[]], dtype="bool")[0]
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_loop_that_remembers(rounds: int) -> None:
+    """Each round goes on where the last has ended, and so does each run."""
+    m = Build()
+    initialise(m, memory=ZEROS, constant=np.full(SHAPE, 0.5, np.float32))
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    cond.output(condition(cond, cond.input([]), rounds))
+    count = body.input([])
+    (more,) = body.op("ADD", [read_from(body, handle(body)),
+                              read_from(body, handle(body, "constant"))], [SHAPE])  # fmt: skip
+    assign(body, handle(body), more)
+    body.output(*body.op("ADD", [count, body.constant(float32(1.0))], [[]]))
+    x = m.input(SHAPE, name="x")
+    (before,) = m.op("ADD", [read_from(m, handle(m)), x], [SHAPE])
+    assign(m, handle(m), before)
+    m.op("WHILE", [m.constant(float32(0.0))], [[]], cond_subgraph_index=cond.index,
+         body_subgraph_index=body.index)  # fmt: skip
+    m.output(read_from(m, handle(m)))
+    assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
+
+
+def test_branches_that_remember() -> None:
+    """One branch sets a variable, the other another one; both see what was set before."""
+    m = Build()
+    initialise(m, memory=ZEROS, other=ZEROS)
+    graphs = []
+    for name, other in (("memory", "other"), ("other", "memory")):
+        inner = m.subgraph(name)
+        x = inner.input(SHAPE)
+        (y,) = inner.op("ADD", [read_from(inner, handle(inner, name)), x], [SHAPE])
+        assign(inner, handle(inner, name), y)
+        inner.output(*inner.op("SUB", [y, read_from(inner, handle(inner, other))], [SHAPE]))
+        graphs.append(inner.index)
+    x, number = m.input(SHAPE, name="x"), m.input([], name="number")
+    m.output(*m.op("IF", [condition(m, number, 0), x], [SHAPE], then_subgraph_index=graphs[0],
+                   else_subgraph_index=graphs[1]))  # fmt: skip
+    result = check(m.bytes(), runs=8)
+    assert [state for state, _ in states(result)] == ["memory", "other"]
+
+
+def counting(m: Subgraph) -> list[Tensor]:
+    """Return what a variable tensor has become by adding an input up, and a count one higher."""
+    x, count = m.input(SHAPE), m.input([])
+    state = m.tensor(SHAPE, name="state", variable=True)
+    (y,) = m.op("ADD", [state, x], [SHAPE])
+    m.op("ABS", [y], [state])
+    return [y, *m.op("ADD", [count, m.constant(float32(1.0))], [[]])]
+
+
+def test_variable_tensors_of_a_loop_last_as_long_as_it() -> None:
+    """The kernel releases their memory."""
+    m = Build()
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    cond.input(SHAPE)
+    cond.output(condition(cond, cond.input([]), 3))
+    body.output(*counting(body))
+    y, _ = m.op("WHILE", [m.input(SHAPE), m.constant(float32(0.0))], [SHAPE, []],
+                cond_subgraph_index=cond.index, body_subgraph_index=body.index)  # fmt: skip
+    m.output(y)
+    assert states(check(m.bytes(), runs=3, ranges={"float32": (-1, 1)})) == []
+
+
+def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
+    m = Build()
+    inner = m.subgraph("inner")
+    inner.output(*counting(inner))
+    ends = [m.input(SHAPE, name="x"), m.constant(float32(0.0))]
+    for _ in range(2):
+        ends = m.op("STABLEHLO_COMPOSITE", ends, [SHAPE, []], name="some.thing",
+                    decomposition_subgraph_index=inner.index,
+                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
+    m.output(*ends)
+    assert states(check(m.bytes(), runs=3)) == []
+
+
+def test_an_initial_value_that_is_not_there_yet() -> None:
+    """CALL_ONCE reads what it sets afterwards."""
+    m = Build()
+    inner = m.subgraph("init")
+    value = read_from(inner, handle(inner), name="value")
+    assign(inner, handle(inner), value)
+    m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
+    m.output(read_from(m, handle(m)))
+    with pytest.raises(UnsupportedOperators, match=r"value.: it reads a variable that is not set"):
+        convert(m.bytes())
+
+
+def test_an_assignment_of_nothing() -> None:
+    m = Build()
+    m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
+    m.op("ASSIGN_VARIABLE", [handle(m), None], [])
+    with pytest.raises(UnsupportedOperators, match="input 1 is missing"):
+        convert(m.bytes())
+
+
+def test_variable_tensors_that_are_inputs_are_no_state() -> None:
+    """They are given in each run."""
+    m = Build()
+    x = m.input(SHAPE, name="x", variable=True)
+    m.output(*m.op("NEG", [x], [SHAPE]))
+    assert states(convert(m.bytes())) == []

@@ -1,0 +1,306 @@
+"""TensorFlow's lists, which become tensors.
+
+LiteRT runs no Flex operators: models are held to what it makes of the same without lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Tensor, check, difference, run_onnx
+from tests.support.control import loop, number, op
+from tests.support.flex import flex_options
+from tests.support.keras import BATCH, Keras, listing
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
+
+if TYPE_CHECKING:
+    from tests.support import Subgraph
+    from tflite2onnx.result import Result
+
+SHAPE, ITEM = [7, 3, 5], [3, 5]
+
+
+def proved(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
+    """Hold what becomes of lists to what LiteRT makes of tensors; sizes can be fixed."""
+    given, expected = listed.bytes(), plain.bytes()
+    for static in (True, False) if fixed else (False,):
+        result: Any = check(
+            expected, ranges={"float32": (-1, 1)},
+            convert=lambda _, static=static: convert(given, static=static),
+        )  # fmt: skip
+    if not fixed:
+        assert convert(given, static=True).inputs
+    return result
+
+
+def kinds(result: Result) -> set[str]:
+    return {node.op_type for node in result.model.graph.node}
+
+
+# Loops of Keras
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(), Keras(last=True), Keras(times=1), Keras(batch=1), Keras(apart=True),
+        Keras("GRU"), Keras("GRU", last=True), Keras("GRU-before"), Keras("RNN"),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
+    """With an open batch, too."""
+    listed = replace(form, listed=True, turned=turned, batch=None if turned else form.batch)
+    result = proved(replace(form, turned=turned).model(), listed.model(), fixed=not turned)
+    assert form.cell.partition("-")[0] in kinds(result)
+    assert "Loop" not in kinds(result)
+    assert all(end.symbols == ({0: "batch"} if turned else {}) for end in result.inputs)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_other_loops_stay_loops(*, last: bool, turned: bool) -> None:
+    form = Keras(squash="RELU", last=last, turned=turned)
+    listed = replace(form, listed=True, batch=None if turned else BATCH)
+    assert "Loop" in kinds(proved(form.model(), listed.model(), fixed=not turned))
+
+
+# Single operators
+
+
+def variant(m: Subgraph) -> Tensor:
+    return m.tensor([], dtype="variant")
+
+
+def of_tensor(m: Subgraph, x: Tensor) -> Tensor:
+    return listing(m, "FromTensor", [x, m.constant([-1] * (len(x.shape) - 1))])[0]
+
+
+def stacked(m: Subgraph, items: Tensor, shape: list[int]) -> Tensor:
+    how = [items, m.constant([-1] * (len(shape) - 1))]
+    return listing(m, "Stack", how, [m.tensor(shape)], num_elements=-1)[0]
+
+
+def reserved(m: Subgraph, count: Tensor, sizes: list[int]) -> Tensor:
+    return listing(m, "Reserve", [m.constant(np.array(sizes, np.int32)), count])[0]
+
+
+def get(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    items = of_tensor(m, x)
+    return listing(m, "GetItem", [items, i, m.constant([-1, 5])], [m.tensor(ITEM)])
+
+
+def get_of_unknown_rank(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    (item,) = listing(m, "GetItem", [of_tensor(m, x), i, number(m, -1)], [m.tensor(None)])
+    return m.op("NEG", [item], [ITEM])
+
+
+def set_(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    item = m.constant(np.ones(ITEM, np.float32))
+    (items,) = listing(m, "SetItem", [of_tensor(m, x), i, item])
+    return [stacked(m, items, SHAPE)]
+
+
+def reserve(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    (item,) = m.op("GATHER", [x, i], [ITEM])
+    items = reserved(m, m.constant([4]), [-1, -1])
+    for place in (2, 0):
+        (items,) = listing(m, "SetItem", [items, number(m, place), item])
+    return [stacked(m, items, [4, *ITEM])]
+
+
+def gather(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    (places,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
+    return listing(m, "Gather", [of_tensor(m, x), places, number(m, -1)], [m.tensor([1, *ITEM])])
+
+
+def push(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    options = [m.constant([3, 5]), number(m, -1)]
+    (items,) = m.custom(
+        "FlexEmptyTensorList", options, [variant(m)], flex_options("EmptyTensorList")
+    )
+    for place in (i, number(m, 1)):
+        (item,) = m.op("GATHER", [x, place], [ITEM])
+        (items,) = listing(m, "PushBack", [items, item])
+    return [stacked(m, items, [2, *ITEM])]
+
+
+def pop(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    del i
+    outputs = [variant(m), m.tensor(ITEM)]
+    items, item = listing(m, "PopBack", [of_tensor(m, x), m.constant([3, 5])], outputs)
+    return [stacked(m, items, [6, *ITEM]), item]
+
+
+def concat(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    del i
+    leading = m.constant(np.zeros(0, np.int64))
+    outputs = [m.tensor([21, 5]), m.tensor([7], dtype="int64")]
+    items = of_tensor(m, x)
+    return listing(m, "ConcatV2", [items, m.constant([-1, 5]), leading], outputs)
+
+
+def told(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    del i
+    items = of_tensor(m, x)
+    (length,) = listing(m, "Length", [items], [m.tensor([], dtype="int32")])
+    (shape,) = listing(m, "ElementShape", [items], [m.tensor([2], dtype="int64")])
+    return [length, shape]
+
+
+Array = np.ndarray[Any, Any]
+Make = Callable[[Build, Tensor, Tensor], list[Tensor]]
+
+
+def with_item(x: Array, i: int) -> Array:
+    made = x.copy()
+    made[i] = 1
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "want"),
+    [
+        (get, lambda x, i: [x[i]]), (get_of_unknown_rank, lambda x, i: [-x[i]]),
+        (set_, lambda x, i: [with_item(x, i)]),
+        (reserve, lambda x, i: [np.stack([x[i], 0 * x[0], x[i], 0 * x[0]])]),
+        (gather, lambda x, i: [x[[i]]]), (push, lambda x, i: [np.stack([x[i], x[1]])]),
+        (pop, lambda x, _: [x[:-1], x[-1]]),
+        (concat, lambda x, _: [x.reshape(21, 5), np.full(7, 3)]),
+        (told, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
+    ],
+)
+def test_an_operator(make: Make, want: Callable[[Array, int], list[Array]]) -> None:
+    m = Build()
+    x, i = m.input(SHAPE, name="x"), m.input([], dtype="int32", name="i")
+    m.output(*make(m, x, i))
+    result = convert(m.bytes(), io_layout="tflite")
+    data = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
+    for optimize in (True, False):
+        made = run_onnx(result.model, {"x": data, "i": np.array(3, np.int32)}, optimize=optimize)
+        for a, b in zip(want(data, 3), made, strict=True):
+            assert not difference(a, b)
+
+
+# Sizes
+
+
+def looped(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) -> Build:
+    """Return what keeps the sums of an input's columns, one more in each round.
+
+    `first` is how many columns there are.
+    """
+    x = m.input([batch, first, 3], name="x")
+    sizes = [first or 1, batch or 1, 3]
+    (columns,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [m.tensor([first, batch, 3])])
+    (shape,) = m.op("SHAPE", [columns], [[3]], out_type="int32", dtype="int32")
+    (count,) = m.op(
+        "STRIDED_SLICE", [shape, *(m.constant([n]) for n in (0, 1, 1))], [[]], shrink_axis_mask=1
+    )
+    (least,) = m.op("REDUCE_MIN", [columns, m.constant([0])], [m.tensor([batch, 3])])
+    zero, zeros = number(m, 0), m.op("SUB", [least, least], [m.tensor([batch, 3])])[0]
+    if listed:
+        items = reserved(m, count, [-1, 3])
+    else:
+        (items,) = m.op("SUB", [columns, columns], [m.tensor([first, batch, 3])])
+
+    def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        i, total, items, columns, count = xs
+        (column,) = m.op("GATHER", [columns, i], [m.tensor([batch, 3])])
+        (total,) = m.op("ADD", [total, column], [m.tensor([batch, 3])])
+        if listed:
+            (items,) = listing(m, "SetItem", [items, i, total])
+        else:
+            (row,) = m.op("EXPAND_DIMS", [total, number(m, 0)], [m.tensor([1, batch, 3])])
+            (first,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
+            (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
+            (items,) = m.op("DYNAMIC_UPDATE_SLICE", [items, row, place], [m.tensor(sizes)])
+        return [op(m, "ADD", i, number(m, 1)), total, items, columns, count]
+
+    def goes_on(m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
+        return m.op("LESS", [xs[0], xs[4]], [[]], dtype="bool")[0]
+
+    _, total, items, *_ = loop(m, [zero, zeros, items, columns, count], change, goes_on)
+    if listed:
+        (items,) = listing(m, "Stack", [items, m.constant([-1, 3])], [m.tensor([first, batch, 3])])
+    m.output(total, items)
+    return m
+
+
+@pytest.mark.parametrize(("batch", "first"), [(None, 5), (2, None), (None, None)])
+def test_open_sizes(batch: int | None, first: int | None) -> None:
+    plain = looped(Build(), listed=False, batch=2, first=5)
+    listed = looped(Build(), listed=True, batch=batch, first=first)
+    result = proved(plain, listed, fixed=False)
+    assert result.inputs[0].symbols.keys() == {i for i, n in enumerate((batch, first)) if n is None}
+
+
+# What cannot be converted
+
+
+def several_ranks(m: Build, x: Tensor) -> list[Tensor]:
+    (item,) = m.op("RESHAPE", [x, m.constant([15])], [[15]])
+    (items,) = listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), number(m, 0), item])
+    return [stacked(m, items, [2, 15])]
+
+
+def several_sizes(m: Build, x: Tensor) -> list[Tensor]:
+    items = reserved(m, number(m, 2), [3, 5])
+    (items,) = listing(m, "SetItem", [items, number(m, 0), x])
+    return listing(m, "Stack", [items, m.constant([3, 4])], [m.tensor([2, 3, 5])])
+
+
+def nothing_set(m: Build, x: Tensor) -> list[Tensor]:
+    items = reserved(m, number(m, 2), [-1, 5])
+    return [stacked(m, items, [2, 3, 5]), x]
+
+
+def growing(m: Build, x: Tensor) -> list[Tensor]:
+    items = reserved(m, number(m, 2), [3, 5])
+    inputs = [items, number(m, 0), x]
+    (items,) = listing(m, "SetItem", inputs, resize_if_index_out_of_bounds=True)
+    return [stacked(m, items, [2, 3, 5])]
+
+
+def unknown_operator(m: Build, x: Tensor) -> list[Tensor]:
+    (items,) = listing(m, "Resize", [reserved(m, number(m, 2), [3, 5]), number(m, 3)])
+    return [stacked(m, items, [3, 3, 5]), x]
+
+
+def at_the_end(m: Build, x: Tensor) -> list[Tensor]:
+    return listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), number(m, 0), x])
+
+
+def missing(m: Build, x: Tensor) -> list[Tensor]:
+    (items,) = listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), x])
+    return [stacked(m, items, [3, 3, 5]), x]
+
+
+def of_text(m: Build, x: Tensor) -> list[Tensor]:
+    items = reserved(m, number(m, 2), [3, 5])
+    how = [items, m.constant([3, 5])]
+    return [*listing(m, "Stack", how, [m.tensor([2, 3, 5], dtype="string")]), x]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (several_ranks, "have several types or ranks"), (several_sizes, "have several shapes"),
+        (nothing_set, "nothing tells how large"), (growing, "makes its list longer"),
+        (unknown_operator, "FlexTensorListResize .* about a list of TensorFlow's"),
+        (at_the_end, "is an input or output of the model"), (missing, "input 2 is missing"),
+        (of_text, "a list of string"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(make: Callable[[Build, Tensor], list[Tensor]], message: str) -> None:
+    m = Build()
+    m.output(*make(m, m.input(ITEM)))
+    with pytest.raises(UnsupportedOperators, match=message):
+        convert(m.bytes())

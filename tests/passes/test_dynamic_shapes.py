@@ -1,0 +1,368 @@
+"""Sizes that the file does not fix: which of them stay open, and that any will do then.
+
+`check` resizes the inputs of LiteRT to those that it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+
+from tests.support import Build, Tensor, check
+from tflite2onnx import Endpoint, convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import UnsupportedOperators
+from tflite2onnx.reader.model import read
+from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import Tensor as FileTensor
+
+WINDOW: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
+KEPT = np.random.default_rng(7).standard_normal
+Made = tuple[Tensor, ...] | list[Tensor]
+
+
+@pytest.mark.parametrize(
+    ("signature", "axes"),
+    [((), set()), ((1, 7), set()), ((-1, 7), {0}), ((-1, -1), {0, 1}), ((-1,), set())],
+)
+def test_axes_of_a_signature(signature: Shape, axes: set[int]) -> None:
+    tensor = FileTensor("x", (1, 7), DType.FLOAT32, shape_signature=signature)
+    assert tensor.dynamic_axes == axes
+
+
+def test_read_from_a_file() -> None:
+    m = Build()
+    x = m.input([None, 7])
+    m.output(*m.op("RELU", [x], [[1, 7]]))
+    graph = read(m.bytes()).graphs[0]
+    assert graph.inputs[0].dynamic_axes == {0}
+    assert graph.outputs[0].dynamic_axes == set()
+
+
+def test_names_of_sizes() -> None:
+    tensor = FileTensor("x", (1, 1, 7), DType.FLOAT32, symbols={0: "batch"})
+    assert tensor.sizes == ("batch", 1, 7)
+    assert tensor.extents == (2, 1, 7)
+    assert tensor.reshaped((7,)).sizes == (7,)
+
+
+def proved(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
+    """Hold the model to LiteRT with inputs of these shapes and types; return its outputs."""
+    types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]
+    arrays = [
+        (5 * KEPT(shape)).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)
+    ]
+    result = check(m.bytes(), inputs=arrays, **options)
+    assert any(end.symbols for end in result.inputs)
+    check(m.bytes(), static=True)
+    return list(result.outputs)
+
+
+def conv(m: Build, x: Tensor) -> Made:
+    w, b = m.constant(KEPT((11, 3, 3, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    return m.op("CONV_2D", [x, w, b], [[1, 3, 7, 11]], **WINDOW)
+
+
+def depthwise(m: Build, x: Tensor) -> Made:
+    w, b = m.constant(KEPT((1, 3, 3, 6)).astype(np.float32)), m.constant(np.ones(6, np.float32))
+    return m.op("DEPTHWISE_CONV_2D", [x, w, b], [[1, 3, 7, 6]], depth_multiplier=2, **WINDOW)
+
+
+def flattened(m: Build, x: Tensor) -> Made:
+    (flat,) = m.op("RESHAPE", [x], [[1, 105]], new_shape=[-1, 105])
+    w, b = m.constant(KEPT((11, 105)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    return m.op("FULLY_CONNECTED", [flat, w, b], [[1, 11]])
+
+
+def after_shape_arithmetic(m: Build, x: Tensor) -> Made:
+    (shape,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
+    one = [m.constant([1]), m.constant([1])]
+    (batch,) = m.op("STRIDED_SLICE", [shape, m.constant([0]), *one], [[]], shrink_axis_mask=1)
+    (target,) = m.op("PACK", [batch, m.constant(-1), m.constant(3)], [[3]], values_count=3)
+    return m.op("RESHAPE", [x, target], [[1, 35, 3]])
+
+
+def mean(m: Build, x: Tensor) -> Made:
+    (y,) = m.op("MEAN", [x, m.constant([1, 2])], [[1, 3]])
+    w, b = m.constant(KEPT((11, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    (y,) = m.op("FULLY_CONNECTED", [y, w, b], [[1, 11]])
+    return m.op("SOFTMAX", [y], [[1, 11]], beta=1.0)
+
+
+def sliced(m: Build, x: Tensor) -> Made:
+    made = m.tensor([None, 3, 5, 2])  # the kernel believes the file here
+    (y,) = m.op("SLICE", [x, m.constant([0, 1, 2, 0]), m.constant([-1, 3, -1, 2])], [made])
+    bounds = [m.constant(numbers) for numbers in ([0, -1, 4], [0, 0, 0], [1, 1, -2])]
+    return m.op(
+        "STRIDED_SLICE", [y, *bounds], [[1, 3, 2]],
+        begin_mask=1, end_mask=5, shrink_axis_mask=2, new_axis_mask=0,
+    )  # fmt: skip
+
+
+def halves(m: Build, x: Tensor) -> Made:
+    one, other = m.op("SPLIT", [m.constant(1), x], [[1, 5, 7, 3]], num_splits=1) * 2
+    (y,) = m.op("CONCATENATION", [one, other], [[1, 10, 7, 3]], axis=1)
+    (y,) = m.op("TRANSPOSE", [y, m.constant([1, 0, 3, 2])], [[10, 1, 3, 7]])
+    return m.op("PAD", [y, m.constant([[0, 1], [0, 0], [2, 0], [0, 0]])], [[11, 1, 5, 7]])
+
+
+def broadcast(m: Build, x: Tensor) -> Made:
+    row = m.constant(KEPT((1, 5, 1, 3)).astype(np.float32))
+    (y,) = m.op("MUL", [x, row], [[1, 5, 7, 3]])
+    (y,) = m.op("ADD", [y, m.constant(KEPT(3).astype(np.float32))], [[1, 5, 7, 3]])
+    (z,) = m.op("SUM", [y, m.constant([1, 2, 3])], [[1, 1, 1, 1]], keep_dims=True)
+    return m.op("SUB", [y, z], [[1, 5, 7, 3]])
+
+
+def pooled(m: Build, x: Tensor) -> Made:
+    window: dict[str, Any] = {"filter_height": 3, "filter_width": 2, **WINDOW}
+    (y,) = m.op("MAX_POOL_2D", [x], [[1, 3, 7, 3]], **window)
+    (y,) = m.op("RESIZE_BILINEAR", [y, m.constant([6, 11])], [[1, 6, 11, 3]])
+    return m.op("AVERAGE_POOL_2D", [y], [[1, 3, 11, 3]], **window)
+
+
+def best(m: Build, x: Tensor) -> Made:
+    (i,) = m.op("ARG_MAX", [x, m.constant(3)], [[1, 5, 7]], dtype="int32", output_type="int32")
+    one, zero = m.constant(np.float32(1)), m.constant(np.float32(0))
+    return m.op("ONE_HOT", [i, m.constant(3), one, zero], [[1, 5, 7, 3]], dtype="float32", axis=-1)
+
+
+def blocks(m: Build, x: Tensor) -> Made:
+    arguments = [m.constant([2, 4]), m.constant([[0, 1], [1, 0]])]
+    (y,) = m.op("SPACE_TO_BATCH_ND", [x, *arguments], [[8, 3, 2, 3]])
+    (y,) = m.op("ABS", [y], [[8, 3, 2, 3]])
+    return m.op("BATCH_TO_SPACE_ND", [y, *arguments], [[1, 5, 7, 3]])
+
+
+NETWORKS = [
+    conv, depthwise, flattened, after_shape_arithmetic, mean, sliced, halves, broadcast, pooled,
+    best, blocks,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("batch", [1, 5])
+def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
+    """The batch of an input stays open, whatever the file says of all other tensors."""
+    m = Build()
+    m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
+    (y,) = proved(m, [batch, 5, 7, 3])
+    assert list(y.symbols.values()) == ["batch"]
+
+
+def mirrored(m: Build, x: Tensor) -> Made:
+    amounts = m.constant([[0, 1], [2, 3], [0, 0], [1, 0]])
+    return m.op("MIRROR_PAD", [x, amounts], [[2, 10, 7, 4]], mode="SYMMETRIC")
+
+
+@pytest.mark.parametrize("size", [4, 5, 9])
+def test_padded_images_of_any_size(size: int) -> None:
+    """Of which a convolution pads as much as PAD does, whatever its stride."""
+    m = Build()
+    x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
+    (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])
+    w, b = m.constant(KEPT((11, 3, 3, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    window = WINDOW | {"padding": "VALID"}
+    m.output(*m.op("CONV_2D", [y, w, b], [[1, 2, 7, 11]], **window))
+    proved(m, [2, size, size + 1, 3])
+    assert "Pad" not in {node.op_type for node in convert(m.bytes()).model.graph.node}
+
+
+@pytest.mark.parametrize("height", [5, 7, 11])
+def test_diagonals_of_any_height(height: int) -> None:
+    m = Build()
+    x, y = m.input([2, 7, 5], shape_signature=[2, -1, 5]), m.input([2, 5])
+    m.output(*m.op("MATRIX_SET_DIAG", [x, y], [[2, 7, 5]]))
+    proved(m, [2, height, 5], [2, 5])
+
+
+def test_blocks_of_any_size() -> None:
+    m = Build()
+    m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
+    for shape in ([1, 5, 7, 3], [2, 9, 15, 3], [3, 1, 3, 3]):
+        proved(m, shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "axes"), [("float32", [0, 1, 2]), ("float32", [2]), ("int32", [0]), ("int8", [0])]
+)
+def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
+    """Of types that ONNX Runtime's nodes lack the batch alone stays open."""
+    m = Build()
+    signature = [-1 if axis in axes else size for axis, size in enumerate([1, 2, 4, 12])]
+    x = m.input([1, 2, 4, 12], shape_signature=signature, dtype=dtype)
+    m.output(*m.op("DEPTH_TO_SPACE", [x], [[1, 4, 8, 3]], dtype=dtype, block_size=2))
+    m.output(*m.op("SPACE_TO_DEPTH", [x], [[1, 1, 2, 48]], dtype=dtype, block_size=2))
+    for larger in ([1, 2, 4, 12], [3, 10, 14, 12]):
+        pairs = zip(larger, signature, strict=True)
+        deep, flat = proved(m, [new if size == -1 else size for new, size in pairs])
+        assert [*deep.symbols, *flat.symbols] == axes * 2
+
+
+def dilated(m: Build, x: Tensor) -> Made:
+    arguments = [m.constant([1, 2, 3, 2]), m.constant(np.float32(7))]
+    return m.op("DILATE", [x, *arguments], [[1, 9, 19, 5]])
+
+
+def diagonals(m: Build, x: Tensor) -> Made:
+    (y,) = m.op("TRANSPOSE", [x, m.constant([0, 3, 1, 2])], [[1, 3, 5, 7]])
+    return m.op("MATRIX_DIAG", [y], [[1, 3, 5, 7, 7]])
+
+
+def smaller(m: Build, x: Tensor) -> Made:
+    (y,) = m.op("RESIZE_NEAREST_NEIGHBOR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
+    (z,) = m.op("RESIZE_BILINEAR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
+    return m.op("ADD", [y, z], [[1, 10, 3, 3]])
+
+
+def updated(m: Build, x: Tensor) -> Made:
+    update = m.constant(KEPT((1, 2, 3, 3)).astype(np.float32))
+    return m.op("DYNAMIC_UPDATE_SLICE", [x, update, m.constant([0, 4, -2, 0])], [[1, 5, 7, 3]])
+
+
+def rows(m: Build, x: Tensor) -> Made:
+    (total,) = m.op("SUM", [x, m.constant([1, 2, 3])], [[1]])
+    (condition,) = m.op("GREATER", [total, m.constant(np.float32(0))], [[1]], dtype="bool")
+    (negative,) = m.op("NEG", [x], [[1, 5, 7, 3]])
+    return m.op("SELECT", [condition, x, negative], [[1, 5, 7, 3]])
+
+
+@pytest.mark.parametrize(
+    "network", [conv, depthwise, mean, mirrored, dilated, diagonals, smaller, updated, rows]
+)
+@pytest.mark.parametrize("io_layout", ["auto", "onnx"])
+def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout: str) -> None:
+    """Padding is found at run time where it depends on the size."""
+    m = Build()
+    m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
+    for shape in ([1, 5, 7, 3], [2, 8, 13, 3], [3, 9, 4, 3]):
+        proved(m, shape, io_layout=io_layout)
+
+
+def test_sizes_that_no_window_fits() -> None:
+    """An open size that the file declares as 1 may have to be larger; then it cannot be fixed."""
+    m = Build()
+    x = m.input([1, 1, 1, 3], shape_signature=[-1, -1, -1, 3])
+    w, b = m.constant(KEPT((11, 5, 7, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
+    options = WINDOW | {"padding": "VALID"}
+    m.output(*m.op("CONV_2D", [x, w, b], [[1, 1, 1, 11]], **options))
+    for shape in ([1, 5, 7, 3], [2, 13, 9, 3]):
+        check(m.bytes(), inputs=[KEPT(shape).astype(np.float32)])
+    with pytest.raises(UnsupportedOperators, match="does not fit"):
+        convert(m.bytes(), static=True)
+
+
+def fixed_reshape(m: Build, x: Tensor) -> Made:
+    return m.op("RESHAPE", [x], [[1, 105]], new_shape=[1, 105])
+
+
+def split(m: Build, x: Tensor) -> Made:
+    return m.op("SPLIT", [m.constant(0), x], [[1, 5, 7, 3]], num_splits=1)
+
+
+@pytest.mark.parametrize("network", [fixed_reshape, split])
+def test_sizes_of_the_file(
+    network: Callable[[Build, Tensor], Made], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where an operator allows one size only, or needs to know it, the model has no other."""
+    m = Build()
+    m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
+    with caplog.at_level(logging.WARNING):
+        result = check(m.bytes())
+    assert not any(end.symbols for end in (*result.inputs, *result.outputs))
+    code = read(m.bytes()).graphs[0].ops[0].code
+    assert f"all sizes are fixed as they are in the file, since {code}" in caplog.text
+
+
+def test_static() -> None:
+    m = Build()
+    m.output(*conv(m, m.input([None, 5, 7, 3], name="x")))
+    result = convert(m.bytes(), static=True)
+    assert [end.sizes for end in (*result.inputs, *result.outputs)] == [(1, 3, 5, 7), (1, 11, 3, 7)]
+
+
+def test_inputs_of_one_batch() -> None:
+    """Inputs that meet have one batch; others have each their own."""
+    m = Build()
+    a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
+    m.output(*m.op("ADD", [a, b], [[1, 3]]))
+    (y,) = proved(m, [5, 3], [5, 3])
+    assert y.sizes == ("batch", 3)
+    m = Build()
+    a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
+    m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
+    assert [end.sizes for end in proved(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
+
+
+def test_sizes_that_meet() -> None:
+    """Where sizes have to be equal they have one name."""
+    m = Build()
+    a, b, c = (m.input([1, None, 3], shape_signature=[1, -1, 3], name=name) for name in "abc")
+    (y,) = m.op("ADD", [a, b], [[1, 1, 3]])
+    m.output(*m.op("CONCATENATION", [y, c], [[2, 1, 3]], axis=0))
+    (made,) = proved(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
+    assert made.sizes == (2, "a_1", 3)
+
+
+def test_copies_of_what_is_open() -> None:
+    """A call that hands on what it is given."""
+    m = Build()
+    inner = m.subgraph("inner")
+    x = inner.input([None, 3])
+    (y,) = inner.op("ABS", [x], [[1, 3]])
+    inner.output(x, y)
+    made = m.op(
+        "STABLEHLO_COMPOSITE", [m.input([None, 3])], 2 * [[1, 3]], name="some.thing",
+        decomposition_subgraph_index=inner.index, composite_attributes=bytes(flexbuffers.Dumps({})),
+    )  # fmt: skip
+    m.output(*made)
+    assert [end.sizes for end in proved(m, [5, 3])] == 2 * [("batch", 3)]
+
+
+def test_order_of_a_size_that_is_1_in_the_file() -> None:
+    """A batch of 1 that is open is moved by Transpose, not by Reshape."""
+    m = Build()
+    x = m.input([None, 5, 3], name="x")
+    (y,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[5, 1, 3]])
+    m.output(*m.op("RESHAPE", [y], [[5, 3]], new_shape=[-1, 3]))
+    proved(m, [7, 5, 3])
+    assert convert(m.bytes(), static=True).transposes < convert(m.bytes()).transposes
+
+
+def test_what_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = Build()
+    m.output(*conv(m, m.input([None, 5, 7, 3], name="x")))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(m.bytes())
+    assert main([str(path)]) == 0
+    assert "TFLite [batch, 5, 7, 3] NHWC   ONNX [batch, 3, 5, 7]" in capsys.readouterr().out
+    assert main([str(path), "--static"]) == 0
+    assert "TFLite [1, 5, 7, 3] NHWC" in capsys.readouterr().out
+    result = convert(path)
+    kept = {p.key: p.value for p in result.model.metadata_props}
+    (described,) = json.loads(kept["tflite2onnx.inputs"])
+    assert described["onnx_sizes"] == ["batch", 3, 5, 7]
+    assert described["onnx_shape"] == [1, 3, 5, 7]
+
+
+def test_rows_that_are_counted() -> None:
+    """Keras multiplies a sequence by a matrix as one row for each time of each batch."""
+    m = Build()
+    x = m.input([None, None, 3])
+    (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+    (outer,) = m.op("GATHER", [shape, m.constant([0, 1])], [[2]])
+    (rows,) = m.op("REDUCE_PROD", [outer, m.constant([0])], [[]])
+    (columns,) = m.op("GATHER", [shape, m.constant(np.array(2, np.int32))], [[]])
+    (sizes,) = m.op("PACK", [rows, columns], [[2]], values_count=2)
+    (matrix,) = m.op("RESHAPE", [x, sizes], [m.tensor([None, None])])
+    w = m.constant(KEPT((5, 3)).astype(np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [matrix, w, None], [m.tensor([None, 5])]))
+    (end,) = proved(m, [2, 7, 3])
+    assert end.symbols.keys() == {0}

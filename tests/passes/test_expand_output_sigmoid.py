@@ -1,0 +1,96 @@
+"""tflite2onnx/passes/expand_output_sigmoid.py: LOGISTIC at the end of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check, random_inputs, run_onnx
+from tests.support.control import either
+from tflite2onnx import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.support import Subgraph, Tensor
+
+SHAPE = (3, 5)
+
+
+def scores(m: Subgraph, x: Tensor) -> Tensor:
+    return m.op("LOGISTIC", [x], [x.shape])[0]
+
+
+def alone(m: Build, x: Tensor) -> Tensor:
+    return scores(m, x)
+
+
+def moved(m: Build, x: Tensor) -> Tensor:
+    permutation = m.constant(np.array([1, 0], np.int32))
+    (turned,) = m.op("TRANSPOSE", [scores(m, x), permutation], [SHAPE[::-1]])
+    return m.op("RESHAPE", [turned], [[1, 15]], new_shape=[1, 15])[0]
+
+
+def chosen(m: Build, x: Tensor) -> Tensor:
+    """Scores that one branch hands on and the other does not."""
+    given = scores(m, x)
+    (most,) = m.op("REDUCE_MAX", [given, m.constant(np.array([0, 1], np.int32))], [[]])
+    condition = m.op("LESS", [most, m.constant(np.float32(2))], [[]], dtype="bool")[0]
+    return either(m, condition, [given], lambda _, xs: xs, lambda _, xs: xs)[0]
+
+
+def hidden(m: Build, x: Tensor) -> Tensor:
+    return m.op("MUL", [scores(m, x), x], [x.shape])[0]
+
+
+def joined(m: Build, x: Tensor) -> Tensor:
+    """Scores among many numbers."""
+    many = m.input([500, 5], name="many")
+    return m.op("CONCATENATION", [scores(m, x), many], [[503, 5]], axis=0)[0]
+
+
+def built(network: Callable[[Build, Tensor], Tensor], shape: Sequence[int] = SHAPE) -> bytes:
+    m = Build()
+    m.output(network(m, m.input(shape, name="x")))
+    return m.bytes()
+
+
+def sigmoids(data: bytes) -> int:
+    return sum(n.op_type == "Sigmoid" for n in convert(data).model.graph.node)
+
+
+@pytest.mark.parametrize("network", [alone, moved, chosen])
+def test_small_scores_have_all_their_digits(
+    network: Callable[[Build, Tensor], Tensor],
+) -> None:
+    """Those of ONNX Runtime's Sigmoid are wrong by more than a tenth at -15, and do not fall."""
+    data = built(network)
+    check(data)
+    assert not sigmoids(data)
+    for low, high in ((-6, 6), (-15, -8), (-80, -20), (100, 200)):
+        (x,) = random_inputs(data, 3, x=(low, high))
+        wanted = 1 / (1 + np.exp(-x.astype(np.float64)))
+        (made,) = run_onnx(convert(data).model, {"x": x})
+        if network is moved:
+            wanted = wanted.T.reshape(1, 15)
+        np.testing.assert_allclose(made, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("network", [hidden, joined])
+def test_others_are_one_node(network: Callable[[Build, Tensor], Tensor]) -> None:
+    assert sigmoids(built(network)) == 1
+
+
+def test_masks_are_one_node() -> None:
+    data = built(alone, (1, 31, 37, 1))
+    check(data)
+    assert sigmoids(data) == 1
+
+
+def test_scores_of_any_batch() -> None:
+    m = Build()
+    x = m.input((1, 5), shape_signature=(-1, 5))
+    m.output(scores(m, x))
+    check(m.bytes(), inputs=[np.linspace(-9, 9, 35, dtype=np.float32).reshape(7, 5)])

@@ -1,0 +1,203 @@
+"""Sub-graphs in place of their calls."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+
+from tests.support import Build, Subgraph, Tensor, check, run_onnx
+from tests.support.small import chain
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.op import supported_operators
+from tflite2onnx.passes.inline_subgraphs import inlined
+from tflite2onnx.reader.model import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHAPE = (2, 3, 5)
+# LiteRT wants attributes, though there be none.
+COMPOSITE: dict[str, Any] = {
+    "name": "some.thing", "composite_attributes": bytes(flexbuffers.Dumps({}))
+}  # fmt: skip
+
+
+def composite(
+    m: Subgraph, index: int, inputs: Sequence[Tensor | None], *made: Sequence[int]
+) -> list[Tensor]:
+    """Return the outputs of a composite."""
+    return m.op(
+        "STABLEHLO_COMPOSITE", inputs, made, decomposition_subgraph_index=index, **COMPOSITE
+    )  # fmt: skip
+
+
+def call(m: Subgraph, callee: Subgraph, x: Tensor, *more: Tensor) -> Tensor:
+    """Return the output of a composite with one output, which is like its first input."""
+    return composite(m, callee.index, [x, *more], x.shape)[0]
+
+
+def scaled(m: Build) -> Subgraph:
+    """Return a sub-graph: (a, b) -> 2 * a - b."""
+    inner = m.subgraph("scaled")
+    a, b = inner.input(SHAPE, name="a"), inner.input(SHAPE, name="b")
+    (twice,) = inner.op("MUL", [a, inner.constant(2.0)], [inner.tensor(SHAPE, name="twice")])
+    inner.output(*inner.op("SUB", [twice, b], [inner.tensor(SHAPE, name="made")]))
+    return inner
+
+
+def test_composite() -> None:
+    m = Build()
+    a, b = m.input(SHAPE), m.input(SHAPE)
+    m.output(call(m, scaled(m), a, b))
+    result = check(m.bytes())
+    assert [node.op_type for node in result.model.graph.node] == ["Mul", "Sub"]
+
+
+def test_a_sub_graph_may_be_called_often() -> None:
+    m = Build()
+    inner = scaled(m)
+    a, b = m.input(SHAPE, name="twice"), m.input(SHAPE, name="made")
+    c = call(m, inner, a, b)
+    m.output(call(m, inner, c, a), c)
+    data = m.bytes()
+    check(data)
+    graph = inlined(read(data))
+    names = [t.name for t in graph.tensors]
+    assert len(names) == len(set(names))
+    assert {t for op in graph.ops for t in op.outputs} <= set(graph.tensors)
+    assert [op.outputs[0].name for op in graph.ops if op.code == "MUL"] == ["twice_1", "twice_2"]
+
+
+def test_calls_may_be_nested() -> None:
+    m = Build()
+    inner, outer = scaled(m), m.subgraph("outer")
+    a, b = outer.input(SHAPE), outer.input(SHAPE)
+    c = call(outer, inner, a, b)
+    outer.output(call(outer, inner, c, c))
+    x = m.input(SHAPE)
+    m.output(call(m, outer, x, *m.op("ABS", [x], [SHAPE])))
+    check(m.bytes())
+
+
+def test_outputs_may_be_inputs_and_constants() -> None:
+    m = Build()
+    inner = m.subgraph("inner")
+    x = inner.input(SHAPE)
+    constant = inner.constant(np.arange(30, dtype=np.float32).reshape(SHAPE))
+    inner.output(x, constant, *inner.op("NEG", [x], [SHAPE]))
+    m.output(*composite(m, inner.index, [m.input(SHAPE)], *[SHAPE] * 3))
+    check(m.bytes())
+
+
+def test_an_output_may_be_there_twice() -> None:
+    """LiteRT writes only one of the two, and leaves what was there in the other."""
+    m = Build()
+    inner = m.subgraph("inner")
+    inner.output(*2 * inner.op("NEG", [inner.input(SHAPE)], [SHAPE]))
+    m.output(*composite(m, inner.index, [m.input(SHAPE, name="x")], SHAPE, SHAPE))
+    x = np.arange(30, dtype=np.float32).reshape(SHAPE)
+    for y in run_onnx(convert(m.bytes()).model, {"x": x}):
+        assert np.array_equal(y, -x)
+
+
+def test_a_model_that_calls_nothing_stays_as_it_is() -> None:
+    model = read(chain("ABS"))
+    assert inlined(model) is model.graphs[0]
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.25])
+def test_integers_are_passed_as_they_are_stored(scale: float) -> None:
+    m = Build()
+    inner = m.subgraph("inner")
+    x = inner.input(SHAPE, dtype="int8", scale=scale, zero_point=3)
+    inner.output(*inner.op("RELU", [x], [SHAPE]))
+    outer = m.input(SHAPE, dtype="int8", scale=0.5, zero_point=3)
+    m.output(call(m, inner, outer))
+    check(m.bytes())
+
+
+def test_call() -> None:
+    """CALL is legal in a file, but LiteRT has no kernel for it."""
+    m = Build()
+    inner = scaled(m)
+    a, b = m.input(SHAPE), m.input(SHAPE)
+    (y,) = m.op("CALL", [a, b], [SHAPE], subgraph=inner.index)
+    m.output(y)
+    model = convert(m.bytes()).model
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Sub"]
+    assert {"CALL", "STABLEHLO_COMPOSITE"} <= set(supported_operators())
+
+
+def refusal(m: Build) -> str:
+    with pytest.raises(ConversionError) as error:
+        convert(m.bytes())
+    return str(error.value)
+
+
+def test_refuses_what_calls_itself() -> None:
+    m = Build()
+    first, second = m.subgraph("first"), m.subgraph("second")
+    for inner, other in ((first, second), (second, first)):
+        inner.output(call(inner, other, inner.input(SHAPE)))
+    m.output(call(m, first, m.input(SHAPE)))
+    assert "sub-graph 1 calls itself" in refusal(m)
+    m = Build()
+    m.output(call(m, m, m.input(SHAPE)))
+    assert "STABLEHLO_COMPOSITE (operator 0, tensor_1): sub-graph 0 calls itself" in refusal(m)
+
+
+def test_refuses_a_sub_graph_that_is_not_there() -> None:
+    m = Build()
+    m.output(*composite(m, 7, [m.input(SHAPE)], SHAPE))
+    assert "there is no sub-graph 7" in refusal(m)
+
+
+def test_refuses_other_operands() -> None:
+    m = Build()
+    inner = scaled(m)
+    m.output(call(m, inner, m.input(SHAPE)))
+    assert "it has 1 inputs and its sub-graph 2" in refusal(m)
+    m = Build()
+    inner = scaled(m)
+    m.output(call(m, inner, m.input(SHAPE), m.input([3, 5])))
+    assert "has b, which is float32[2, 3, 5], for tensor_1, which is float32[3, 5]" in refusal(m)
+
+
+def test_an_input_that_is_absent_is_missed_where_it_is_read() -> None:
+    m = Build()
+    inner = scaled(m)
+    m.output(*composite(m, inner.index, [m.input(SHAPE), None], SHAPE))
+    assert "SUB (operator 1, tensor_1): b is neither constant nor computed" in refusal(m)
+
+
+def test_a_small_file_does_not_become_a_huge_model() -> None:
+    m = Build()
+    graphs = [m, *(m.subgraph(f"level {i}") for i in range(30))]
+    for graph, callee in pairwise(graphs):
+        graph.output(call(graph, callee, call(graph, callee, graph.input(SHAPE))))
+    last = graphs[-1]
+    last.output(*last.op("ABS", [last.input(SHAPE)], [SHAPE]))
+    assert "more than 65536 operators" in refusal(m)
+
+
+def test_a_deep_nest_is_refused() -> None:
+    m = Build()
+    graphs = [m, *(m.subgraph(f"level {i}") for i in range(70))]
+    for graph, callee in pairwise(graphs):
+        graph.output(call(graph, callee, graph.input(SHAPE)))
+    last = graphs[-1]
+    last.output(*last.op("ABS", [last.input(SHAPE)], [SHAPE]))
+    assert "nested more than 64 deep" in refusal(m)
+
+
+def test_a_call_without_options_is_refused() -> None:
+    m = Build()
+    m.output(call(m, scaled(m), m.input(SHAPE)))
+    m.model().subgraphs[0].operators[0].builtinOptions2 = None
+    m.model().subgraphs[0].operators[0].builtinOptions2Type = 0
+    assert "sub-graph 0 calls itself" in refusal(m)

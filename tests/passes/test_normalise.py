@@ -1,0 +1,484 @@
+"""The passes before planning, each on its own and all in whole conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check, sparsify
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.passes import fold_constants as folding
+from tflite2onnx.passes.fold_constants import fold
+from tflite2onnx.passes.normalise import (
+    absorb_flatten,
+    align,
+    densify,
+    drop_dead,
+    normalise,
+)
+from tflite2onnx.reader.model import read
+from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
+
+if TYPE_CHECKING:
+    from tests import support
+
+Array = np.ndarray[Any, Any]
+FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@dataclass
+class Stub:
+    """Rules of an operator that is none."""
+
+    made: Callable[..., Sequence[Array] | None] = lambda *_: None
+    shapes: Sequence[Shape | None] = ()
+    moves: bool = False
+    of_shapes: bool = False
+    rounds: bool = False
+    stops: bool = False
+
+    def aligned(self) -> Sequence[Shape | None]:
+        """Return the shapes given."""
+        return self.shapes
+
+    def decided(self) -> Sequence[Op] | None:
+        """Return nothing: it runs no sub-graphs."""
+        return None
+
+    def memory(self) -> Sequence[Tensor]:
+        """Return nothing: it keeps nothing."""
+        return ()
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        """Return what the function given makes."""
+        return self.made(*inputs)
+
+
+def tensor(data: Array | None = None, shape: Shape = (2, 3), **fields: Any) -> Tensor:
+    """Return a float32 tensor, unless its fields say otherwise."""
+    own = shape if data is None else data.shape
+    return replace(Tensor("t", own, DType.FLOAT32, data), **fields)
+
+
+HALF = tensor(FLOATS.astype(np.float16), dtype=DType.FLOAT16)
+
+
+def graph(*ops: Op, outputs: Sequence[Tensor] | None = None) -> Graph:
+    """Return operators in sequence; what the last one makes are the outputs."""
+    return Graph("g", (), tuple(ops[-1].outputs if outputs is None else outputs), ops)
+
+
+def op(code: str, inputs: Sequence[Tensor | None], *outputs: Tensor, **fields: Any) -> Op:
+    return Op(code, 0, tuple(inputs), outputs, **fields)
+
+
+def codes(of: Graph) -> list[str]:
+    return [each.code for each in of.ops]
+
+
+def normal(m: Build) -> Graph:
+    """Return the primary sub-graph of a model, normalised."""
+    return normalise(read(m.bytes()).graphs[0], rules_for)
+
+
+def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantization:
+    scale = np.array(scales, np.float32)
+    return Quantization(scale, np.zeros(len(scale), np.int64), axis, block_size)
+
+
+def in_int8(like: Tensor, scale: float) -> Tensor:
+    return replace(like, dtype=DType.INT8, quantization=quantization(scale))
+
+
+# densify
+
+
+def test_sparse_half_precision_weights() -> None:
+    """DENSIFY, then DEQUANTIZE: both go, and the weights stay float16."""
+    dense = np.where(np.arange(32).reshape(4, 8) % 3, 0, 1.5).astype(np.float16)
+    values, sparsity = sparsify(dense, ["dense", "csr"])
+    m = Build()
+    (w,) = m.op("DENSIFY", [m.constant(values, shape=[4, 8], sparsity=sparsity)], [[4, 8]])
+    (w,) = m.op("DEQUANTIZE", [w], [[4, 8]], dtype="float32")
+    m.output(*m.op("FULLY_CONNECTED", [m.input([3, 8]), w, None], [[3, 4]]))
+    (connected,) = normal(m).ops
+    weights = connected.inputs[1]
+    assert weights is not None
+    assert weights.dtype is DType.FLOAT32
+    assert weights.data is not None
+    assert weights.data.dtype == np.float16
+    np.testing.assert_array_equal(weights.data, dense)
+    check(m.bytes())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        op("DENSIFY", [tensor()], tensor()),
+        op("DENSIFY", [None], tensor()),
+        op("DENSIFY", [], tensor()),
+        op("DENSIFY", [tensor(FLOATS)]),
+        op("DENSIFY", [tensor(FLOATS)], tensor(shape=(3, 2))),
+        op("DENSIFY", [tensor(FLOATS)], tensor(dtype=DType.INT32)),
+        op("DENSIFY", [tensor(FLOATS)], tensor(), custom=True),
+    ],
+)
+def test_what_is_no_densify_stays(odd: Op) -> None:
+    """To be refused later, by name."""
+    assert codes(densify(graph(odd))) == ["DENSIFY"]
+
+
+# fold
+
+
+def folded(one: Op, rules: Stub | None) -> Graph:
+    return fold(graph(one), lambda _: rules)
+
+
+def test_constants_fold() -> None:
+    """What is computed of constants is a constant, and so is what is computed of that."""
+    a, b = tensor(), tensor()
+    chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
+    made = fold(chain, lambda _: Stub(lambda x: [x + 1]))
+    assert made.ops == ()
+    (output,) = made.outputs
+    np.testing.assert_array_equal(output.data, FLOATS + 2)
+
+
+def test_scalars_stay_scalars() -> None:
+    made = folded(op("X", [tensor(FLOATS)], tensor(shape=())), Stub(lambda x: [x.sum()]))
+    data = made.outputs[0].data
+    assert data is not None
+    assert data.shape == ()
+
+
+def refuses(*_: Array) -> Sequence[Array]:
+    message = "no"
+    raise OperatorError(message)
+
+
+@pytest.mark.parametrize(
+    ("rules", "x", "y"),
+    [
+        (None, tensor(FLOATS), tensor()),
+        (Stub(), tensor(FLOATS), tensor()),
+        (Stub(refuses), tensor(FLOATS), tensor()),
+        (Stub(lambda x: [x]), tensor(), tensor()),
+        (Stub(lambda x: [x]), None, tensor()),
+        (Stub(lambda x: [x, x]), tensor(FLOATS), tensor(shape=(3, 2))),
+        (Stub(lambda _: []), tensor(FLOATS), tensor()),
+        (Stub(lambda x: [x.T]), tensor(FLOATS), tensor()),
+        (Stub(lambda x: [x.astype(np.float64)]), tensor(FLOATS), tensor()),
+        (Stub(lambda x: [x.astype(np.float16)]), tensor(FLOATS), tensor()),
+        (Stub(lambda x: [x]), tensor(FLOATS, quantization=quantization(1)), tensor()),
+        (Stub(lambda x: [x]), tensor(FLOATS), tensor(quantization=quantization(1))),
+        (Stub(lambda x: [x]), tensor(np.zeros(9, np.uint8), dtype=DType.STRING), tensor()),
+        (Stub(lambda x: [x]), tensor(shape=(0, 3), shape_signature=(-1, 3)), tensor(shape=(0, 3))),
+        (
+            Stub(lambda x: [x]),
+            tensor(np.zeros(3, np.uint16), dtype=DType.BFLOAT16),
+            tensor(shape=(3,), dtype=DType.BFLOAT16),
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_stays(rules: Stub | None, x: Tensor | None, y: Tensor) -> None:
+    assert codes(folded(op("X", [x], y), rules)) == ["X"]
+
+
+def test_what_has_no_elements_is_known() -> None:
+    made = folded(op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), Stub(lambda x: [x]))
+    assert made.ops == ()
+
+
+def test_bits_of_small_floats_are_moved() -> None:
+    """They are no numbers to numpy, but elements."""
+    x = tensor(np.arange(3, dtype=np.uint16), dtype=DType.BFLOAT16)
+    y = tensor(shape=(3,), dtype=DType.BFLOAT16)
+    assert folded(op("X", [x], y), Stub(lambda x: [x[::-1]], moves=True)).ops == ()
+
+
+def test_shapes_are_known_without_elements() -> None:
+    y = tensor(shape=(2,), dtype=DType.INT32)
+    rules = Stub(lambda *_: [np.array([2, 3], np.int32)], of_shapes=True)
+    assert folded(op("X", [tensor()], y), rules).ops == ()
+
+
+def test_half_precision_stays_narrow_while_it_is_moved() -> None:
+    """Computed with, it is as wide as the operator reads it."""
+    wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
+    ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
+    rules = {"M": Stub(lambda x: [x.T], moves=True), "A": Stub(lambda x: [x + x])}
+    made = fold(graph(*ops, outputs=[wide, moved, added]), lambda of: rules[of.code])
+    types = [t.data.dtype for t in made.outputs if t.data is not None]
+    assert types == [np.float16, np.float16, np.float32]
+    assert {t.dtype for t in made.outputs} == {DType.FLOAT32}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        op("DEQUANTIZE", [tensor()], tensor()),
+        op("DEQUANTIZE", [tensor(dtype=DType.FLOAT16)], tensor()),
+        op("DEQUANTIZE", [], tensor()),
+        op("DEQUANTIZE", [HALF], tensor(shape=(6,))),
+        op("DEQUANTIZE", [tensor(FLOATS.astype(np.int8), dtype=DType.INT8)], tensor()),
+    ],
+)
+def test_other_dequantize_stays(odd: Op) -> None:
+    assert codes(folded(odd, None)) == ["DEQUANTIZE"]
+
+
+def test_a_small_model_does_not_become_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What constant sub-graphs make is bounded in all, by what constants there are."""
+    monkeypatch.setattr(folding, "_BYTES", 100)
+    seed, grown = tensor(np.ones(5, np.float32)), Stub(lambda x: [np.repeat(x, 10)])
+    growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]
+    assert len(fold(graph(*growing), lambda _: grown).ops) == 4  # 100 + 4 * 20 bytes, not 200
+    same = [op("X", [seed], tensor(shape=(5,))) for _ in range(12)]
+    assert len(fold(graph(*same), lambda _: Stub(lambda x: [x])).ops) == 3
+
+
+# align
+
+
+def test_constants_are_aligned_now() -> None:
+    channels = tensor(
+        np.arange(3, dtype=np.float32), quantization=quantization(1, 2, 3), name="alpha"
+    )
+    y = tensor(shape=(2, 5, 3))
+    both = op("X", [tensor(shape=(2, 5, 3)), channels, None], y)
+    rules = Stub(shapes=[None, (1, 1, 3), (9,)])
+    (made,) = align(graph(both), lambda _: rules).ops
+    assert made.inputs[0] is both.inputs[0]
+    alpha = made.inputs[1]
+    assert alpha is not None
+    assert alpha.data is not None
+    assert alpha.data.shape == alpha.shape == (1, 1, 3)
+    assert alpha.quantization is not None
+    assert alpha.quantization.axis == 2
+    assert alpha.name == "alpha/1x1x3"
+
+
+def test_computed_operands_are_reshaped_once() -> None:
+    x, y = tensor(shape=(3,), quantization=quantization(1)), tensor()
+    ops = [op("X", [x, x], y), op("X", [x, y], y)]
+    made = align(graph(*ops), lambda _: Stub(shapes=[(1, 3), None]))
+    assert codes(made) == ["RESHAPE", "X", "X"]
+    assert made.ops[0].inputs == (x,)
+    assert made.ops[1].inputs[0] is made.ops[2].inputs[0] is made.ops[0].outputs[0]
+
+
+def test_unknown_operators_are_left_alone() -> None:
+    one = op("X", [tensor(shape=(3,))], tensor())
+    assert align(graph(one), lambda _: None).ops[0].inputs == one.inputs
+
+
+def test_broadcasting_of_differing_ranks() -> None:
+    m = Build()
+    x, y = m.input([2, 5, 7, 3]), m.input([7, 1])
+    (z,) = m.op("ADD", [y, m.constant(np.arange(3, dtype=np.float32))], [[7, 3]])
+    m.output(*m.op("MUL", [x, z], [[2, 5, 7, 3]]), *m.op("SUB", [z, x], [[2, 5, 7, 3]]))
+    assert codes(normal(m)).count("RESHAPE") == 1
+    check(m.bytes())
+
+
+# keep_axes
+
+
+def image(m: Build, y: support.Tensor, **fields: Any) -> support.Tensor:
+    """Return RESHAPE to an image."""
+    return m.op("RESHAPE", [y], [[2, 5, 7, 11]], new_shape=[2, 5, 7, 11], **fields)[0]
+
+
+def dense(m: Build, **fields: Any) -> support.Tensor:
+    """Return FULLY_CONNECTED of each place of an image."""
+    weights = m.constant(np.ones((11, 3), np.float32))
+    return m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[70, 11]], **fields)[0]
+
+
+def test_axes_of_an_image_are_kept() -> None:
+    m = Build()
+    m.output(image(m, dense(m)))
+    (op,) = normal(m).ops
+    assert op.outputs[0].shape == (2, 5, 7, 11)
+    assert op.options.keep_num_dims
+    check(m.bytes(), seeds=[0])
+
+
+def test_axes_that_somebody_wants_gone() -> None:
+    m = Build()
+    y = dense(m)
+    m.output(image(m, y))
+    m.output(*m.op("ABS", [y], [[70, 11]]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
+    m = Build()
+    y = dense(m)
+    m.output(image(m, y))
+    m.output(y)
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+
+
+def test_axes_other_than_before() -> None:
+    m = Build()
+    m.output(*m.op("RESHAPE", [dense(m)], [[2, 7, 5, 11]], new_shape=[2, 7, 5, 11]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    m = Build()
+    weights = m.constant(np.ones((11, 1), np.float32))
+    y = m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[210, 11]])[0]
+    m.output(*m.op("RESHAPE", [y], [[2, 5, 7, 33]], new_shape=[2, 5, 7, 33]))
+    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+
+
+# absorb_flatten
+
+
+def connected(m: Build, x: support.Tensor, features: int, **fields: Any) -> None:
+    """Make FULLY_CONNECTED of a tensor the output."""
+    weights = m.constant(np.ones((11, features), np.int8 if fields else np.float32), **fields)
+    rows = int(np.prod(x.shape)) // features
+    m.output(*m.op("FULLY_CONNECTED", [x, weights, None], [[rows, 11]]))
+
+
+@pytest.mark.parametrize(
+    ("source", "flat", "weights"),
+    [
+        ((2, 5, 7, 3), (2, 105), (11, 5, 7, 3)),
+        ((2, 5, 7, 3), (10, 21), (11, 7, 3)),
+        ((2, 5, 7), (2, 35), (11, 5, 7)),
+        ((2, 5, 7, 1), (2, 35), (11, 5, 7, 1)),
+        ((2, 1, 1, 3), (2, 3), None),
+        ((2, 5, 7), (10, 7), None),
+        ((5, 7, 3), (1, 105), None),
+        ((2, 5, 7, 3), (6, 35), None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("reshapes", [True, False])
+def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes: bool) -> None:
+    """Weights that take more than one axis, behind at least one, take the form of these axes."""
+    m = Build()
+    x = m.input(source)
+    y = m.op("RESHAPE", [x], [flat], new_shape=flat)[0] if reshapes else x
+    connected(m, y, flat[1])
+    made = normal(m)
+    assert codes(made) == ["RESHAPE"] * (reshapes and weights is None) + ["FULLY_CONNECTED"]
+    shaped = made.ops[-1].inputs[1]
+    assert shaped is not None
+    assert shaped.shape == (weights or (11, flat[1]))
+    check(m.bytes(), seeds=[0])
+
+
+def test_a_flattened_tensor_with_another_reader() -> None:
+    m = Build()
+    (y,) = m.op("RESHAPE", [m.input([2, 5, 7, 3])], [[2, 105]], new_shape=[2, 105])
+    connected(m, y, 105)
+    m.output(*m.op("ABS", [y], [[2, 105]]))
+    made = normal(m)
+    assert codes(made) == ["RESHAPE", "FULLY_CONNECTED", "ABS"]
+    assert made.ops[1].inputs[0] is made.inputs[0]
+
+
+FLAT = tensor(shape=(2, 12))
+DEEP = tensor(shape=(2, 3, 4))
+WEIGHTS = tensor(np.ones((5, 12), np.float32))
+MADE = tensor(shape=(2, 5))
+
+
+def connect(weights: Tensor | None, x: Tensor | None = FLAT, y: Tensor = MADE) -> Op:
+    return op("FULLY_CONNECTED", [x, weights], y)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        connect(tensor(shape=(5, 12))),
+        connect(None),
+        connect(WEIGHTS, None),
+        connect(WEIGHTS, y=tensor(shape=(2, 1, 5))),
+        connect(tensor(np.ones((5, 3, 4), np.float32))),
+        connect(tensor(np.ones((5, 7), np.float32))),
+        connect(replace(WEIGHTS, quantization=quantization(1, 2, axis=1))),
+        connect(replace(WEIGHTS, quantization=quantization(1, 2, block_size=6))),
+        op("FULLY_CONNECTED", [FLAT], MADE),
+        op("FULLY_CONNECTED", [], MADE),
+        op("FULLY_CONNECTED", [FLAT, WEIGHTS], MADE, custom=True),
+        op("ABS", [FLAT, WEIGHTS], MADE),
+    ],
+)
+def test_what_cannot_absorb(reader: Op) -> None:
+    made = absorb_flatten(graph(op("RESHAPE", [DEEP], FLAT), reader))
+    assert made.ops[1].inputs == reader.inputs
+
+
+@pytest.mark.parametrize(
+    ("flat", "reshape"),
+    [
+        (FLAT, op("RESHAPE", [None], FLAT)),
+        (FLAT, op("RESHAPE", [], FLAT)),
+        (FLAT, op("RESHAPE", [DEEP])),
+        (FLAT, op("RESHAPE", [DEEP], FLAT, custom=True)),
+        (FLAT, op("RESHAPE", [tensor(shape=(3, 3, 4))], FLAT)),
+        (FLAT, op("RESHAPE", [in_int8(DEEP, 1)], FLAT)),
+        *((flat, op("RESHAPE", [in_int8(DEEP, 1)], flat)) for flat in [in_int8(FLAT, 2)]),
+    ],
+)
+def test_what_cannot_be_absorbed(flat: Tensor, reshape: Op) -> None:
+    """What is no RESHAPE, or gives the integers another meaning."""
+    made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
+    assert made.ops[1].inputs == (flat, WEIGHTS)
+
+
+def test_quantized_flatten() -> None:
+    """Per-axis scales of the rows stay with the rows."""
+    deep, flat = (replace(t, quantization=quantization(0.5)) for t in (DEEP, FLAT))
+    weights = replace(WEIGHTS, quantization=quantization(1, 2, 3, 4, 5))
+    made = absorb_flatten(graph(op("RESHAPE", [deep], flat), connect(weights, flat)))
+    assert made.ops[1].inputs[0] is deep
+    shaped = made.ops[1].inputs[1]
+    assert shaped is not None
+    assert shaped.shape == (5, 3, 4)
+    assert shaped.quantization is weights.quantization
+
+
+def test_shared_weights_stay_shared() -> None:
+    readers = [connect(WEIGHTS, DEEP), connect(WEIGHTS, DEEP)]
+    one, other = absorb_flatten(graph(*readers)).ops
+    assert one.inputs[1] is other.inputs[1] is not WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("shape", "features", "first"),
+    [((2, 3, 5), 5, 2), ((2, 3, 5), 15, 1), ((2, 3, 5), 30, 0), ((2, 3, 5), 6, 3), ((), 1, 0),
+     ((2, 1, 5), 5, 2), ((5, 1), 1, 1), ((5, 1), 5, 0), ((0, 3), 0, 0), ((0, 3), 3, 1)],
+)  # fmt: skip
+def test_features_from(shape: Shape, features: int, first: int) -> None:
+    assert features_from(shape, features) == first
+
+
+# drop_dead
+
+
+def test_what_nothing_reads_goes() -> None:
+    """With what only that read; what has no outputs acts otherwise, and stays."""
+    x, a, b, c = (tensor() for _ in range(4))
+    used, dead, deader = op("U", [x], a), op("D", [x], b), op("E", [b], c)
+    acts = op("ASSIGN", [x])
+    assert codes(drop_dead(graph(used, dead, deader, acts, outputs=[a]))) == ["U", "ASSIGN"]
+
+
+def test_one_output_is_enough() -> None:
+    x, a, b = tensor(), tensor(), tensor()
+    assert codes(drop_dead(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
+
+
+def test_options_of_what_is_made() -> None:
+    """A RESHAPE of our own looks like one of the file."""
+    made = align(graph(op("X", [tensor(shape=(3,))], tensor())), lambda _: Stub(shapes=[(1, 3)]))
+    assert made.ops[0].options == Options({"new_shape": (1, 3)})

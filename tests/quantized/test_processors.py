@@ -1,0 +1,84 @@
+"""Products of integers on processors with and without VNNI, on which different kernels run.
+
+Without VNNI there is no instruction that adds products of bytes in 32 bits: kernels of ONNX Runtime
+that multiply uint8 by int8 there add two of them in 16 bits, and saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from tests.golden.records import assets, zoo
+from tests.golden.saturation import saturating
+from tests.support import difference
+from tests.support.emulation import EMULATED, NATIVE, Runs, run_models, why_not
+from tests.support.extremes import Sample, samples
+from tests.support.fusions import optimized
+from tests.support.needs import lacking
+from tflite2onnx import ConversionError, convert
+from tflite2onnx.quantize import WEIGHTS
+
+
+@cache
+def converted() -> list[tuple[Sample, onnx.ModelProto]]:
+    """Return the models that the installed ONNX Runtime can run."""
+    models = [(sample, convert(sample.data, io_layout="tflite").model) for sample in samples()]
+    return [(sample, model) for sample, model in models if not lacking(model)]
+
+
+def emulated(processor: str) -> Any:
+    why = why_not()
+    return pytest.param(processor, marks=pytest.mark.skipif(bool(why), reason=why))
+
+
+@pytest.mark.parametrize("processor", [NATIVE, *map(emulated, EMULATED)])
+def test_numbers(processor: str, tmp_path: Path) -> None:
+    """All models run in one process: its imports take seconds."""
+    models = [(model.SerializeToString(), sample.runs) for sample, model in converted()]
+    pairs = zip(converted(), run_models(models, processor, tmp_path), strict=True)
+    faults = [
+        f"{sample.name}, run {run}: {fault}"
+        for (sample, _), made in pairs
+        for run, (want, have) in enumerate(zip(sample.want, made, strict=True))
+        for one, other in zip(want, have, strict=True)
+        if (fault := difference(one, other, steps=sample.steps, tolerance=sample.tolerance))
+    ]
+    assert not faults, "\n".join([f"{len(faults)} outputs differ from LiteRT's", *faults])
+
+
+def test_no_product_may_saturate() -> None:
+    """Whether there is an emulator or not."""
+    lossy = {sample.name: saturating(optimized(model)) for sample, model in converted()}
+    assert not {name: nodes for name, nodes in lossy.items() if nodes}
+
+
+def quantized() -> Iterator[bytes]:
+    """Yield the quantized models of the project and of the folder that TFLITE2ONNX_ZOO names."""
+    for case in (*assets(), *zoo()):
+        data = case.path.read_bytes()
+        for weights in WEIGHTS[:2]:
+            try:
+                model = convert(data, weights=weights).model
+            except ConversionError:
+                continue
+            types = {tensor.data_type for tensor in model.graph.initializer}
+            if types & {TensorProto.INT8, TensorProto.UINT8} and not lacking(model):
+                yield model.SerializeToString()
+
+
+@pytest.mark.parametrize("processor", [emulated("Haswell")])
+def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
+    """ONNX Runtime makes uint8 of int8 weights on processors without VNNI if it is asked to.
+
+    It fails on a model in which two nodes read one weight, or one zero point.
+    """
+    models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized()]
+    assert models
+    run_models(models, processor, tmp_path, x64quantprecision="1")

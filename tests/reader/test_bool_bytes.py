@@ -1,0 +1,57 @@
+"""Constant booleans whose bytes are neither 0 nor 1: all bytes but 0 are true.
+
+In C++ these are no booleans. Held to LiteRT are the kernels that read them as if they were; what
+the others make is said in docs/faq.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Tensor, check, run_onnx, run_tflite
+from tflite2onnx.convert import convert
+
+BYTES = np.arange(256, dtype=np.uint8)
+
+
+def constant(m: Build, values: Any) -> Tensor:
+    """Return booleans that are stored as these bytes."""
+    return m.constant(np.asarray(values, np.uint8).view(np.bool_))
+
+
+def outputs(m: Build, code: str) -> list[Tensor]:
+    """Return what an operator makes of all bytes."""
+    if code in ("SELECT", "SELECT_V2"):
+        branches = [m.constant(np.full(256, value, np.float32)) for value in (1, 2)]
+        return m.op(code, [constant(m, BYTES), *branches], [[256]], dtype="float32")
+    if code == "CAST":
+        return m.op(code, [constant(m, BYTES)], [[256]], dtype="float32")
+    if code in ("REDUCE_ANY", "REDUCE_ALL"):
+        other = np.full(256, code == "REDUCE_ALL", np.uint8)
+        pairs = constant(m, np.stack([BYTES, other], 1))
+        return m.op(code, [pairs, m.constant([1])], [[256]])
+    return m.op(code, [constant(m, BYTES), m.constant(np.full(256, True))], [[256]], dtype="bool")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["SELECT", "SELECT_V2", "CAST", "REDUCE_ANY", "REDUCE_ALL", "EQUAL", "NOT_EQUAL"],
+)
+def test_all_but_zero_is_true(code: str) -> None:
+    m = Build()
+    m.output(*outputs(m, code))
+    check(m.bytes())
+
+
+def test_where_finds_what_is_true() -> None:
+    """LiteRT counts the bytes as numbers, and leaves the rows empty that are too many."""
+    m = Build()
+    stored = [0, 2, 1, 0, 3]
+    m.output(*m.op("WHERE", [constant(m, stored)], [m.tensor([None, 1], dtype="int64")]))
+    (want,), (have,) = run_tflite(m.bytes(), []), run_onnx(convert(m.bytes()).model, {})
+    assert len(want) == sum(stored)
+    np.testing.assert_array_equal(have, want[: len(have)])
+    np.testing.assert_array_equal(have, [[1], [2], [4]])

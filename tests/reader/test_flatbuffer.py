@@ -1,0 +1,162 @@
+"""tflite2onnx/reader/flatbuffer.py and schema.py: tables as flatc's own classes write them."""
+
+from __future__ import annotations
+
+import struct
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import flatbuffers
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as generated
+
+from tflite2onnx.reader import schema
+from tflite2onnx.reader.flatbuffer import Table, root
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MEMBERS = {kind: fields for union in schema.UNIONS.values() for kind, fields in union.items()}
+KINDS = schema.TABLES | MEMBERS
+
+
+def script() -> ModuleType:
+    """Return scripts/make_schema.py."""
+    path = Path(__file__).parents[2] / "scripts" / "make_schema.py"
+    spec = spec_from_file_location("make_schema", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(table: Any, kind: str) -> Table:
+    """Return an object of a generated class as it is read from its bytes."""
+    builder = flatbuffers.Builder()
+    builder.Finish(table.Pack(builder))
+    data = memoryview(bytes(builder.Output()))
+    return Table(data, struct.unpack_from("<I", data)[0], kind)
+
+
+def attribute(name: str) -> str:
+    """Return what the generated classes call a field: sharedName for shared_name."""
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+def example(kind: str, position: int) -> Any:
+    """Return a value of a type that is not its default; None of a type that is a table."""
+    element = kind.strip("[]")
+    if kind == "string":
+        return f"text {position}"
+    if not hasattr(np, element):
+        return None
+    if kind != element:
+        return np.arange(position + 2).astype(element)
+    return {"bool": True, "float32": position + 0.5}.get(kind, position + 3)
+
+
+def plain(value: Any) -> Any:
+    """Return what is read as the generated classes have it."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_every_table(kind: str) -> None:
+    """Its slot, its type and its default: what flatc's class writes is what is read."""
+    fields = [entry.split(":") for entry in KINDS[kind].split() if entry != "-"]
+    written = getattr(generated, f"{kind}T")()
+    table = read(written, kind)
+    assert list(table) == [name for name, _ in fields]
+    assert len(table) == len(fields)
+    for name, kind_and_default in fields:
+        default = getattr(written, attribute(name))
+        if "[" in kind_and_default:
+            assert len(table[name]) == 0
+        else:
+            assert (table[name], type(table[name])) == (default, type(default))
+    values = {name: example(rest.partition("=")[0], i) for i, (name, rest) in enumerate(fields)}
+    for name, value in values.items():
+        setattr(written, attribute(name), value)
+    table = read(written, kind)
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(table[name], value, strict=True)
+        elif value is not None:
+            assert plain(table[name]) == value
+
+
+def test_the_schema_is_what_the_script_writes() -> None:
+    """As far as the schema at hand goes, which may be an older or a newer one: fields only join."""
+    written: dict[str, Any] = {}
+    exec(script().text(generated), written)  # noqa: S102 - the script's own output
+    theirs = written["TABLES"] | {k: v for u in written["UNIONS"].values() for k, v in u.items()}
+    assert KINDS.keys() & theirs.keys() >= {"Model", "Tensor", "Operator", "Conv2DOptions"}
+    pairs = [(KINDS[kind], theirs[kind]) for kind in KINDS.keys() & theirs.keys()]
+    pairs += [(schema.ENUMERATIONS[kind], names) for kind, names in written["ENUMERATIONS"].items()]
+    pairs += [(" ".join(schema.UNIONS[kind]), " ".join(u)) for kind, u in written["UNIONS"].items()]
+    for ours, other in pairs:
+        for a, b in zip(ours.split(), other.split(), strict=False):
+            assert a == b or "-" in (a, b)
+
+
+def test_tables_within_tables() -> None:
+    """One, several, those of unions, and unions of a kind that is not known."""
+    blocks = generated.BlockwiseQuantizationT(3, 4, 32)
+    quantization = generated.QuantizationParametersT(detailsType=2, details=blocks)
+    tensors = [generated.TensorT(name=n, quantization=quantization) for n in ("a", "b")]
+    graph = read(generated.SubGraphT(tensors), "SubGraph")
+    assert [graph["tensors"][i]["name"] for i in range(len(graph["tensors"]))] == [b"a", b"b"]
+    for index in (-1, 2):
+        with pytest.raises(IndexError):
+            _ = graph["tensors"][index]
+    details = graph["tensors"][1]["quantization"]["details"]
+    assert (details.kind, details["block_size"]) == ("BlockwiseQuantization", 32)
+    quantization.detailsType = 77
+    table = read(quantization, "QuantizationParameters")
+    assert (table["details_type"], table["details"]) == (77, None)
+
+
+def test_fields_that_the_schema_does_not_have() -> None:
+    """A file that is newer has more; asking for one is our own mistake."""
+    written = generated.Conv2DOptionsT(dilationHFactor=5, quantizedBiasType=2)
+    table = read(written, "Pool2DOptions")
+    assert list(table) == [f.split(":")[0] for f in KINDS["Pool2DOptions"].split()]
+    with pytest.raises(KeyError):
+        _ = table["dilation_h_factor"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\4\0\0", b"\4\0\0\0", b"\4\0\0\0\4\0\0", b"\4\0\0\0\xff\xff\xff\x7f",
+        b"\4\0\0\0\5\0\0\0", b"\4\0\0\0\xf0\xff\xff\xff", b"\xff\xff\xff\xff\0\0\0\0",
+    ],
+)  # fmt: skip
+def test_what_lies_outside(data: bytes) -> None:
+    """Neither behind the end nor before the beginning is anything to be read."""
+    with pytest.raises(struct.error):
+        root(memoryview(data))
+
+
+def test_vectors_are_views() -> None:
+    """On bytes that cannot be written to."""
+    numbers = read(generated.SubGraphT(inputs=[1, 2, 3]), "SubGraph")["inputs"]
+    assert numbers.tolist() == [1, 2, 3]
+    assert not numbers.flags.owndata
+    assert not numbers.flags.writeable
+
+
+@pytest.mark.parametrize(("name", "raw"), [("inputs", b"\7\0\0\0\5\0\0\0"), ("name", b"main")])
+def test_vectors_that_are_too_long(name: str, raw: bytes) -> None:
+    """Neither numbers nor text can be longer than the rest of the file."""
+    table = read(generated.SubGraphT(inputs=[7, 5], name="main"), "SubGraph")
+    data = bytearray(table.data)
+    length = data.index(raw) - 4
+    data[length : length + 4] = struct.pack("<I", 1000)
+    damaged = Table(memoryview(data), table.position, "SubGraph")
+    with pytest.raises(ValueError, match="buffer is smaller"):
+        _ = damaged[name]

@@ -1,0 +1,102 @@
+"""tflite2onnx/reader/flexbuffer.py: the options of custom operators and composites."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flatbuffers import flexbuffers
+
+from tests.support import Build
+from tests.support.reading import only_op
+from tflite2onnx.reader import flexbuffer
+from tflite2onnx.reader.model import read
+
+if TYPE_CHECKING:
+
+    pass
+
+
+CUSTOM: dict[str, Any] = {
+    "size": 3, "scale": 0.25, "name": "naïve", "yes": True, "nothing": None, "data": b"\0\1",
+    "list": [1, "two", [3.5]], "numbers": [1, 2, 3], "none": [], "deep": {"er": {"est": -1}},
+}  # fmt: skip
+
+
+def test_custom_options() -> None:
+    """A flexbuffer is read like a table; what is none is left to the operator as bytes."""
+    m = Build()
+    x = m.input([2], name="x")
+    m.output(*m.custom("Mine", [x], [[2]], CUSTOM))
+    op = only_op(m)
+    assert (op.code, op.custom, dict(op.options)) == ("Mine", True, CUSTOM)
+    assert op.custom_options == bytes(flexbuffers.Dumps(CUSTOM))
+    for raw in (b"", b"\x01", b"a C struct, say", bytes(flexbuffers.Dumps([1, 2]))):
+        m = Build()
+        m.output(*m.custom("Mine", [m.input([2])], [[2]], raw))
+        assert (only_op(m).custom_options, dict(only_op(m).options)) == (raw, {})
+
+
+def test_typed_vectors_in_custom_options() -> None:
+    """Builders other than Python's write vectors of one type, keys, and tuples."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        builder.TypedVectorFromElements("typed", [1, 2, 3])
+        builder.FixedTypedVectorFromElements("fixed", [0.5, 1.5])
+        builder.Key("key")
+        builder.Key("a key")
+        builder.IndirectInt("indirect", -5)
+        with builder.TypedVector("names"):
+            builder.Key("one")
+            builder.Key("two")
+    m = Build()
+    m.output(*m.custom("Mine", [m.input([2])], [[2]], bytes(builder.Finish())))
+    assert dict(only_op(m).options) == {
+        "typed": [1, 2, 3], "fixed": [0.5, 1.5], "key": "a key", "indirect": -5,
+        "names": ["one", "two"],
+    }  # fmt: skip
+
+
+def test_attributes_of_a_composite() -> None:
+    """They are a flexbuffer in a field."""
+    m = Build()
+    body = m.subgraph("body")
+    body.output(*body.op("ABS", [body.input([2])], [[2]]))
+    attributes = bytes(flexbuffers.Dumps({"axis": 1}))
+    m.output(
+        *m.op(
+            "STABLEHLO_COMPOSITE", [m.input([2])], [[2]],
+            name="odml.rms_norm", decomposition_subgraph_index=1,
+            composite_attributes=attributes,
+        )
+    )  # fmt: skip
+    (op,) = read(m.bytes()).graphs[0].ops
+    assert op.options.composite_attributes == {"axis": 1}
+    assert (op.options.name, op.options.decomposition_subgraph_index) == ("odml.rms_norm", 1)
+
+
+def nested(levels: int, *, cyclic: bool = False) -> bytes:
+    """Return a flexbuffer of vectors of one byte per entry; each lists the one before it twice."""
+    integer, vector = (flexbuffers.Type.Pack(t, 0) for t in (1, flexbuffers.Type.VECTOR))
+    innermost = bytes([2, 7, 7, integer, integer])
+    # The entries are how far back the other vector starts; that of a cycle is this very one.
+    further = bytes([2, 0, 1, vector, vector]) if cyclic else bytes([2, 5, 6, vector, vector])
+    return innermost + further * levels + bytes([4, vector, 1])
+
+
+def test_flexbuffers_in_which_all_is_shared() -> None:
+    """A value that is listed twice costs nothing in the file."""
+    assert flexbuffer.decode(nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
+    for data in (nested(60), nested(500), nested(3, cyclic=True)):
+        with pytest.raises(flexbuffer.FlexbufferError, match="no flexbuffer"):
+            flexbuffer.decode(data)
+
+
+def test_a_text_that_is_none() -> None:
+    """A string may hold the bytes of a protobuf."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        builder.Key("raw")
+        builder.String("caf")
+    data = bytes(builder.Finish()).replace(b"caf", b"\xff\xfe\x01")
+    assert flexbuffer.decode(data) == {"raw": b"\xff\xfe\x01"}

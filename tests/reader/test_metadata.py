@@ -1,0 +1,293 @@
+"""reader/metadata.py: what authors say of a model, and bytes that say nothing sensible."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import Build
+from tests.support.metadata import packed
+from tests.support.small import chain
+from tests.test_bundle import lying
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.graph import Model
+from tflite2onnx.reader import metadata
+from tflite2onnx.reader.metadata import AssociatedFile, associated_files, described, model_metadata
+from tflite2onnx.reader.model import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = {"name": "labels.txt", "description": "of flowers", "type": 2, "locale": "en"}
+IMAGE: dict[str, Any] = {
+    "name": "image",
+    "description": "a flower",
+    "content": {"content_properties": ("ImageProperties", {"color_space": 1})},
+    "process_units": [
+        {"options": ("NormalizationOptions", {"mean": [1, 2, 3], "std": [4]})},
+    ],
+    "stats": {"min": [-1.5], "max": [2.5]},
+}
+SOUND: dict[str, Any] = {
+    "content": {
+        "content_properties": ("AudioProperties", {"sample_rate": 16000, "channels": 2})
+    },
+}
+TEXT: dict[str, Any] = {
+    "content": {"content_properties": ("FeatureProperties", {})},
+    "process_units": [
+        {
+            "options": (
+                "SentencePieceTokenizerOptions",
+                {"sentencepiece_model": [{"name": "a"}], "vocab_file": [{"name": "b"}]},
+            )
+        },
+        {"options": ("RegexTokenizerOptions", {"vocab_file": [{"name": "c"}]})},
+    ],
+}
+SCORES: dict[str, Any] = {
+    "name": "scores",
+    "process_units": [
+        {"options": ("ScoreThresholdingOptions", {"global_score_threshold": 0.25})},
+        {
+            "options": (
+                "ScoreCalibrationOptions",
+                {"score_transformation": 2, "default_score": 0.5},
+            )
+        },
+        {},
+    ],
+    "associated_files": [LABELS],
+}
+WHOLE: dict[str, Any] = {
+    "name": "Flowers",
+    "description": "tells them apart",
+    "version": "v1",
+    "author": "Linné",
+    "license": "Apache-2.0",
+    "subgraph_metadata": [
+        {
+            "input_tensor_metadata": [IMAGE, SOUND, TEXT],
+            "output_tensor_metadata": [SCORES],
+            "associated_files": [{"name": "read.me", "type": 1}],
+            "input_process_units": [
+                {"options": ("BertTokenizerOptions", {"vocab_file": [{"name": "d"}]})}
+            ],
+        },
+        {"input_tensor_metadata": [IMAGE]},
+    ],
+    "associated_files": [{"name": "later", "type": 77}],
+    "min_parser_version": "1.5.0",
+}
+
+
+def with_metadata(raw: bytes) -> Model:
+    """Return a model with metadata."""
+    return read(chain("ABS"))._replace(metadata={"TFLITE_METADATA": raw})
+
+
+def test_all_that_is_said() -> None:
+    """Of the model and its main sub-graph."""
+    found = model_metadata(with_metadata(packed(WHOLE)))
+    assert found is not None
+    assert (found.name, found.description, found.version) == ("Flowers", "tells them apart", "v1")
+    assert (found.author, found.license) == ("Linné", "Apache-2.0")
+    image, sound, text = found.inputs
+    assert (image.name, image.description) == ("image", "a flower")
+    assert (image.content, image.color_space) == ("image", "RGB")
+    assert (image.mean, image.std) == ((1, 2, 3), (4,))
+    assert (image.minimum, image.maximum) == ((-1.5,), (2.5,))
+    assert (image.threshold, image.calibration, image.files) == (None, None, ())
+    assert (sound.content, sound.sample_rate, sound.channels) == ("audio", 16000, 2)
+    assert (text.content, [f.name for f in text.files]) == ("feature", ["a", "b", "c"])
+    (scores,) = found.outputs
+    assert (scores.content, scores.mean) == ("", ())
+    assert (scores.threshold, scores.calibration) == (0.25, ("INVERSE_LOGISTIC", 0.5))
+    assert scores.files == (AssociatedFile("labels.txt", "of flowers", "TENSOR_AXIS_LABELS", "en"),)
+    kinds = {file.name: file.kind for file in found.files}
+    assert kinds == {"later": "77", "read.me": "DESCRIPTIONS", "d": "UNKNOWN"}
+
+
+def test_nothing_is_said() -> None:
+    """By most models, or in most fields."""
+    assert model_metadata(read(chain("ABS"))) is None
+    found = model_metadata(with_metadata(packed({})))
+    assert found is not None
+    assert (found.name, found.inputs, found.files) == ("", (), ())
+    found = model_metadata(
+        with_metadata(packed({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
+    )
+    assert found is not None
+    (bare,) = found.inputs
+    assert (bare.name, bare.content, bare.minimum) == ("", "", ())
+
+
+def test_another_identifier() -> None:
+    """It is something else."""
+    raw = packed(WHOLE).replace(b"M001", b"M999")
+    with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
+        model_metadata(with_metadata(raw))
+
+
+@pytest.mark.parametrize("size", range(8, len(packed(WHOLE)), 7))
+def test_truncated(size: int) -> None:
+    """It is said to be, or what is left is read."""
+    attempt(packed(WHOLE)[:size])
+
+
+def attempt(raw: bytes) -> None:
+    """Read what may be damaged: there is a result or an error for the user."""
+    try:
+        model_metadata(with_metadata(raw))
+    except ModelFileError as error:
+        assert "metadata of the TFLite model" in str(error)  # noqa: PT017 - either may be
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(8, len(packed(WHOLE)) - 1), st.integers(0, 255))))
+def test_damaged(changes: list[tuple[int, int]]) -> None:
+    """Whatever stands there, it ends soon and in no other error."""
+    raw = bytearray(packed(WHOLE))
+    for place, byte in changes:
+        raw[place] = byte
+    attempt(bytes(raw))
+
+
+def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shared can be listed often; there is an end to it."""
+    monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
+    with pytest.raises(ModelFileError, match="more than it has room for"):
+        model_metadata(with_metadata(packed(WHOLE)))
+
+
+# The files
+
+
+def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a flatbuffer may say many times and spell out once."""
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
+    assert model_metadata(with_metadata(packed({"name": "x" * 99})))
+    for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
+        with pytest.raises(ModelFileError, match="more than it has room for"):
+            model_metadata(with_metadata(packed(said)))
+
+
+def archive(**files: bytes) -> bytes:
+    """Return a zip archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("folder/", b"")
+        for name, data in files.items():
+            target.writestr(name, data)
+    return buffer.getvalue()
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appended to the model; what is too large is no list of labels."""
+    data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
+    (tmp_path / "model.tflite").write_bytes(data)
+    want = {"labels": b"rose\ntulip", "vocab": b"x"}
+    assert associated_files(data) == associated_files(tmp_path / "model.tflite") == want
+    assert read(data).graphs
+    assert associated_files(chain("ABS")) == {}
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        associated_files(tmp_path / "none.tflite")
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
+    with pytest.raises(ModelFileError, match="far more than it holds"):
+        associated_files(data)
+
+
+def test_damaged_files() -> None:
+    """Either there is no archive, or it is said what is wrong with it."""
+    data = bytearray(archive(labels=bytes(np.arange(200, dtype=np.uint8)) * 9))
+    for place in range(len(data)):
+        damaged = data.copy()
+        damaged[place] ^= 0xFF
+        try:
+            associated_files(bytes(damaged))
+        except ModelFileError as error:
+            assert "cannot be read" in str(error)  # noqa: PT017 - either may be
+
+
+# As it goes into the ONNX model
+
+
+def flowers(*, damaged: bool = False) -> bytes:
+    """Return a model with metadata, and with labels packed with it."""
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
+    raw = packed(WHOLE)
+    m.metadata("TFLITE_METADATA", raw[: len(raw) // 2] if damaged else raw)
+    return m.bytes() + archive(**{"labels.txt": b"rose\ntulip\n"})
+
+
+def test_files_that_are_larger_than_they_say() -> None:
+    """No more of them is unpacked than they say, which is no archive then."""
+    data = chain("ABS") + lying(1 << 28)
+    tracemalloc.start()
+    try:
+        assert associated_files(data) == {}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(data) < 1 << 24
+
+
+def test_described() -> None:
+    """What is not said is left out, and labels are read."""
+    data = flowers()
+    said = described(read(data), data)
+    assert said["author"] == "Linné"
+    assert [note.get("content", "") for note in said["inputs"]] == ["image", "audio", "feature"]
+    assert "threshold" not in said["inputs"][0]
+    (scores,) = said["outputs"]
+    assert scores["files"][0]["labels"] == ["rose", "tulip"]
+    assert described(read(chain("ABS")), chain("ABS")) == {}
+
+
+def test_it_stands_in_the_onnx_model() -> None:
+    model = convert(flowers()).model
+    props = {p.key: p.value for p in model.metadata_props}
+    said = json.loads(props["tflite2onnx.metadata"])
+    assert said["inputs"][0]["mean"] == [1, 2, 3]
+    assert said["outputs"][0]["calibration"] == ["INVERSE_LOGISTIC", 0.5]
+
+
+def test_damaged_metadata_keep_no_model_from_being_converted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = convert(flowers(damaged=True)).model
+    assert "tflite2onnx.metadata" not in {p.key for p in model.metadata_props}
+    assert "truncated or damaged" in caplog.text
+
+
+def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "flowers.tflite"
+    path.write_bytes(flowers())
+    assert main(["inspect", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "author       Linné" in said
+    assert "input        image, image, RGB, mean 1 2 3, std 4, minimum -1.5, maximum 2.5" in said
+    assert "output       scores, threshold 0.25, labels.txt with 2 labels" in said
+
+
+def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file has room; all of them together do not."""
+    monkeypatch.setattr(metadata, "_MOST_BYTES", 1500)
+    twice = {"output_tensor_metadata": [{"associated_files": [LABELS]}] * 2}
+    m = Build()
+    m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
+    m.metadata("TFLITE_METADATA", packed({"subgraph_metadata": [twice]}))
+    data = m.bytes() + archive(**{"labels.txt": b"rose\n" * 200})
+    with pytest.raises(ModelFileError, match="more labels than there is room for"):
+        described(read(data), data)

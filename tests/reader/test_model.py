@@ -1,0 +1,404 @@
+"""tflite2onnx/reader/model.py and graph.py: what files hold, and what no honest one could."""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from flatbuffers import flexbuffers
+
+from tests.support import Build, pack
+from tests.support.reading import absolute, float32, int32, only_op
+from tflite2onnx import convert
+from tflite2onnx.errors import ModelFileError, UnsupportedOperators
+from tflite2onnx.graph import Options
+from tflite2onnx.reader import flatbuffer
+from tflite2onnx.reader.model import read
+from tflite2onnx.tensor import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+
+# Files
+
+
+def test_a_model_without_anything_special() -> None:
+    """Names, shapes, types, options, and nothing that the file does not say."""
+    m = Build("of the test")
+    m.output(
+        *m.op(
+            "MAX_POOL_2D", [m.input([2, 5, 7, 3], name="x")], [m.tensor([2, 2, 3, 3], name="y")],
+            filter_height=2, filter_width=3, stride_h=2, stride_w=2, padding="VALID",
+            fused_activation_function="RELU6",
+        )
+    )  # fmt: skip
+    model = read(m.bytes())
+    (graph,) = model.graphs
+    (op,) = graph.ops
+    assert (model.description, model.version, model.signatures) == ("of the test", 3, ())
+    assert (graph.name, [t.name for t in graph.tensors]) == ("main", ["x", "y"])
+    assert (op.code, op.index, op.custom, op.version) == ("MAX_POOL_2D", 0, False, 3)
+    assert (op.inputs, op.outputs, op.intermediates) == (graph.inputs, graph.outputs, ())
+    assert dict(op.options) == {
+        "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 3, "filter_height": 2,
+        "fused_activation_function": "RELU6",
+    }  # fmt: skip
+    (x,) = graph.inputs
+    assert (x.shape, x.rank, x.elements, x.nbytes) == ((2, 5, 7, 3), 4, 210, 840)
+    assert (x.dtype, x.shape_signature, x.is_variable) == (DType.FLOAT32, (), False)
+    assert [x.data, x.quantization, x.sparsity] == [None] * 3
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, "i1")])
+def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
+    """Any kind of bytes; what is read from them cannot be written to."""
+    m = Build()
+    m.output(m.constant([1.5, 2.5]))
+    (tensor,) = read(kind(m.bytes() + b"\0" * (-len(m.bytes()) % 4))).graphs[0].outputs
+    assert tensor.data is not None
+    assert tensor.data.tolist() == [1.5, 2.5]
+    assert not tensor.data.flags.writeable
+
+
+def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
+    """Constants are views on a file that may be read-only, or be unlinked meanwhile."""
+    m = Build()
+    values = np.arange(1 << 16, dtype=np.float32)
+    m.output(m.constant(values))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(m.bytes())
+    path.chmod(0o400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (tensor,) = read(path).graphs[0].outputs
+        path.unlink()
+        gc.collect()
+        assert tensor.data is not None
+        assert not tensor.data.flags.owndata
+        assert not tensor.data.flags.writeable
+        np.testing.assert_array_equal(tensor.data, values)
+        del tensor
+        gc.collect()
+
+
+@pytest.mark.parametrize("at", [2**31 + 16, 2**32 + 16])
+def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
+    """Files over 2 GB keep buffers and custom options behind it; here all between is a hole."""
+    m = Build()
+    x, values = m.input([3], name="x"), float32([1, 2, 3])
+    m.output(*m.custom("Mine", [x, m.constant(values, external=True)], [[3]], external=True))
+    buffer, operator = m.model().buffers[1], m.model().subgraphs[0].operators[0]
+    options = bytes(flexbuffers.Dumps({"size": 7}))
+    buffer.offset, buffer.size = at, 12
+    operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize = at + 16, len(options)
+    operator.customOptions = None
+    path = tmp_path / "large.tflite"
+    with path.open("wb") as file:
+        file.write(pack(m.model()))
+        file.seek(at)
+        file.write(values.tobytes() + bytes(4) + options)
+    (op,) = read(path).graphs[0].ops
+    assert op.inputs[1] is not None
+    assert op.inputs[1].data is not None
+    assert op.inputs[1].data.tolist() == [1, 2, 3]
+    assert (op.custom_options, dict(op.options)) == (options, {"size": 7})
+    os.truncate(path, at + 8)
+    with pytest.raises(ModelFileError, match="behind the end of the file"):
+        read(path)
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    """Each says what is the matter."""
+    path = tmp_path / "model.tflite"
+    with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
+        read(path)
+    with pytest.raises(ModelFileError, match="no regular file"):
+        read(tmp_path)
+    with pytest.raises(ModelFileError, match=r"cannot read a\0b: .*embedded null"):
+        read("a\0b")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="no regular file"):
+        read(tmp_path / "pipe")
+    path.write_bytes(b"")
+    with pytest.raises(ModelFileError, match="is empty"):
+        read(path)
+    for content, reason in (
+        (b"PK\x03\x04 and more", "zip archive"),
+        (b"\x08\0\0\0", "too short"),
+        (b"<html>oh dear</html>", "TFL3 is missing"),
+        (b"\x08\0\0\0TFL3", "truncated or damaged"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=reason):
+            read(path)
+
+
+# Operators
+
+
+def test_the_code_is_the_larger_of_two() -> None:
+    """Old files have the byte alone, new ones both; and some only the new one."""
+    for old, new, name in ((0, 101, "ABS"), (101, 0, "ABS"), (127, 150, "GELU"), (5, 101, "ABS")):
+        m = absolute()
+        code = m.model().operatorCodes[0]
+        code.deprecatedBuiltinCode, code.builtinCode = old, new
+        assert only_op(m).code == name
+    m = absolute()
+    m.model().operatorCodes[0].builtinCode = 9999
+    assert only_op(m).code == "operator code 9999"
+    with pytest.raises(UnsupportedOperators, match=r"operator code 9999 \(operator 0, y\)"):
+        convert(m.bytes())
+
+
+def test_options_stand_in_two_tables() -> None:
+    """The second holds what is newer; of a table that is not known nothing is read."""
+    m = Build()
+    x = m.input([2, 2], name="x")
+    value = m.constant(np.float32(0))
+    m.output(*m.op("DILATE", [x, m.constant(int32([2, 2])), value], [[3, 3]]))
+    m.output(*m.op("STABLEHLO_CONCATENATE", [x, x], [[2, 4]], dimension=1))
+    m.output(*m.op("BUCKETIZE", [x], [[2, 2]], boundaries=[1, 2]))
+    m.output(*m.op("STABLEHLO_CASE", [x], [[2, 2]], branch_subgraph_indices=[0]))
+    m.output(*m.op("RELU", [x], [[2, 2]]))
+    m.output(*m.op("CONCATENATION", [x, x], [[2, 4]], axis=1))
+    m.model().subgraphs[0].operators[-1].builtinOptionsType = 255
+    dilate, concatenate, bucketize, case, relu, unknown = read(m.bytes()).graphs[0].ops
+    assert dict(dilate.options) == {}
+    assert dict(concatenate.options) == {"dimension": 1}
+    assert bucketize.options.boundaries == (1.0, 2.0)
+    assert dict(case.options) == {"branch_subgraph_indices": (0,)}
+    assert dict(unknown.options) == {"axis": 0, "fused_activation_function": "NONE"}
+    assert relu.options.fused_activation_function == 0
+
+
+def test_options_behave_like_a_mapping() -> None:
+    """Fields are attributes and items; without a table all attributes are 0."""
+    options = Options({"axis": 3})
+    assert (options.axis, options["axis"], len(options), list(options)) == (3, 3, 1, ["axis"])
+    with pytest.raises(AttributeError, match="size"):
+        _ = options.size
+    with pytest.raises(AttributeError, match="_axis"):
+        _ = Options()._axis  # noqa: SLF001 - what nobody should
+    assert (Options().anything, Options().get("anything")) == (0, None)
+
+
+def test_options_of_every_kind() -> None:
+    """Strings, vectors of strings, numbers of enumerations that have no such member."""
+    m = Build()
+    x = m.input([2], name="x")
+    m.output(
+        *m.op(
+            "VAR_HANDLE", [], [m.tensor([1], dtype="resource")],
+            container="box", shared_name="shared",
+        )
+    )  # fmt: skip
+    m.output(*m.op("ADD", [x, x], [[2]], fused_activation_function=77))
+    m.output(*m.op("SQUEEZE", [x], [[2]]))
+    handle, add, squeeze = read(m.bytes()).graphs[0].ops
+    assert dict(handle.options) == {"container": "box", "shared_name": "shared"}
+    assert add.options.fused_activation_function == "77"
+    assert squeeze.options.squeeze_dims == ()
+
+
+def test_absent_inputs_and_outputs() -> None:
+    """-1 is an absent input; an absent output, or end of the graph, is none at all."""
+    m = Build()
+    x, w = m.input([2, 3]), m.constant(np.ones((5, 3), np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [x, w, None], [[2, 5]]))
+    graph = m.model().subgraphs[0]
+    graph.operators[0].outputs = [*graph.operators[0].outputs, -1]
+    graph.outputs = [-1, *graph.outputs]
+    graph.inputs = [*graph.inputs, -1]
+    (graph,) = read(m.bytes()).graphs
+    (op,) = graph.ops
+    assert [t is None for t in op.inputs] == [False, False, True]
+    assert (op.outputs, len(graph.inputs)) == (graph.outputs, 1)
+
+
+def test_intermediates() -> None:
+    """They have the quantization of what happens inside an operator."""
+    m = Build()
+    inner = m.tensor([0], dtype="int16", scale=0.5, name="inner")
+    x = m.input([2], name="x")
+    m.output(*m.op("ABS", [x], [[2]], intermediates=[inner]))
+    (tensor,) = only_op(m).intermediates
+    assert (tensor.name, tensor.dtype, tensor.data) == ("inner", DType.INT16, tensor.data)
+    assert tensor.quantization is not None
+    assert tensor.quantization.scale.tolist() == [0.5]
+
+
+# Sub-graphs, signatures, metadata
+
+
+def test_names() -> None:
+    """Inputs and outputs keep theirs, others give way; those without one are numbered."""
+    m = Build()
+    inner = [m.tensor([2], name=n) for n in ("y", "", "x_2", "x", "x")]
+    x = m.input([2], name="x")
+    y = m.tensor([2], name="y")
+    anonymous = m.tensor([2], name="")
+    m.model().subgraphs[0].tensors[anonymous.index].name = None
+    for source, target in zip([x, *inner], [*inner, y], strict=True):
+        m.op("ABS", [source], [target])
+    m.output(y, y)
+    tensors = read(m.bytes()).graphs[0].tensors
+    assert [t.name for t in tensors] == [
+        "y_0", "tensor_1", "x_2", "x_3", "x_4", "x", "y", "tensor_7",
+    ]  # fmt: skip
+    m = Build()
+    for name in ("a", "a_2", "a", "a_2_1"):
+        m.tensor([2], name=name)
+    assert [t.name for t in read(m.bytes()).graphs[0].tensors] == ["a", "a_2", "a_2_1", "a_2_1_3"]
+
+
+def test_signatures_and_metadata() -> None:
+    """Each signature names tensors of its own sub-graph."""
+    m = absolute()
+    other = m.subgraph("other")
+    a = other.input([5], name="a")
+    (b,) = other.op("NEG", [a], [[5]])
+    other.output(b)
+    m.signature("second", {"in": a}, {"out": b})
+    m.metadata("min_runtime_version", b"1.5.0")
+    model = read(m.bytes())
+    (signature,) = model.signatures
+    assert (signature.key, signature.subgraph) == ("second", 1)
+    assert signature.inputs == {"in": model.graphs[1].inputs[0]}
+    assert signature.outputs == {"out": model.graphs[1].outputs[0]}
+    assert model.metadata == {"min_runtime_version": b"1.5.0"}
+    assert [g.name for g in model.graphs] == ["main", "other"]
+
+
+def test_a_model_without_outputs() -> None:
+    """It can be read, as some that initialize state are; there is nothing to convert."""
+    m = Build()
+    m.op("ABS", [m.input([2])], [[2]])
+    assert read(m.bytes()).graphs[0].outputs == ()
+    with pytest.raises(ModelFileError, match="no output"):
+        convert(m.bytes())
+
+
+# What no honest file says
+
+
+def damaged(change: Callable[[Any], None], reason: str) -> None:
+    """Expect a ModelFileError of a model of one ABS that is changed."""
+    m = absolute()
+    change(m.model())
+    with pytest.raises(ModelFileError, match=reason):
+        read(m.bytes())
+
+
+def test_indices_out_of_range() -> None:
+    """Of tensors, operator codes, buffers and sub-graphs."""
+
+    def tensor(model: Any) -> None:
+        model.subgraphs[0].operators[0].inputs = [2]
+
+    def negative(model: Any) -> None:
+        model.subgraphs[0].operators[0].inputs = [-2]
+
+    def output(model: Any) -> None:
+        model.subgraphs[0].outputs = [7]
+
+    def code(model: Any) -> None:
+        model.subgraphs[0].operators[0].opcodeIndex = 1
+
+    def buffer(model: Any) -> None:
+        model.subgraphs[0].tensors[0].buffer = 9
+
+    def signature(model: Any) -> None:
+        model.signatureDefs = [schema.SignatureDefT([], [], "main", 1)]
+
+    damaged(tensor, r"a tensor of ABS \(operator 0\) has the index 2 of 2")
+    damaged(negative, "has the index -2 of 2")
+    damaged(output, "an output of the graph has the index 7 of 2")
+    damaged(code, "operator 0's code has the index 1 of 1")
+    damaged(buffer, "there is no buffer 9")
+    damaged(signature, "the subgraph of signature main has the index 1 of 1")
+
+
+def test_tensors_that_cannot_be() -> None:
+    """Unknown types, shapes beyond measure, elements in other files; a model of nothing."""
+
+    def kind(model: Any) -> None:
+        model.subgraphs[0].tensors[0].type = 77
+
+    def shaped(*shape: int) -> Callable[[Any], None]:
+        def change(model: Any) -> None:
+            model.subgraphs[0].tensors[0].shape = int32(list(shape))
+
+        return change
+
+    def external(model: Any) -> None:
+        model.subgraphs[0].tensors[0].externalBuffer = 1
+
+    def nothing(model: Any) -> None:
+        model.subgraphs = []
+
+    damaged(kind, r"tensor x has an element type that is not known \(77\)")
+    damaged(shaped(2, -1), r"tensor x has the shape \[2, -1\]")
+    damaged(shaped(*[2**31 - 1] * 3), "tensor x has the shape")
+    damaged(shaped(*[1] * 33), "tensor x has the shape")
+    damaged(external, "the elements of tensor x lie in another file")
+    damaged(nothing, "it has no subgraph")
+
+
+def test_operators_in_no_order() -> None:
+    """Each tensor is computed once, and before it is read."""
+    m = Build()
+    x = m.input([2], name="x")
+    y, z = m.tensor([2], name="y"), m.tensor([2], name="z")
+    m.op("ABS", [y], [z])
+    m.op("ABS", [x], [y])
+    m.output(z)
+    with pytest.raises(ModelFileError, match=r"ABS \(operator 0, z\) reads y before ABS \(op"):
+        read(m.bytes())
+    m.model().subgraphs[0].operators.reverse()
+    assert read(m.bytes())
+    m.model().subgraphs[0].tensors[y.index].isVariable = True
+    m.model().subgraphs[0].operators.reverse()
+    assert read(m.bytes()), "state is there before it is computed"
+    for outputs, reason in (
+        ([z, z], r"ABS \(operator 0, z\) computes z, which is an output of ABS \(operator 0, z\)"),
+        ([x], "computes x, which is an input"),
+        ([m.constant(float32([1, 2]), name="c")], "computes c, which is constant"),
+    ):
+        m.model().subgraphs[0].operators[0].outputs = [t.index for t in outputs]
+        with pytest.raises(ModelFileError, match=reason):
+            read(m.bytes())
+    m.model().subgraphs[0].inputs = [x.index, x.index]
+    with pytest.raises(ModelFileError, match="one of its tensors is an input twice"):
+        read(m.bytes())
+
+
+def test_parts_that_are_shared_beyond_measure() -> None:
+    """A few bytes could stand for more tensors than memory holds."""
+    data = bytearray(absolute().bytes())
+    graph = schema.Model.GetRootAs(data).Subgraphs(0)
+    start = graph._tab.Vector(graph._tab.Offset(4)) - 4  # noqa: SLF001 - the tensors' vector
+    data[start : start + 4] = int32([2**28]).tobytes()
+    with pytest.raises(ModelFileError, match="it lists more than it has room for"):
+        read(bytes(data))
+
+
+def test_flatbuffers_that_point_to_nowhere() -> None:
+    """Before the beginning, behind the end, or past a vector."""
+    data = bytearray(absolute().bytes())
+    (position,) = struct.unpack_from("<I", data)
+    for distance in (position + 1, -(1 << 20)):
+        struct.pack_into("<i", data, position, distance)
+        with pytest.raises(ModelFileError, match="truncated or damaged"):
+            read(bytes(data))
+    subgraphs = flatbuffer.root(memoryview(absolute().bytes()))["subgraphs"]
+    with pytest.raises(IndexError):
+        subgraphs[1]

@@ -1,0 +1,215 @@
+"""Sparse constants: every form that files have, and damaged ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.support import Build, check, sparsify
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.reader.model import read
+from tflite2onnx.reader.sparsity import bytes_behind, densify_all
+from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, Any]
+
+
+def mostly_zeros(shape: Sequence[int], dtype: str, seed: int, *, kept: float = 0.3) -> Array:
+    generator = np.random.default_rng(seed)
+    values = generator.integers(1, 100, shape).astype(dtype)
+    return np.where(generator.random(shape) < kept, values, np.zeros((), dtype))
+
+
+def stored(dense: Array, formats: Sequence[str], **form: Any) -> Tensor:
+    """Return a sparse tensor as the reader makes it."""
+    values, sparsity = sparsify(dense, formats, **form)
+    m = Build()
+    m.output(m.constant(values, shape=dense.shape, sparsity=sparsity))
+    return read(m.bytes()).graphs[0].tensors[0]
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
+    """Return an array, and a way to store it: blocks on some axes, levels in any sequence."""
+    rank = draw(st.integers(1, 4))
+    blocks: dict[int, int] = draw(st.dictionaries(st.integers(0, rank - 1), st.integers(1, 3)))
+    shape = [draw(st.integers(1, 4)) * blocks.get(axis, 1) for axis in range(rank)]
+    outer = [draw(st.sampled_from(["dense", "csr"])) for _ in range(rank)]
+    formats = [*outer, *("dense" for _ in blocks)]
+    order: list[int] = draw(st.permutations(range(len(formats))))
+    dtype: str = draw(st.sampled_from(["float32", "float16", "int8"]))
+    dense = mostly_zeros(shape, dtype, draw(st.integers(0, 9)))
+    index_types = ["int32", "uint16", *(["uint8"] if dense.size <= 255 else [])]  # segments count
+    index_type = draw(st.sampled_from(index_types))
+    form = {"blocks": blocks, "traversal": order, "index_type": index_type}
+    return dense, [formats[level] for level in order], form
+
+
+@given(forms())
+def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
+    dense, formats, options = form
+    assume(dense.any())  # else there is nothing to store
+    (made,) = densify_all([stored(dense, formats, **options)])
+    np.testing.assert_array_equal(made, dense)
+    assert made.dtype == dense.dtype
+
+
+# How levels of matrices are stored, and the sizes of blocks.
+MATRICES: list[tuple[list[str], dict[int, int]]] = [
+    (["csr", "csr"], {}),
+    (["dense", "csr"], {}),
+    (["csr", "dense"], {}),
+    (["dense", "csr", "dense"], {1: 4}),
+    (["dense", "csr", "dense", "dense"], {0: 2, 1: 4}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(("formats", "blocks"), MATRICES)
+def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
+    """LiteRT makes the same of them."""
+    dense = mostly_zeros([6, 8], dtype, 0)
+    values, sparsity = sparsify(dense, formats, blocks=blocks)
+    m = Build()
+    fields: Any = {"scale": 0.5, "zero_point": 3} if dtype == "int8" else {}
+    constant = m.constant(values, shape=dense.shape, sparsity=sparsity, **fields)
+    (y,) = m.op("DENSIFY", [constant], [dense.shape])
+    if dtype != "float32":
+        (y,) = m.op("DEQUANTIZE", [y], [dense.shape], dtype="float32")
+    (y,) = m.op("ADD", [m.input(dense.shape), y], [dense.shape])
+    m.output(y)
+    result = check(m.bytes())
+    assert "DENSIFY" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("formats", "blocks"), [(["dense", "csr"], {}), (["dense", "csr", "dense"], {1: 4})]
+)
+def test_sparse_weights(formats: list[str], blocks: dict[int, int]) -> None:
+    """FULLY_CONNECTED reads them as they are."""
+    dense = mostly_zeros([12, 16], "float32", 1)
+    values, sparsity = sparsify(dense, formats, blocks=blocks)
+    m = Build()
+    weights = m.constant(values, shape=dense.shape, sparsity=sparsity)
+    bias = m.constant(np.arange(12, dtype=np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [m.input([3, 16]), weights, bias], [[3, 12]]))
+    assert {node.op_type for node in check(m.bytes()).model.graph.node} == {"Gemm"}
+
+
+def compressed(segments: Sequence[int], indices: Sequence[int]) -> SparseAxis:
+    return SparseAxis(0, np.array(segments, np.int32), np.array(indices, np.int32))
+
+
+# [[0, 5, 0], [7, 0, 9]], row by row.
+ROWS = (SparseAxis(2), compressed([0, 1, 3], [1, 0, 2]))
+WHOLE = Tensor(
+    "w", (2, 3), DType.FLOAT32, np.array([5, 7, 9], np.float32), sparsity=Sparsity((0, 1), (), ROWS)
+)
+
+
+def test_whole() -> None:
+    (made,) = densify_all([WHOLE])
+    np.testing.assert_array_equal(made, [[0, 5, 0], [7, 0, 9]])
+
+
+@pytest.mark.parametrize(
+    ("order", "block_map", "axes", "reason"),
+    [
+        ((0,), (), ROWS, "its levels are not its axes"),
+        ((0, 0), (), ROWS, "its levels are not its axes"),
+        ((0, 2), (), ROWS, "its levels are not its axes"),
+        ((0, 1), (), ROWS[:1], "its levels are not its axes"),
+        ((0, 1), (1,), ROWS, "its levels are not its axes"),
+        ((0, 1, 2), (2,), (*ROWS, SparseAxis(1)), "its blocks do not divide its axes"),
+        ((0, 1, 2), (-1,), (*ROWS, SparseAxis(1)), "its blocks do not divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(2)), "its blocks do not divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(0)), "its blocks do not divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(-3)), "its blocks do not divide its axes"),
+        ((0, 1, 2, 3), (1, 1), (*ROWS, *[SparseAxis(1)] * 2), "its blocks do not divide its axes"),
+        ((0, 1), (), (SparseAxis(3), ROWS[1]), "a dense level of 3 does not fit"),
+        ((0, 1), (), (SparseAxis(2), SparseAxis(3)), "a dense level of 3 does not fit"),
+        ((1, 0), (), (compressed([0, 0], []), SparseAxis(1 << 40)), "a dense level of"),
+        ((0, 1), (), (ROWS[0], compressed([0, 3], [1, 0, 2])), "2 ends of segments do not fit 2"),
+        ((0, 1), (), (ROWS[0], compressed([], [1, 0, 2])), "0 ends of segments do not fit 2"),
+        ((0, 1), (), (ROWS[0], compressed([1, 1, 3], [1, 0, 2])), "3 ends of segments do not"),
+        ((0, 1), (), (ROWS[0], compressed([0, 4, 3], [1, 0, 2])), "3 ends of segments do not"),
+        ((0, 1), (), (ROWS[0], compressed([0, 1, 2], [1, 0, 2])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed([0, 1, 3], [1, 0, 3])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed([0, 1, 3], [1, -1, 2])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed([0, 1, 2], [1, 0])), "it has 3 values for 2 places"),
+    ],
+)  # fmt: skip
+def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
+    damaged = replace(WHOLE, sparsity=Sparsity(order, block_map, axes))
+    with pytest.raises(ModelFileError, match=f"the sparse tensor w is damaged: {reason}"):
+        densify_all([damaged])
+
+
+def test_no_elements() -> None:
+    """However long the other axes are."""
+    empty = replace(WHOLE, shape=(0, 1 << 40, 1 << 40))
+    with pytest.raises(ModelFileError, match="it has values but no elements"):
+        densify_all([empty])
+
+
+def test_damage_in_a_file() -> None:
+    m = Build()
+    values, sparsity = sparsify(mostly_zeros([6, 8], "float32", 0), ["dense", "csr"])
+    weights = m.constant(values, shape=[6, 7], sparsity=sparsity)
+    m.output(*m.op("FULLY_CONNECTED", [m.input([3, 7]), weights, None], [[3, 6]]))
+    with pytest.raises(ModelFileError, match="is damaged"):
+        convert(m.bytes())
+
+
+def test_what_is_not_sparse() -> None:
+    with pytest.raises(ModelFileError, match="w is not sparse"):
+        densify_all([replace(WHOLE, sparsity=None)])
+
+
+def test_a_small_file_cannot_fill_the_memory() -> None:
+    """Not by one tensor, not by many that share their few values."""
+    wide = replace(WHOLE, shape=(2, 1 << 30))
+    with pytest.raises(ModelFileError, match="too large to be made dense"):
+        densify_all([wide])
+    many = [replace(WHOLE, shape=(2, 1 << 19)) for _ in range(10)]
+    densify_all(many[:1])
+    with pytest.raises(ModelFileError, match="too large to be made dense"):
+        densify_all(many)
+
+
+def test_rows_without_values_are_honest() -> None:
+    """More parents than values, but no more than segments."""
+    dense = np.zeros((50, 3), np.float32)
+    dense[33, 1] = 1
+    (made,) = densify_all([stored(dense, ["dense", "csr"])])
+    np.testing.assert_array_equal(made, dense)
+
+
+def test_one_value_in_a_hundred_is_honest() -> None:
+    dense = np.zeros((2400, 2400), np.float32)
+    dense.reshape(-1)[::100] = 1
+    rows, columns = np.nonzero(dense)
+    ends = np.searchsorted(rows, np.arange(2401))
+    axes = (SparseAxis(2400), SparseAxis(0, ends, columns))
+    values = np.ones(len(rows), np.float32)
+    (made,) = densify_all(
+        [Tensor("w", dense.shape, DType.FLOAT32, values, sparsity=Sparsity((0, 1), (), axes))]
+    )
+    np.testing.assert_array_equal(made, dense)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
+def test_bytes_behind(ranges: list[tuple[int, int]]) -> None:
+    memory = np.zeros(80, np.uint8)
+    arrays = [memory[start : start + size] for start, size in ranges]
+    counted = {place for start, size in ranges for place in range(start, start + size)}
+    assert bytes_behind(arrays) == len(counted)

@@ -1,0 +1,397 @@
+"""tflite2onnx/report: a page that needs no other, and how it looks in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.support import Build
+from tests.support.browser import looked_at
+from tests.support.small import chain, network
+from tests.verification.test_inner_tensors import damaged, deep, wrong_pad
+from tflite2onnx import convert, verify
+from tflite2onnx.cli import main
+from tflite2onnx.errors import OutputError
+from tflite2onnx.report import facts, page, svg, write_report
+from tflite2onnx.report.facts import Facts
+from tflite2onnx.report.graph_lanes import Strip, strip
+
+MODELS = Path(__file__).parents[2] / "assets" / "models"
+_EMPTY = {"meta", "br", "path", "circle", "rect"}
+
+
+class Tree(HTMLParser):
+    """Whether all elements are closed in the order in which they are opened, and what is in them.
+
+    Of attributes all that refer to something are kept.
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.refers: list[str] = []
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.ids += [named["id"] or ""] if "id" in named else []
+        self.refers += [named[k] or "" for k in ("src", "href", "srcset", "action") if k in named]
+        if tag not in _EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _EMPTY:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+
+def gathered(data: bytes, *, per_operator: bool = True) -> Facts:
+    """Return the facts of a conversion."""
+    result = convert(data)
+    return facts(data, result, verify(data, result, per_operator=per_operator))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with pages: of floats, of integers, of a wrong conversion."""
+    path = tmp_path_factory.mktemp("pages")
+    for name in ("unet_float32", "mobilenet_int8"):
+        model = MODELS / f"{name}.tflite"
+        result = convert(model)
+        report = verify(model, result, per_operator=True)
+        write_report(path / f"{name}.html", model, result, report)
+    wrong = damaged(convert(deep()), wrong_pad)
+    write_report(path / "wrong.html", deep(), wrong, verify(deep(), wrong))
+    return path
+
+
+# What is on it
+
+
+@pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
+def test_a_page_of_its_own(folder: Path, name: str) -> None:
+    """Elements are closed, names are unique, and nothing is fetched from anywhere."""
+    html = (folder / f"{name}.html").read_text()
+    tree = Tree(html)
+    assert tree.refers == []
+    assert len(tree.ids) == len(set(tree.ids))
+    assert not re.search(r"https?:|@import|url\(|\bfetch\(|XMLHttp", html)
+
+
+def test_sections_of_integers(folder: Path) -> None:
+    """What was converted and how, differences along the depth, steps, the graph, speed."""
+    text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
+    for words in (
+        "mobilenet_int8.tflite in ONNX", "Equal.", "int8, weights by channel", "Opset",
+        "1 output and 25 tensors, on 2 samples", "serving_default_input:0",
+        "1\u00d796\u00d796\u00d73 NHWC", "1\u00d73\u00d796\u00d796 NCHW",
+        "Along the depth of the network", "as the network computes it", "its operator alone",
+        "Differences in steps", "Worst tensors", "channels first", "GlobalAveragePool",
+        "com.microsoft.QLinearConv", "Latency", "LiteRT", "ONNX Runtime", " ms", "seed 0",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_sections_of_floats(folder: Path) -> None:
+    """There are no steps, but parts of the range."""
+    text = " ".join(Tree((folder / "unet_float32.html").read_text()).text)
+    assert "Differences in steps" not in text
+    assert "up to 1e-" in text
+    assert "Below the dashed line" not in text
+
+
+def test_a_wrong_conversion(folder: Path) -> None:
+    """It says so, and where it begins."""
+    html = (folder / "wrong.html").read_text()
+    text = " ".join(Tree(html).text)
+    assert "Different." in text
+    assert "is of CONV_2D (operator 2, last)." in text
+    assert "too far off" in text
+    points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
+    assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]
+    assert [p["x"] for p in points] == [0, 1 / 3, 2 / 3, 1]
+    assert points[2]["lines"][0] == "CONV_2D, operator 2"
+    assert points[2]["lines"][-1].startswith("it differs by ")
+
+
+def test_hostile_names() -> None:
+    """A name is text, whatever is in it."""
+    m = Build()
+    bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
+    x = m.input((2, 3, 5), name=bad)
+    m.output(*m.op("ABS", [x], [m.tensor((2, 3, 5), name=f"{bad}2")]))
+    html = page(gathered(m.bytes()))
+    tree = Tree(html)
+    assert tree.refers == []
+    assert "<img" not in html
+    assert "\x1b" not in html
+    assert any("onerror=alert(1)" in part for part in tree.text)
+
+
+def test_accumulated_differences() -> None:
+    """Are told from a mistake."""
+    found = gathered(deep())
+    first = found.report.tensors[0]
+    far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
+    html = page(replace(found, report=replace(found.report, tensors=(far,))))
+    assert "roundings add up to more, and no operator is wrong" in html
+    outputs = (replace(found.report.outputs[0], largest=9.0),)
+    html = page(replace(found, report=replace(found.report, outputs=outputs)))
+    assert "further from LiteRT&#x27;s than rounding explains" in html
+
+
+def test_a_foreign_model() -> None:
+    """Where nothing is known of the tensors inside, outputs and the graph are left."""
+    data = network()
+    result = convert(data)
+    found = facts(data, result, verify(data, result, tensors=False))
+    text = " ".join(Tree(page(found)).text)
+    assert "outputs alone are compared" in text
+    assert "Conv" in text
+
+
+@pytest.mark.parametrize("value", ["reason", "infinite"])
+def test_what_no_number_can_say(value: str) -> None:
+    """Types that differ, and differences without end."""
+    found = gathered(deep())
+    first = found.report.tensors[0]
+    changed = (
+        replace(first.difference, largest=np.inf, reason="int8[2] in LiteRT, int8[3] elsewhere")
+        if value == "reason"
+        else replace(first.difference, largest=np.inf, decibels=-np.inf)
+    )
+    tensors = (replace(first, difference=changed), *found.report.tensors[1:])
+    report = replace(found.report, tensors=tensors, operators=tensors)
+    text = " ".join(Tree(page(replace(found, report=report))).text)
+    assert ("int8[2] in LiteRT" in text) == (value == "reason")
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both that convert and that verify write it; one that cannot be written is an error."""
+    model = tmp_path / "model.tflite"
+    model.write_bytes(deep())
+    one, two = tmp_path / "one.html", tmp_path / "two.html"
+    assert main([str(model), "--report", str(one)]) == 0
+    assert "4 right, 0 differ, 0 wrong" in capsys.readouterr().out
+    converted = str(tmp_path / "model.onnx")
+    assert main(["verify", str(model), converted, "--report", str(two), "--per-operator"]) == 0
+    for path in (one, two):
+        assert "model.tflite in ONNX" in path.read_text()
+    assert "its operator alone" in two.read_text()
+    assert main(["verify", str(model), "--report", str(tmp_path)]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    result = convert(deep())
+    report = verify(deep(), result)
+    with pytest.raises(OutputError, match="cannot write"):
+        write_report(tmp_path / "no" / "x.html", deep(), result, report)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--report", "./model.tflite"], "./model.tflite: it is the TFLite model itself"),
+        (["--report", "model.onnx"], "model.onnx: it is the ONNX model itself"),
+        (["none/out.onnx", "--report", "page.html"], "none/out.onnx: No such file"),
+        (["--report", "none/page.html"], "none/page.html: No such file"),
+    ],
+    ids=str,
+)
+def test_the_page_and_the_model_are_both_written_or_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    words: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    model = Path("model.tflite")
+    model.write_bytes(chain("ABS"))
+    assert main(["model.tflite", *words]) == 1
+    assert f"cannot write {message}" in capsys.readouterr().err
+    assert [*Path().iterdir()] == [model]
+    assert model.read_bytes() == chain("ABS")
+
+
+# The graph
+
+
+def picture(proto: onnx.ModelProto) -> Strip:
+    """Return the strip of a model without tensors of a TFLite model."""
+    return strip(proto, ())
+
+
+def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> onnx.ModelProto:
+    """Return a model of nodes with these inputs and outputs, that reads "x"."""
+    made = [helper.make_node("Sum", reads, makes) for reads, makes in nodes]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        made, "g", [value("x", 1, [2])], [value(name, 1, [2]) for name in outputs]
+    )
+    return helper.make_model(graph)
+
+
+def test_a_chain_is_a_line() -> None:
+    """In one lane, from the input to the output."""
+    result = convert(chain("ABS", "SIN", "EXP"))
+    found = strip(result.model, result.skeleton.tensors)
+    assert [row.kind for row in found.rows] == ["input", "Abs", "Sin", "Exp", "output"]
+    assert found.lanes == 1
+    assert [line.ends for line in found.lines] == [((i + 1, 0),) for i in range(4)]
+
+
+def test_branches_are_beside_each_other() -> None:
+    """A value keeps its lane until it is read for the last time."""
+    found = picture(
+        model_of([(["x"], ["a"]), (["x"], ["b"]), (["a", "x"], ["c"]), (["c", "b"], ["y"])], ["y"])
+    )
+    assert found.lanes == 3
+    assert [row.lane for row in found.rows] == [0, 1, 2, 1, 1, 1]
+
+
+def test_layouts_and_moves() -> None:
+    """A Transpose is a row of its own; what lies inside an operator has the operator's layout."""
+    result = convert(MODELS / "transformer_float32.tflite")
+    found = strip(result.model, result.skeleton.tensors)
+    kinds = [row.kind for row in found.rows]
+    assert kinds.count("Transpose") == result.transposes > 0
+    result = convert(network(), io_layout="tflite")
+    found = strip(result.model, result.skeleton.tensors)
+    regions = {row.name: (row.region, row.layout) for row in found.rows if row.kind != "Transpose"}
+    assert regions["x"] == ("", "") or regions["x"][0] == "tflite"
+    assert regions["hidden"] == ("first", "NCHW")
+
+
+def test_a_drawn_move() -> None:
+    """A Transpose is a mark of its own."""
+    result = convert(MODELS / "transformer_float32.tflite")
+    drawn = svg.graph(strip(result.model, result.skeleton.tensors))
+    assert drawn.count('<rect class="move"') == drawn.count(" move") == result.transposes
+
+
+def test_pairs_of_quantization_are_left_out() -> None:
+    """So are weights that are made of constants."""
+    for data in (deep(scale=0.05, zero_point=3), deep()):
+        result = convert(data)
+        found = strip(result.model, result.skeleton.tensors)
+        kinds = [row.kind for row in found.rows]
+        assert kinds == ["input", "Conv", "MaxPool", "Conv", "Softmax", "output"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_no_two_values_in_one_place(data: st.DataObject) -> None:
+    """Whatever the graph: lines end where they are read, and overlap no other line."""
+    names, nodes = ["x"], []
+    for i in range(data.draw(st.integers(1, 12))):
+        reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))
+        makes = [f"v{i}_{j}" for j in range(data.draw(st.integers(1, 2)))]
+        nodes.append((reads, makes))
+        names += makes
+    found = picture(model_of(nodes, [names[-1]]))
+    taken: set[tuple[int, int]] = set()
+    for line in found.lines:
+        last = max(row for row, _ in line.ends)
+        span = {(row, line.lane) for row in range(line.row, last)}
+        assert not span & taken
+        taken |= span
+        assert all(found.rows[row].lane == lane for row, lane in line.ends)
+    assert all(0 <= row.lane < found.lanes for row in found.rows)
+
+
+# In a browser
+
+WIDTHS = [(390, False), (390, True), (1100, False), (1100, True)]
+LAYOUT = """
+  const box = (e) => e.getBoundingClientRect().toJSON();
+  const root = page.scrollingElement, style = view.getComputedStyle(page.body);
+  const flow = [...page.querySelectorAll("header > *, section > *:not(script), footer")];
+  return {
+    wide: root.scrollWidth, inner: view.innerWidth,
+    paper: style.backgroundColor, ink: style.color,
+    flow: flow.map((e) => ({...box(e), tag: e.tagName + "." + e.className})),
+    labels: [...page.querySelectorAll(".plot .grid span")].filter((e) => e.textContent).map(box),
+    rows: [...page.querySelectorAll(".strip li")].map(box),
+    marks: [...page.querySelectorAll(".strip circle, .strip rect")].map(box),
+    cells: [...page.querySelectorAll("td, th, dd, dt, .keys li, .strip span")]
+      .filter((e) => e.textContent && view.getComputedStyle(e).display != "inline")
+      .filter((e) => !e.clientWidth).length,
+    sizes: [...page.querySelectorAll("p, td, li, dd, span")]
+      .map((e) => parseFloat(view.getComputedStyle(e).fontSize)),
+  };
+"""
+
+
+def luminance(color: str) -> float:
+    """Return how bright a colour is, by the definition of WCAG 2."""
+    channels = [int(n) / 255 for n in re.findall(r"\d+", color)[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+@pytest.mark.parametrize(("width", "dark"), WIDTHS)
+@pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
+def test_how_it_lies(folder: Path, name: str, width: int, *, dark: bool) -> None:
+    """Nothing is wider than the page or overlaps, and it can be read, by day and by night."""
+    told = looked_at(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
+    assert told["wide"] <= told["inner"] == width
+    ink, paper = luminance(told["ink"]), luminance(told["paper"])
+    assert (paper < ink) == dark
+    assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) > 7
+    assert min(told["sizes"]) >= 11
+    for before, after in pairwise(told["flow"]):
+        assert after["top"] >= before["bottom"] - 0.5, (before, after)
+    labels = sorted(told["labels"], key=lambda box: box["top"])
+    for before, after in pairwise(labels):
+        assert after["top"] >= before["bottom"] - 6
+    assert len(told["rows"]) == len(told["marks"])
+    for row, mark in zip(told["rows"], told["marks"], strict=True):
+        assert row["top"] <= mark["top"] < mark["bottom"] <= row["bottom"]
+    assert told["cells"] == 0
+
+
+HOVER = """
+  const plot = page.querySelector(".plot"), box = plot.getBoundingClientRect();
+  const tip = plot.querySelector(".tip"), found = [];
+  for (const part of [0, 0.3, 1]) {
+    plot.dispatchEvent(new view.PointerEvent("pointermove", {
+      clientX: box.left + part * box.width, clientY: box.top + 20, bubbles: true}));
+    found.push({text: tip.innerText, ...tip.getBoundingClientRect().toJSON()});
+  }
+  plot.dispatchEvent(new view.PointerEvent("pointerleave"));
+  const hidden = view.getComputedStyle(tip).display;
+  plot.dispatchEvent(new view.KeyboardEvent("keydown", {key: "ArrowRight"}));
+  const first = tip.innerText;
+  plot.dispatchEvent(new view.KeyboardEvent("keydown", {key: "ArrowRight"}));
+  return {found, hidden, first, second: tip.innerText};
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_what_the_pointer_tells(folder: Path, width: int) -> None:
+    """The tensor that is nearest, within the page; the arrow keys go from one to the next."""
+    told: dict[str, Any] = looked_at(folder / "wrong.html", HOVER, width=width)
+    names = [each["text"].splitlines()[0] for each in told["found"]]
+    assert names == ["first", "pooled", "soft"]
+    for each in told["found"]:
+        assert 0 <= each["left"] < each["right"] <= width
+        assert each["height"] > 30
+    assert "CONV_2D, operator 0" in told["found"][0]["text"]
+    assert told["hidden"] == "none"
+    assert told["first"].startswith("first")
+    assert told["second"].startswith("pooled")

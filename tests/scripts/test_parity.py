@@ -1,0 +1,66 @@
+"""scripts/parity.py: which networks it counts, and what it says of those that differ."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.quantized.values import every, feed, made
+from tests.support import Build, run_tflite
+from tflite2onnx.verification.entry_point import with_more_outputs
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "parity.py"
+ASSETS = SCRIPT.parent.parent / "assets" / "models"
+FINE, ROOT = (0.02, -128), (0.02, 7)
+
+
+def chain() -> bytes:
+    """Return a model of two operators: LiteRT truncates what SQRT makes, ONNX rounds it."""
+    m = Build()
+    x = feed(m, every("int8"), FINE)
+    (copy,) = m.op("RESHAPE", [x], [made(m, [16, 16], "int8", FINE)], new_shape=[16, 16])
+    m.output(*m.op("SQRT", [copy], [made(m, [16, 16], "int8", ROOT)]))
+    return m.bytes()
+
+
+def lines(folder: Path, *arguments: str) -> list[str]:
+    """Run the script as a user would, and return what it prints."""
+    command = [sys.executable, str(SCRIPT), str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    for name in ("keywords_int8", "keywords_uint8", "keywords_float32", "keywords_int16x8"):
+        shutil.copy(ASSETS / f"{name}.tflite", tmp_path)
+    (tmp_path / "root.tflite").write_bytes(chain())
+    (tmp_path / "text.tflite").write_text("no model")
+    eight, unsigned, root, text, last = lines(tmp_path, "--samples", "2")
+    assert eight == "equal  keywords_int8.tflite"
+    assert unsigned == "equal  keywords_uint8.tflite"
+    assert root.startswith("differs  root.tflite  by 1 at most  operator 1, SQRT: ")
+    assert "1 at most; not delegated to XNNPACK" in root
+    assert text.startswith("failed  text.tflite  ")
+    assert last == "2 of 3 networks are equal, 1 do not run"
+
+
+def test_a_time_limit() -> None:
+    line, _ = lines(ASSETS / "keywords_int8.tflite", "--timeout", "0.01")
+    assert "it takes longer than 0 seconds" in line
+
+
+def test_more_outputs() -> None:
+    data = chain()
+    x = np.arange(256).astype(np.uint8).view(np.int8)
+    own, copy = run_tflite(with_more_outputs(data, [1, 2]), [x])
+    assert (own == run_tflite(data, [x])[0]).all()
+    assert (copy == x.reshape(16, 16)).all()
+
+
+def test_no_outputs() -> None:
+    m = Build()
+    m.input([1])
+    with pytest.raises(ValueError, match="must have outputs"):
+        with_more_outputs(m.bytes(), [0])

@@ -1,0 +1,282 @@
+"""What proves a conversion: LiteRT and ONNX Runtime agree on the same inputs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx
+
+from tests.support.inputs import random_inputs
+from tests.support.runtimes import reference, session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tests.support.runtimes import Array
+
+    Runs = Sequence[Sequence[Array]]
+    Case = tuple[str, Runs, list[list[Array]], list[str]]
+
+
+class Converted(Protocol):
+    """What a converter returns: a model, and what became of each input and each output.
+
+    The objects in `inputs` and `outputs` may have an `order`: the TFLite axes in the sequence in
+    which ONNX stores them. Without one the axes stay as they are.
+    """
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The ONNX model."""
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """The inputs, in the sequence of the TFLite file."""
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """The outputs, in the sequence of the TFLite file."""
+
+
+class Live(Protocol):
+    """A session: ONNX Runtime's, or one that remembers what its model does."""
+
+    def run(self, names: None, feeds: dict[str, Array]) -> Sequence[Any]:
+        """Return the outputs."""
+
+
+def distance(want: Array, have: Array) -> Array:
+    """How far apart the elements are; infinitely far where that is no number."""
+    if want.dtype.kind in "iu":
+        # The difference of two signed extremes wraps around to the right unsigned number.
+        return (np.maximum(want, have) - np.minimum(want, have)).view(f"u{want.dtype.itemsize}")
+    same = want == have
+    if want.dtype.kind != "f":
+        return np.where(same, 0.0, np.inf)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(want.astype(np.float64) - have.astype(np.float64))
+    same |= np.isnan(want) & np.isnan(have)
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def _allowed(want: Array, tolerance: float, steps: int) -> float:
+    if want.dtype.kind != "f":
+        return steps if want.dtype.kind in "iu" else 0
+    return tolerance * span(want)
+
+
+def span(want: Array) -> float:
+    """How far apart the smallest and the largest element are, which is never nothing.
+
+    The range includes 0, as that of a quantization does: one number alone would have none.
+    """
+    finite = want[np.isfinite(want)].astype(np.float64)
+    spread = finite.max(initial=0) - finite.min(initial=0)
+    return max(float(spread), float(np.finfo(np.float32).tiny))
+
+
+def in_bytes(array: Array) -> Array:
+    """Strings as bytes, which is what LiteRT makes of them."""
+    if array.dtype.kind not in "OSU":
+        return array
+    strings = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
+    encoded: Array = np.array(strings, object).reshape(array.shape)
+    return encoded
+
+
+def difference(want: Array, have: Array, *, tolerance: float = 1e-5, steps: int = 0) -> str:
+    """How `have` is not the array that was wanted, in words; empty if it is.
+
+    Floats may differ by `tolerance` of the range of `want` (which includes 0), integers by
+    `steps`. NaN equals NaN, an infinity only itself; booleans and strings have to be equal.
+    """
+    want, have = in_bytes(want), in_bytes(have)
+    if want.dtype != have.dtype or want.shape != have.shape:
+        return f"LiteRT makes {want.dtype}{list(want.shape)}, ONNX {have.dtype}{list(have.shape)}"
+    apart, allowed = distance(want, have), _allowed(want, tolerance, steps)
+    wrong = np.count_nonzero(apart > allowed)
+    if not wrong:
+        return ""
+    worst = np.unravel_index(np.argmax(apart), apart.shape)
+    return (
+        f"{wrong} of {want.size} elements differ by more than {allowed:.3g}, the worst by"
+        f" {apart[worst]:.6g} at {[int(place) for place in worst]}:"
+        f" LiteRT {want[worst]!r}, ONNX {have[worst]!r}"
+    )
+
+
+def _order(port: object, rank: int) -> list[int]:
+    order = getattr(port, "order", None)
+    axes = list(range(rank))
+    if order is None:
+        return axes
+    if sorted(order) != axes:
+        message = f"{port} has the order {order}, but the rank is {rank}"
+        raise AssertionError(message)
+    return list(order)
+
+
+def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
+    """Return the inputs as ONNX stores them, matched by position."""
+    constants = {each.name for each in result.model.graph.initializer}
+    names = [each.name for each in result.model.graph.input if each.name not in constants]
+    if not len(names) == len(result.inputs) == len(inputs):
+        message = f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
+        raise AssertionError(message)
+    arrays = [in_pairs(value) for value in inputs]
+    return {
+        name: np.asarray(value.transpose(_order(port, value.ndim)), order="C")
+        for name, port, value in zip(names, result.inputs, arrays, strict=True)
+    }
+
+
+def in_pairs(array: Array) -> Array:
+    """Complex numbers as pairs of real ones along a new last axis; all others as they are."""
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+
+
+def _in_tflite_order(port: object, array: Array) -> Array:
+    return array.transpose(np.argsort(_order(port, array.ndim)))
+
+
+def restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a converted model, in TFLite's layout, as its session makes them."""
+    have = [np.asarray(output) for output in live.run(None, _feeds(result, inputs))]
+    infos = result.model.graph.output[: len(result.outputs)]  # states come after them
+    for info, array in zip(infos, have, strict=True):
+        if fault := _misdeclared(info, array):
+            raise AssertionError(fault)
+    return [
+        _in_tflite_order(port, in_bytes(array))
+        for port, array in zip(result.outputs, have, strict=True)
+    ]
+
+
+def _misdeclared(info: onnx.ValueInfoProto, have: Array) -> str:
+    """How the shape of an output is not the one that the ONNX model declares."""
+    declared = [
+        dim.dim_value if dim.HasField("dim_value") else None
+        for dim in info.type.tensor_type.shape.dim
+    ]
+    sizes = zip(declared, have.shape, strict=False)
+    if len(declared) == have.ndim and all(size in {None, actual} for size, actual in sizes):
+        return ""
+    return f"ONNX declares the shape {declared} but makes {list(have.shape)}"
+
+
+def _faults(
+    result: Converted, want: Sequence[Array], have: Sequence[Array], allowed: Mapping[str, Any]
+) -> Iterable[str]:
+    infos = result.model.graph.output[: len(result.outputs)]  # states come after them
+    if not len(want) == len(have) == len(result.outputs):
+        yield f"{len(want)} outputs in TFLite; in ONNX {len(have)}, of {len(result.outputs)}"
+        return
+    for place, (port, info) in enumerate(zip(result.outputs, infos, strict=True)):
+        made = _in_tflite_order(port, have[place])
+        fault = _misdeclared(info, have[place]) or difference(want[place], made, **allowed)
+        if fault:
+            yield f"output {place} ({info.name}): {fault}"
+
+
+def _cases(
+    data: bytes,
+    seeds: Iterable[int],
+    inputs: Sequence[Array] | None,
+    ranges: Mapping[str, tuple[float, float]] | None,
+    runs: int,
+) -> Iterable[tuple[str, Runs]]:
+    if inputs is not None:
+        yield "given inputs", [inputs] * runs
+        return
+    for seed in seeds:
+        numbers = range(seed * runs, (seed + 1) * runs)
+        yield f"seed {seed}", [random_inputs(data, n, **ranges or {}) for n in numbers]
+
+
+def _default_convert() -> Callable[..., Converted]:
+    # Here and not above, so that the toolkit can be tested without the converter.
+    convert: Callable[..., Converted] = import_module("tflite2onnx").convert
+    return convert
+
+
+def _with_random_layout(data: bytes, seed: int, options: Mapping[str, Any]) -> Converted:
+    model = import_module("tflite2onnx.reader.model").read(data)
+    planner = import_module("tests.support.layouts").random_planner(seed)
+    chosen = import_module("tflite2onnx.options").ConversionOptions(**options)
+    convert: Callable[..., Converted] = import_module("tflite2onnx.convert").convert_model
+    return convert(model, chosen, planner=planner)
+
+
+def _hold(
+    result: Converted,
+    cases: Iterable[Case],
+    optimize: Iterable[bool],
+    allowed: Mapping[str, Any],
+    name: str = "",
+) -> None:
+    """Raise an AssertionError if a converted model does not make what is wanted."""
+    onnx.checker.check_model(result.model, full_check=True)
+    stateful = import_module("tflite2onnx.stateful").Stateful
+    for level in optimize:
+        live = stateful(session(result.model, optimize=level))
+        for label, runs, wanted, _ in cases:
+            live.reset()
+            for number, (arrays, want) in enumerate(zip(runs, wanted, strict=True)):
+                have = [np.asarray(output) for output in live.run(None, _feeds(result, arrays))]
+                faults = "; ".join(_faults(result, want, have, allowed))
+                if faults:
+                    run = f", run {number}" if number else ""
+                    message = f"{name}{label}{run}, optimize={level}: {faults}"
+                    raise AssertionError(message)
+
+
+def check(  # noqa: PLR0913 - options, all of them keywords
+    data: bytes,
+    *,
+    seeds: Iterable[int] = (0, 1),
+    inputs: Sequence[Array] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    tolerance: float = 1e-5,
+    steps: int = 0,
+    convert: Callable[..., Converted] | None = None,
+    optimize: Iterable[bool] = (True, False),
+    random_layouts: Iterable[int] = (0, 1),
+    runs: int = 1,
+    **convert_options: object,
+) -> Converted:
+    """Convert a model and hold ONNX Runtime to what LiteRT makes of the same inputs.
+
+    The inputs are `inputs` (in TFLite's layout), or random ones for each of `seeds` within
+    `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
+    is any function of (data, **convert_options); tflite2onnx.convert by default. `optimize` says
+    at which levels ONNX Runtime runs: all graph optimizations, none, or each. Each case is so
+    many `runs`, one after another: a model with state has to remember what LiteRT does.
+
+    Without a `convert` of its own the model is converted again for each seed in `random_layouts`,
+    with every tensor in a random order as far as its operators allow: those models have to make
+    the same, too (see `tests.support.layouts`).
+
+    Returns:
+        What `convert` returned.
+
+    Raises:
+        AssertionError: an output differs, or its declared shape does.
+        ValueError: the TFLite file declares a tensor otherwise than LiteRT computes it; then the
+            test has to be mended, not the converter.
+    """
+    cases = [
+        (label, sequence, *reference(data, sequence))
+        for label, sequence in _cases(data, seeds, inputs, ranges, runs)
+    ]
+    for _, _, _, untrue in cases:
+        if untrue:
+            raise ValueError("; ".join(untrue))
+    levels, allowed = tuple(optimize), {"tolerance": tolerance, "steps": steps}
+    result = (convert or _default_convert())(data, **convert_options)
+    _hold(result, cases, levels, allowed)
+    for seed in () if convert else random_layouts:
+        shuffled = _with_random_layout(data, seed, convert_options)
+        _hold(shuffled, cases, levels, allowed, f"random layout {seed}, ")
+    return result

@@ -1,0 +1,119 @@
+"""Models with control flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.support import Build, Subgraph, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Change = Callable[[Subgraph, Sequence[Tensor]], Sequence[Tensor]]
+
+ROUNDS = 3
+
+
+def like(m: Subgraph, t: Tensor) -> Tensor:
+    return m.tensor(t.shape, dtype=t.dtype, quantization=t.quantization)
+
+
+def number(m: Subgraph, value: int) -> Tensor:
+    return m.constant(np.array(value, np.int32))
+
+
+def op(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+    """Return the output of an operator whose output is like its first input."""
+    return m.op(code, inputs, [like(m, inputs[0])], **options)[0]
+
+
+def below(m: Subgraph, xs: Sequence[Tensor], most: int = ROUNDS) -> Tensor:
+    """Return whether the first of some numbers is below one."""
+    return m.op("LESS", [xs[0], number(m, most)], [xs[0].shape], dtype="bool")[0]
+
+
+def graph(m: Build, name: str, inputs: Sequence[Tensor], change: Change) -> Subgraph:
+    """Return a sub-graph with inputs like those, and what becomes of them as outputs."""
+    inner = m.subgraph(name)
+    given = [
+        inner.input(t.shape, dtype=t.dtype, quantization=t.quantization, name=f"given_{i}")
+        for i, t in enumerate(inputs)
+    ]
+    inner.output(*change(inner, given))
+    return inner
+
+
+def loop(
+    m: Build, variables: Sequence[Tensor], change: Change,
+    condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = below, at: Subgraph | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """Return the outputs of a WHILE; `change` makes the next values of variables."""
+    cond = graph(m, "cond", variables, lambda inner, xs: [condition(inner, xs)])
+    body = graph(m, "body", variables, change)
+    place = at or m
+    outputs = [like(place, t) for t in variables]
+    return place.op(
+        "WHILE", variables, outputs,
+        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+    )  # fmt: skip
+
+
+def counted(change: Change) -> Change:
+    """Return a change that counts the rounds in the first variable."""
+    return lambda m, xs: [op(m, "ADD", xs[0], number(m, 1)), *change(m, xs[1:])]
+
+
+def either(
+    m: Build, condition: Tensor, inputs: Sequence[Tensor], then: Change, other: Change,
+    at: Subgraph | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """Return the outputs of an IF, which are like its inputs, or the first of these."""
+    place = at or m
+    graphs = [graph(m, name, inputs, change) for name, change in (("then", then), ("else", other))]
+    count = len(m.model().subgraphs[graphs[0].index].outputs)
+    return place.op(
+        "IF", [condition, *inputs], [like(place, t) for t in inputs[:count]],
+        then_subgraph_index=graphs[0].index, else_subgraph_index=graphs[1].index,
+    )  # fmt: skip
+
+
+def applied(code: str) -> Change:
+    """Return a change that applies an operator to the first variable."""
+    return lambda m, xs: [op(m, code, xs[0])]
+
+
+def counter(m: Build) -> Tensor:
+    return m.input([], dtype="int32", name="count")
+
+
+def growing(start: int) -> Build:
+    """Return a loop that joins a row to its list each time."""
+    m = Build()
+    count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
+
+    def sized(m: Subgraph, t: Tensor) -> Tensor:
+        return m.tensor([None, 3] if t is rows else t.shape, dtype=t.dtype)
+
+    variables = [count, rows, row]
+    cond, body = m.subgraph("cond"), m.subgraph("body")
+    for inner in (cond, body):
+        given = [
+            inner.input([None, 3] if t is rows else t.shape, dtype=t.dtype, name=f"given_{i}")
+            for i, t in enumerate(variables)
+        ]
+        if inner is cond:
+            inner.output(below(inner, given))
+            continue
+        more = inner.tensor([None, 3])
+        inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
+        inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
+    made = m.op(
+        "WHILE", variables, [sized(m, t) for t in variables],
+        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
+    )  # fmt: skip
+    (total,) = m.op("SUM", [made[1], m.constant([0])], [[3]])
+    (shifted,) = m.op("ADD", [made[1], row], [m.tensor([None, 3])])
+    m.output(made[1], total, shifted)
+    return m

@@ -1,0 +1,229 @@
+"""Recurrent layers as Keras and TFLite's converter write them: as loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.support import Build
+from tests.support.control import loop, number, op
+from tests.support.flex import Type, flex_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support import Subgraph, Tensor
+
+TIMES, BATCH, FEATURES, UNITS = 7, 3, 5, 11
+
+
+def listing(
+    m: Subgraph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None,
+    **attributes: Any,
+) -> list[Tensor]:  # fmt: skip
+    """Return the outputs of an operator on TensorFlow's lists: a list, unless others are given."""
+    made = outputs or [m.tensor([], dtype="variant")]
+    options = flex_options(f"TensorList{name}", element_dtype=Type(1), **attributes)
+    return m.custom(f"FlexTensorList{name}", inputs, made, options)
+
+
+@dataclass(frozen=True)
+class Keras:
+    """How a recurrent layer of Keras is written down; `cell` is LSTM, GRU, RNN or GRU-before.
+
+    With what stands behind `times` it is no such layer any more, unless that is as it is here.
+    """
+
+    cell: str = "LSTM"
+    matmul: bool = False  # BATCH_MATMUL in place of FULLY_CONNECTED
+    apart: bool = False  # biases that are added by themselves
+    last: bool = False  # a list with place for the last item alone
+    listed: bool = False  # items are kept in TensorFlow's lists
+    turned: bool = False  # the sequence is an input whose first axis is that of batches
+    batch: int | None = BATCH
+    times: int = TIMES
+    open: bool = False  # the sequence says how many rounds there are
+    int8: bool = False  # weights are integers
+    rows: bool = False  # each row of them has a scale
+
+    first: int = 0
+    step: int = 1
+    bounded: bool = False  # the place in the sequence is 1 at most
+    more: int = 0  # items of the sequence than there are rounds
+    squash: str = "TANH"
+    one: float = 1
+    extra: bool = False  # a variable that is something else
+    activation: str = "NONE"
+    limit: str = ""  # "batch" or "sum": what is counted to in place of that size
+    axis: int = 0
+    other: bool = False  # the update gate is that of the new value
+    stale: bool = False  # the state that is handed on is the one before
+
+    def model(self) -> Build:
+        """Return (states, sequence) -> (counts, items, states)."""
+        m = Build()
+        states = [m.input([self.batch, UNITS], name=f"state {i}") for i in range(self.states)]
+        times = None if self.open else self.times + self.more
+        shape, batch_first = [times, self.batch, FEATURES], [self.batch, times, FEATURES]
+        sequence = m.input(batch_first if self.axis or self.turned else shape, name="x")
+        if self.turned:
+            (sequence,) = m.op("TRANSPOSE", [sequence, m.constant([1, 0, 2])], [m.tensor(shape)])
+        counts = [number(m, self.first), number(m, 0)]
+        most = self.most(m, sequence)
+        variables = [*counts, self.items(m, most), *states, sequence, most]
+        given = variables if self.open else variables[:-1]
+        ends = loop(m, given, self.body, self.goes_on)[: 3 + self.states]
+        if self.listed:
+            inputs = [ends[2], m.constant([-1, UNITS])]
+            shape = [self.length, self.batch, UNITS]
+            (ends[2],) = listing(m, "Stack", inputs, [m.tensor(shape)])
+        m.output(*ends)
+        return m
+
+    @property
+    def length(self) -> int:
+        """How many items are kept."""
+        return 1 if self.last else self.times
+
+    def most(self, m: Build, sequence: Tensor) -> Tensor:
+        """Return how many rounds there are."""
+        if not self.open:
+            return number(m, self.times)
+        (shape,) = m.op("SHAPE", [sequence], [[3]], dtype="int32", out_type="int32")
+        axis = int(self.limit == "batch")
+        cut = [m.constant([axis]), m.constant([axis + 1]), m.constant([1])]
+        (most,) = m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)
+        return op(m, "ADD", most, number(m, 0)) if self.limit == "sum" else most
+
+    def items(self, m: Build, most: Tensor) -> Tensor:
+        """Return the list of items as it is first."""
+        if self.open and not self.last:
+            (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
+            inputs = [first, m.constant([self.batch or 1, UNITS])]
+            (dims,) = m.op("CONCATENATION", inputs, [[3]], axis=0)
+            made = m.tensor([None, self.batch, UNITS])
+            return m.op("FILL", [dims, m.constant(np.array(0, np.float32))], [made])[0]
+        if self.listed:
+            return listing(m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)])[0]
+        return m.constant(np.zeros((self.length, self.batch or 1, UNITS), np.float32))
+
+    @property
+    def states(self) -> int:
+        """How many states there are."""
+        return (2 if self.cell == "LSTM" else 1) + self.extra
+
+    def goes_on(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
+        """Return the condition: Keras counts twice."""
+        most = xs[-1] if self.open else number(m, self.times)
+        both = [m.op("LESS", [x, most], [[]], dtype="bool")[0] for x in xs[:2]]
+        return m.op("LOGICAL_AND", both, [[]])[0]
+
+    def body(self, m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the next values."""
+        counts, items, (h, *others) = xs[:2], xs[2], xs[3 : 3 + self.states]
+        sequence, *most = xs[3 + self.states :]
+        shape = [self.batch, FEATURES]
+        (x,) = m.op("GATHER", [sequence, counts[0]], [shape], axis=self.axis)
+        made, *rest = Cell(self, m).step(x, h, others)
+        steps = [number(m, self.step), number(m, 1)]
+        bounds = ["RELU_N1_TO_1" if self.bounded else "NONE", "NONE"]
+        following = [
+            op(m, "ADD", *pair, fused_activation_function=bound)
+            for *pair, bound in zip(counts, steps, bounds, strict=True)
+        ]
+        if self.listed:
+            place = number(m, 0) if self.last else counts[0]
+            (item,) = listing(m, "SetItem", [items, place, made])
+        else:
+            (item,) = m.op("RESHAPE", [made, m.constant([1, *made.shape])], [[1, *made.shape]])
+        if not self.last and not self.listed:
+            (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
+            (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
+            (item,) = m.op("DYNAMIC_UPDATE_SLICE", [items, item, place], [items.shape])
+        return [*following, item, op(m, "ABS", h) if self.stale else made, *rest, sequence, *most]
+
+
+class Cell:
+    """The operators of a cell, its parameters at random."""
+
+    def __init__(self, form: Keras, m: Subgraph) -> None:
+        self.form, self.m = form, m
+        self.generator = np.random.default_rng(0)
+
+    def step(self, x: Tensor, h: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
+        """Return the next states."""
+        if self.form.cell == "LSTM":
+            made = self.lstm(x, h, others[0])
+        elif self.form.cell == "RNN":
+            made = [self.apply(self.form.squash, self.add(self.sums(x, 1), self.sums(h, 1)))]
+        else:
+            made = [self.gru(x, h)]
+        return [*made, *(self.add(made[0], t) for t in others[-1:] if self.form.extra)]
+
+    def lstm(self, x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
+        """Return h and c."""
+        sums = self.add(self.sums(x, 4), self.sums(h, 4, bias=False))
+        if self.form.apart:
+            sums = self.op("ADD", sums, self.constant(4 * UNITS))
+        i, f, g, o = self.split(sums, 4)
+        i, f, o = (self.apply("LOGISTIC", gate) for gate in (i, f, o))
+        kept, new = self.op("MUL", f, c), self.op("MUL", i, self.apply(self.form.squash, g))
+        c = self.add(kept, new)
+        return [self.op("MUL", o, self.apply("TANH", c)), c]
+
+    def gru(self, x: Tensor, h: Tensor) -> Tensor:
+        """Return h."""
+        before = self.form.cell == "GRU-before"
+        xz, xr, xg = self.split(self.sums(x, 3), 3)
+        hz, hr, *hg = self.split(self.sums(h, 2 if before else 3), 2 if before else 3)
+        z, r = (self.apply("LOGISTIC", self.add(*pair)) for pair in ((xz, hz), (xr, hr)))
+        inner = self.sums(self.op("MUL", r, h), 1, bias=False) if before else self.op("MUL", r, *hg)
+        g = self.apply(self.form.squash, self.add(xg, inner))
+        one = self.m.constant(np.array(self.form.one, np.float32))
+        (rest,) = self.m.op("SUB", [one, z], [z.shape])
+        old, new = (rest, z) if self.form.other else (z, rest)
+        return self.add(self.op("MUL", old, h), self.op("MUL", new, g))
+
+    def op(self, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+        return op(self.m, code, *inputs, **options)
+
+    def apply(self, code: str, x: Tensor) -> Tensor:
+        return self.op(code, x)
+
+    def add(self, *terms: Tensor) -> Tensor:
+        return self.op("ADD", *terms, fused_activation_function=self.form.activation)
+
+    def constant(self, *shape: int) -> Tensor:
+        return self.m.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+    def sums(self, x: Tensor, gates: int, *, bias: bool = True) -> Tensor:
+        """Return products of x for gates."""
+        columns, shape = gates * UNITS, [x.shape[0], gates * UNITS]
+        if self.form.matmul:
+            weights = self.constant(x.shape[1], columns)
+            (made,) = self.m.op("BATCH_MATMUL", [x, weights], [shape])
+            return self.op("ADD", made, self.constant(columns)) if bias else made
+        weights = self.constant(columns, x.shape[1])
+        if self.form.int8:
+            integers = self.generator.integers(-127, 127, (columns, x.shape[1]), np.int8)
+            scale = 0.005 * self.generator.uniform(0.8, 1.2, columns) if self.form.rows else 0.005
+            weights = self.m.constant(integers, scale=scale)
+        return self.m.op(
+            "FULLY_CONNECTED", [x, weights, self.constant(columns) if bias else None], [shape]
+        )[0]
+
+    def split(self, x: Tensor, count: int) -> list[Tensor]:
+        """Return gates, by SPLIT or, where there are two of them, by STRIDED_SLICE."""
+        shapes = [[x.shape[0], UNITS]] * count
+        if count != 2:
+            return self.m.op("SPLIT", [number(self.m, -1), x], shapes, num_splits=count)
+        return [
+            self.m.op(
+                "STRIDED_SLICE",
+                [x, *(self.m.constant(n) for n in ([0, i * UNITS], [0, (i + 1) * UNITS], [1, 1]))],
+                [shape], begin_mask=1, end_mask=1,
+            )[0]
+            for i, shape in enumerate(shapes)
+        ]  # fmt: skip

@@ -1,0 +1,116 @@
+"""From arrays and schema objects to the bytes of a TFLite file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.support.facts import Table, carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ALIGNMENT = 16
+_BITS = {"int2": 2, "int4": 4, "uint4": 4}
+
+
+@dataclass
+class Buffer:
+    """A BufferT that aligns its data to the 16 bytes that the schema asks for."""
+
+    data: bytes = b""
+    offset: int = 0
+    size: int = 0
+
+    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802 - as the object API calls it
+        """Write the buffer and return its position."""
+        vector = self._vector(builder) if self.data else 0
+        schema.BufferStart(builder)
+        schema.BufferAddData(builder, vector)
+        schema.BufferAddOffset(builder, self.offset)
+        schema.BufferAddSize(builder, self.size)
+        position: int = schema.BufferEnd(builder)
+        return position
+
+    def _vector(self, builder: flatbuffers.Builder) -> int:
+        builder.StartVector(1, len(self.data), _ALIGNMENT)
+        builder.head -= len(self.data)
+        builder.Bytes[builder.head : builder.head + len(self.data)] = self.data
+        position: int = builder.EndVector()
+        return position
+
+
+@dataclass(frozen=True)
+class External:
+    """Bytes after the flatbuffer, and the two fields of `holder` that say where."""
+
+    data: bytes
+    holder: Table
+    offset: str = "offset"
+    size: str = "size"
+
+
+def _flatten(model: Table) -> bytes:
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def pack(model: Table, external: Sequence[External] = ()) -> bytes:
+    """The file of a ModelT, with what lies outside the flatbuffer appended and aligned."""
+    # A field moves nothing once it is there, so the first pass only measures. Any number but 0
+    # (which means absent) does for that.
+    for part in external:
+        setattr(part.holder, part.offset, _ALIGNMENT)
+        setattr(part.holder, part.size, len(part.data))
+    flat = _flatten(model)
+    if not external:
+        return flat
+    tail = bytearray(-len(flat) % _ALIGNMENT)
+    for part in external:
+        setattr(part.holder, part.offset, len(flat) + len(tail))
+        tail += part.data + bytes(-len(part.data) % _ALIGNMENT)
+    return _flatten(model) + bytes(tail)
+
+
+def _packed(values: np.ndarray[Any, Any], bits: int) -> bytes:
+    """Several values per byte, the first one in the lowest bits."""
+    per_byte = 8 // bits
+    flat = np.pad(values.ravel().view(np.uint8), (0, -values.size % per_byte))
+    fields = flat.reshape(-1, per_byte) & ((1 << bits) - 1)
+    shifted = fields << np.arange(0, 8, bits, dtype=np.uint8)
+    packed: np.ndarray[Any, Any] = np.bitwise_or.reduce(shifted, axis=1)
+    return packed.astype(np.uint8).tobytes()
+
+
+def _string_table(strings: Sequence[str | bytes]) -> bytes:
+    """A count, the offset of each string and of the end (int32 each), then the characters."""
+    encoded = [text if isinstance(text, bytes) else text.encode() for text in strings]
+    start = 4 * (len(encoded) + 2)
+    ends = start + np.cumsum([0, *map(len, encoded)])
+    return np.array([len(encoded), *ends], "<i4").tobytes() + b"".join(encoded)
+
+
+def stored(array: np.ndarray[Any, Any], dtype: str) -> bytes:
+    """An array as a buffer of this tensor type holds it.
+
+    Raises:
+        ValueError: an integer that this type cannot hold.
+    """
+    if dtype == "string":
+        return _string_table(array.ravel().tolist())
+    kind = carrier(dtype)
+    values = array.astype(kind)
+    bits = _BITS.get(dtype, 8 * kind.itemsize)
+    fits = kind.kind not in "iu" or not array.size or np.array_equal(values, array)
+    if dtype in _BITS and array.size:
+        low = 0 if dtype.startswith("u") else -(1 << (bits - 1))
+        fits &= low <= values.min() and values.max() < low + (1 << bits)
+    if not fits:
+        message = f"not every value fits {dtype}: {array.min()} to {array.max()}"
+        raise ValueError(message)
+    return _packed(values, bits) if dtype in _BITS else values.tobytes()

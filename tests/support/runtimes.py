@@ -1,0 +1,128 @@
+"""LiteRT and ONNX Runtime, each on one thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import onnxruntime
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from tests.support.needs import needs_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import onnx
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
+def _interpreter(data: bytes) -> Interpreter:
+    # Without the default delegates it is the kernels that run, which define the operators.
+    resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    return Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
+
+
+def _dynamic(data: bytes) -> set[int]:
+    """The tensors of the primary sub-graph whose shape, or rank, the file does not know."""
+    graph = schema.Model.GetRootAs(data).Subgraphs(0)
+    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
+    return {
+        index
+        for index, tensor in enumerate(tensors)
+        if not (tensor.ShapeLength() or tensor.HasRank())
+        or -1 in np.atleast_1d(tensor.ShapeSignatureAsNumpy())
+    }
+
+
+def _type(detail: Mapping[str, Any]) -> str:
+    return f"{np.dtype(detail['dtype'])}{detail['shape'].tolist()}"
+
+
+def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[Array]], list[str]]:
+    """LiteRT's outputs of each run, one after another in one interpreter.
+
+    And each tensor of which the file says something else than LiteRT does.
+    """
+    interpreter = _interpreter(data)
+    ports = interpreter.get_input_details()
+    for inputs in runs:
+        if len(ports) != len(inputs):
+            message = f"the model has {len(ports)} inputs, not {len(inputs)}"
+            raise ValueError(message)
+    declared = interpreter.get_tensor_details()
+    resized = False
+    for port, value in zip(ports, runs[0], strict=True):
+        if tuple(port["shape"]) != value.shape:
+            interpreter.resize_tensor_input(port["index"], value.shape)
+            resized = True
+    interpreter.allocate_tensors()
+    made = [_run(interpreter, inputs) for inputs in runs]
+    actual = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+    pairs = [(old, actual[old["index"]]) for old in declared]
+    free = set(actual) if resized else _dynamic(data)
+    untrue = [
+        f"{old['name']} is {_type(old)} in the file but {_type(new)} in LiteRT"
+        for old, new in pairs
+        if old["dtype"] != new["dtype"]
+        or not (old["index"] in free or np.array_equal(old["shape"], new["shape"]))
+    ]
+    return made, untrue
+
+
+def _run(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
+    for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(port["index"], value)
+    interpreter.invoke()
+    ports = interpreter.get_output_details()
+    return [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
+
+
+def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of the primary sub-graph, in its order, from a fresh interpreter.
+
+    An input of another shape than the file's resizes the model.
+    """
+    return reference(data, [inputs])[0][0]
+
+
+def runners(data: bytes, keys: Iterable[str]) -> list[Callable[..., dict[str, Array]]]:
+    """What runs each of some signatures in one interpreter: inputs and outputs are by name."""
+    interpreter = _interpreter(data)
+    return [interpreter.get_signature_runner(key) for key in keys]
+
+
+def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a signature, by their names there."""
+    (run,) = runners(data, [key])
+    return run(**inputs)
+
+
+def session(model: onnx.ModelProto, *, optimize: bool) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session with all graph optimizations or with none.
+
+    It skips the test where that needs a newer ONNX Runtime, see `needs`.
+    """
+    needs_runtime(model)
+    levels = onnxruntime.GraphOptimizationLevel
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers)
+
+
+def run_session(live: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> list[Array]:
+    """The outputs of a session by position."""
+    return [np.asarray(output) for output in live.run(None, dict(feeds))]
+
+
+def run_onnx(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimize: bool = True
+) -> list[Array]:
+    """The outputs by position, with all graph optimizations of ONNX Runtime or with none."""
+    return run_session(session(model, optimize=optimize), feeds)

@@ -1,0 +1,54 @@
+"""What is known of older versions of ONNX Runtime."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support import needs
+from tests.support.needs import lacking, since
+
+
+def model(node: onnx.NodeProto, dtype: int, opset: int = 17) -> onnx.ModelProto:
+    """Return a model of a node with one input and one output of a type."""
+    ports = [helper.make_tensor_value_info(name, dtype, [3]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def maximum(dtype: int, opset: int = 17) -> onnx.ModelProto:
+    return model(helper.make_node("Max", ["x", "x"], ["y"]), dtype, opset)
+
+
+def test_a_model_needs_a_version() -> None:
+    """For its opset, or for a kernel of a type."""
+    assert lacking(maximum(TensorProto.FLOAT), (1, 23)) == ""
+    want = "needs ONNX Runtime 1.24: Max and Min of 8-bit integers"
+    assert lacking(maximum(TensorProto.INT8), (1, 23)) == want
+    assert lacking(maximum(TensorProto.INT8), (1, 24)) == ""
+    for opset, version in ((24, "1.24"), (26, "1.25")):
+        said = lacking(maximum(TensorProto.INT8, opset), (1, 23))
+        assert said == f"needs ONNX Runtime {version}: opset {opset}"
+    assert lacking(maximum(TensorProto.INT8, 26), (1, 31)) == ""
+
+
+def test_what_is_inside_counts() -> None:
+    inner = maximum(TensorProto.INT8).graph
+    del inner.input[:]
+    branches = {"then_branch": inner, "else_branch": inner}
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["z"], **branches)], "g",
+        [helper.make_tensor_value_info("c", TensorProto.BOOL, []), *maximum(3).graph.input],
+        [helper.make_tensor_value_info("z", TensorProto.INT8, [3])],
+    )  # fmt: skip
+    opset = [helper.make_opsetid("", 17)]
+    assert "Max" in lacking(helper.make_model(graph, opset_imports=opset), (1, 23))
+
+
+def test_a_test_needs_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is skipped on older ones, and says why."""
+    monkeypatch.setattr(needs, "VERSION", (1, 23))
+    since(1, 23, "nothing")
+    with pytest.raises(pytest.skip.Exception, match=r"needs ONNX Runtime 1\.24: a kernel"):
+        since(1, 24, "a kernel")

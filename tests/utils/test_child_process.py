@@ -1,0 +1,112 @@
+"""What runs LiteRT on the command line: a process that may crash, and another that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.small import chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("words", [["verify"], ["--verify"]], ids=str)
+def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None:
+    """It cannot be caught in the process that it ends."""
+    litert = tmp_path / "ai_edge_litert" / "interpreter.py"
+    litert.parent.mkdir()
+    (litert.parent / "__init__.py").touch()
+    litert.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    (tmp_path / "model.tflite").write_bytes(chain("ABS"))
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    ran = subprocess.run(
+        [sys.executable, "-m", "tflite2onnx", *words, "model.tflite"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    want = b"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed (SIGSEGV)\n"
+    assert ran.stderr.endswith(want)
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+@pytest.mark.parametrize("words", [["verify"], ["verify", "model.tflite"]], ids=str)
+def test_the_exit_status_is_that_of_the_process_that_verifies(
+    tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "model.tflite").write_bytes(chain("ABS"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "tflite2onnx", *words],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2 - len(words)
+    assert bool(ran.stdout) == (ran.returncode == 0)
+
+
+# A signal just in front of a system call waits for its end: the parent is given time to begin to
+# wait, and the child sleeps in pieces.
+# What takes long is waited for, and says when it begins and if it is interrupted.
+# Signals are heeded, even if the tests run where they are not, as under nohup.
+WAITING = """
+import signal, sys, time
+from tflite2onnx.utils import child_process
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, {interrupts})
+def main():
+    try:
+        time.sleep(0.5)
+        print("begun", flush=True)
+        for _ in range(600):
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        time.sleep(0.2)
+        return 130
+sys.exit(child_process.apart(main))
+"""
+
+
+def waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
+    """Start what waits in a child, in a group of processes of its own."""
+    interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
+    code = WAITING.format(interrupts=interrupts)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
+    """Output ends when nobody holds it any more: the child is gone, too."""
+    process = waiting()
+    process.send_signal(number)
+    assert process.communicate(timeout=20)[0] == ""
+    assert process.returncode == -number
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
+    """To one process, or to both as from a terminal."""
+    process = waiting()
+    send(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=20)[0] == "interrupted\n"
+    assert process.returncode == 130
+
+
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As in the background of a shell."""
+    process = waiting(ignoring=True)
+    os.killpg(process.pid, signal.SIGINT)
+    process.terminate()
+    assert process.communicate(timeout=20)[0] == ""

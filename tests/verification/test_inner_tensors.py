@@ -1,0 +1,409 @@
+"""tflite2onnx/verification: the tensors between the operators, and what they give away."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.support import Build
+from tests.support.control import applied, counted, counter, loop
+from tests.support.small import network
+from tflite2onnx import Report, convert, verify
+from tflite2onnx.errors import OptionError
+from tflite2onnx.op import OPERATORS
+from tflite2onnx.reader.model import read
+from tflite2onnx.verification import inner_tensors
+from tflite2onnx.verification.inner_tensors import Inside, places
+from tflite2onnx.verification.inputs import random_inputs, stored
+from tflite2onnx.verification.onnx_model import opened
+from tflite2onnx.verification.runtimes import (
+    inner_tensor,
+    interpreter_of,
+    run_litert,
+    run_onnx,
+)
+from tflite2onnx.verification.segments import segments
+from tflite2onnx.verification.tolerance import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support import Tensor
+    from tflite2onnx import Result
+
+SIZES = (2, 11, 11, 7)
+
+
+def convolved(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
+    """Return a padded 3x3 convolution to as many channels, quantized as `kept` says."""
+    generator = np.random.default_rng(len(name))
+    channels = x.shape[3]
+    filters = generator.normal(0, 0.2, (channels, 3, 3, channels))
+    if kept:
+        w = m.constant(np.rint(filters / 0.01).astype(np.int8), scale=0.01)
+        b = m.constant(np.zeros(channels, np.int32), scale=0.01 * kept["scale"])
+        y = m.tensor(x.shape, dtype="int8", name=name, **kept)
+    else:
+        w = m.constant(filters.astype(np.float32))
+        b = m.constant(np.zeros(channels, np.float32))
+        y = m.tensor(x.shape, name=name)
+    (y,) = m.op("CONV_2D", [x, w, b], [y], padding="SAME", stride_h=1, stride_w=1)
+    return y
+
+
+def deep(**kept: Any) -> bytes:
+    """Return "x" -> convolution "first" -> MAX_POOL "pooled" -> softmax "soft" -> "last" -> "y".
+
+    With a scale all but the softmax is int8.
+    """
+    m = Build()
+    dtype: dict[str, Any] = {"dtype": "int8", **kept} if kept else {}
+    x = m.input(SIZES, name="x", **dtype)
+    first = convolved(m, x, "first", **kept)
+    (pooled,) = m.op(
+        "MAX_POOL_2D", [first], [m.tensor(SIZES, name="pooled", **dtype)],
+        padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3,
+    )  # fmt: skip
+    last = convolved(m, pooled, "last", **kept)
+    soft = m.tensor(SIZES, name="soft", **dtype)
+    if kept:
+        soft = m.tensor(SIZES, dtype="int8", name="soft", scale=1 / 256, zero_point=-128)
+    m.output(*m.op("SOFTMAX", [last], [soft], beta=1.0))
+    return m.bytes()
+
+
+def damaged(result: Result, change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
+    """Return the model with something changed."""
+    model = onnx.ModelProto()
+    model.CopyFrom(result.model)
+    change(model)
+    return model
+
+
+def maker(model: onnx.ModelProto, kind: str, nth: int = 0) -> onnx.NodeProto:
+    """Return one of the nodes of a kind."""
+    nodes: list[onnx.NodeProto] = [n for n in model.graph.node if n.op_type == kind]
+    return nodes[nth]
+
+
+def wrong_axis(model: onnx.ModelProto) -> None:
+    """Take the softmax over rows in place of channels."""
+    (axis,) = [a for a in maker(model, "Softmax").attribute if a.name == "axis"]
+    axis.i = 2
+
+
+def wrong_pad(model: onnx.ModelProto) -> None:
+    """Shift the last convolution by a row."""
+    (pads,) = [a for a in maker(model, "Conv", 1).attribute if a.name == "pads"]
+    pads.ints[:] = [0, 1, 2, 1]
+
+
+def wrong_window(model: onnx.ModelProto) -> None:
+    """Shift a pooling by a column."""
+    (pads,) = [a for a in maker(model, "MaxPool").attribute if a.name == "pads"]
+    pads.ints[:] = [1, 0, 1, 2]
+
+
+def wrong_scale(model: onnx.ModelProto) -> None:
+    """Quantize the first convolution with a scale that is a third too large."""
+    node = maker(model, "QuantizeLinear")
+    (scale,) = [i for i in model.graph.initializer if i.name == node.input[1]]
+    array = (numpy_helper.to_array(scale) * 4 / 3).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(array, "wrong"))
+    node.input[1] = "wrong"
+
+
+# Right conversions
+
+
+@pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
+@pytest.mark.parametrize("activations", ["int8", "uint8"])
+@pytest.mark.parametrize("io_layout", ["tflite", "onnx"])
+def test_a_right_conversion(kept: dict[str, Any], activations: str, io_layout: str) -> None:
+    """Layouts and storage are undone; each operator's tensor is there, in order of execution."""
+    data = deep(**kept)
+    result = convert(data, io_layout=io_layout, activations=activations)
+    report = verify(data, result, per_operator=True)
+    assert report.ok
+    assert report.diverging is None
+    for found in (report.tensors, report.operators):
+        assert [c.name for c in found] == ["first", "pooled", "last", "soft"]
+        assert [c.index for c in found] == [0, 1, 2, 3]
+        assert found[1].operator == "MAX_POOL_2D"
+        assert all(c.difference.ok and c.shape == SIZES for c in found)
+        assert all(sum(c.steps) == (2 * 2 * 11 * 11 * 7 if kept else 0) for c in found)
+    if kept:
+        assert all(c.difference.largest <= 1 for c in report.operators)
+
+
+def test_real_numbers_for_integers() -> None:
+    """An ONNX model without integers is held against what LiteRT's stand for."""
+    data = deep(scale=0.05, zero_point=3)
+    result = convert(data, quantization="float")
+    assert {e.dtype for e in result.inputs} == {"float32"}
+    report = verify(data, result, per_operator=True)
+    assert report.ok
+    assert all(c.difference.dtype == "float32" for c in report.tensors)
+    assert all(sum(c.steps[2:]) == 0 for c in report.operators)
+    assert report.tensors[0].difference.allowed == pytest.approx(0.05)
+
+
+def test_what_only_gives_a_value_another_meaning() -> None:
+    """A TRANSPOSE that moves nothing has no node; its tensor is compared all the same."""
+    m = Build()
+    x = m.input((2, 3, 5, 7), name="x")
+    perm = m.constant(np.array([0, 3, 1, 2], np.int32))
+    (moved,) = m.op("TRANSPOSE", [x, perm], [m.tensor((2, 7, 3, 5), name="moved")])
+    (y,) = m.op("ABS", [moved], [m.tensor((2, 7, 3, 5), name="y")])
+    back = m.constant(np.array([0, 2, 3, 1], np.int32))
+    m.output(*m.op("TRANSPOSE", [y, back], [m.tensor((2, 3, 5, 7), name="z")]))
+    result = convert(m.bytes(), io_layout="tflite")
+    assert result.transposes == 0
+    report = verify(m.bytes(), result, per_operator=True)
+    assert [c.name for c in report.tensors] == ["moved", "y", "z"]
+    assert {c.name for c in report.operators} == {"moved", "y", "z"}
+    assert all(c.difference.largest == 0 for c in (*report.tensors, *report.operators))
+
+
+def test_outputs_alone() -> None:
+    """As fast as it can be."""
+    report = verify(deep(), tensors=False)
+    assert report.ok
+    assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"io_layout": "onnx"}, {"io_layout": "tflite"}, {"opset": 13},
+        {"quantization": "float"}, {"activations": "int8"},
+        {"layouts": {"x": ("NHWC", "NHCW"), "soft": ("NHWC", "CHWN")}},
+    ],
+)  # fmt: skip
+def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
+    """By its nodes; the report is that of the conversion itself."""
+    data = deep(scale=0.05, zero_point=3)
+    result = convert(data, **options)
+    report = verify(data, result.skeleton.serialized())
+    assert report == verify(data, result)
+    assert len(report.tensors) == 4
+
+
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+@pytest.mark.parametrize("layouts", [{}, {"rows": ("NC", "CN")}])
+@pytest.mark.parametrize("key", ["first", "second", "again"])
+def test_a_file_of_a_signature(key: str, names: str, layouts: dict[str, Any]) -> None:
+    """Its names of inputs and outputs may be those of one that shares a sub-graph."""
+    m = Build()
+    for part, keys in ((m, ["first"]), (m.subgraph("more"), ["second", "again"])):
+        x = part.input([2, 3], name="rows")
+        (middle,) = part.op("TANH" if part is m else "EXP", [x], [[2, 3]])
+        (y,) = part.op("ABS", [middle], [[2, 3]])
+        part.output(y)
+        for each in keys:
+            m.signature(each, {f"{each}_in": x}, {f"{each}_out": y})
+    data = m.bytes()
+    result = convert(data, signature=key, names=names, layouts=layouts)
+    report = verify(data, result.skeleton.serialized())
+    assert report == verify(data, result)
+    assert len(report.tensors) == 2
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
+    """A shape that is computed is a constant in the one, and takes nodes in the other."""
+    m = Build()
+    x = m.input([None, 3, 5], name="x")
+    (sizes,) = m.op("SHAPE", [x], [m.tensor([3], dtype="int32")], out_type="int32")
+    (y,) = m.op("ABS", [x], [[1, 3, 5]])
+    (y,) = m.op("RESHAPE", [y, sizes], [[1, 3, 5]])
+    m.output(*m.op("NEG", [y], [[1, 3, 5]]))
+    result = convert(m.bytes(), static=static)
+    assert any(end.symbols for end in result.inputs) != static
+    report = verify(m.bytes(), result.skeleton.serialized())
+    assert report == verify(m.bytes(), result)
+    assert report.tensors
+
+
+def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
+    """The report names what is closed to it."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    outputs = loop(m, [counter(m), x], counted(applied("TANH")))
+    m.output(*m.op("ABS", [outputs[-1]], [[2, 3]]))
+    report = verify(m.bytes())
+    assert (report.ok, report.closed) == (True, ("WHILE",))
+    assert {each.operator for each in report.tensors} <= {"WHILE", "ABS"}
+    assert report.to_dict()["closed"] == ["WHILE"]
+
+
+def test_a_file_of_unknown_nodes() -> None:
+    """Outputs are compared nevertheless."""
+    data = network()
+
+    def renamed(model: onnx.ModelProto) -> None:
+        for node in model.graph.node:
+            node.output[:] = [n if n == "y" else f"other/{n}" for n in node.output]
+            made = {"hidden", "positive"}
+            node.input[:] = [f"other/{n}" if n in made else n for n in node.input]
+
+    report = verify(data, damaged(convert(data), renamed))
+    assert report.ok
+    assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
+
+
+def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not compared; what reads it alone is fed zeros."""
+    data = deep()
+    names = [tensor.name for tensor in read(data).graphs[0].tensors]
+
+    def kept(interpreter: Any, index: int) -> Any:
+        return None if names[index] == "first" else inner_tensor(interpreter, index)
+
+    monkeypatch.setattr(inner_tensors, "inner_tensor", kept)
+    report = verify(data, per_operator=True)
+    assert [c.name for c in report.tensors] == ["pooled", "last", "soft"]
+    assert all(c.difference.ok for c in report.tensors)
+    assert inner_tensor(interpreter_of(data), 9999) is None
+
+
+# Wrong ones
+
+
+@pytest.mark.parametrize(
+    ("kept", "change", "name"),
+    [
+        ({}, wrong_axis, "soft"),
+        ({}, wrong_pad, "last"),
+        ({}, wrong_window, "pooled"),
+        ({"scale": 0.05, "zero_point": 3}, wrong_axis, "soft"),
+        ({"scale": 0.05, "zero_point": 3}, wrong_pad, "last"),
+        ({"scale": 0.05, "zero_point": 3}, wrong_window, "pooled"),
+        ({"scale": 0.05, "zero_point": 3}, wrong_scale, "first"),
+    ],
+)
+def test_a_fault_is_found(
+    kept: dict[str, Any], change: Callable[[onnx.ModelProto], None], name: str
+) -> None:
+    """At its tensor, whatever it does to those after it; and no operator else is wrong."""
+    data = deep(**kept)
+    report = verify(data, damaged(convert(data), change))
+    assert not report.ok
+    assert report.diverging is not None
+    assert report.diverging.name == name
+    assert [c.name for c in report.operators if not c.difference.ok] == [name]
+    order = [c.name for c in report.tensors]
+    before = order[: order.index(name)]
+    assert all(c.difference.ok for c in report.tensors if c.name in before)
+    assert not report.tensors[order.index(name)].difference.ok
+
+
+def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of our own, that is: a softmax that is none."""
+
+    def emit(_: Any, g: Any, y: Any, x: Any) -> Any:
+        del y
+        return g.Mul(x.value, x.value)
+
+    monkeypatch.setattr(OPERATORS["SOFTMAX"], "emit", emit)
+    report = verify(deep())
+    assert not report.ok
+    assert report.diverging is not None
+    assert (report.diverging.name, report.diverging.operator) == ("soft", "SOFTMAX")
+
+
+# Pieces
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
+def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
+    """However many there are, the tensors are the same; each has a few of them."""
+    data = deep(**kept)
+    result = convert(data)
+    found = places(read(data).graphs[0], result.skeleton)
+    interpreter = interpreter_of(data, inner=True)
+    arrays = random_inputs(interpreter, 0)
+    run_litert(interpreter, arrays)
+    feeds = stored(result.inputs, arrays, interpreter.get_input_details())
+    reports = [
+        list(inner.compared(interpreter, feeds, Limits()))
+        for m in (0, 4000, 1 << 30)
+        for inner in [Inside(result.skeleton, found, alone=alone, most=m)]
+    ]
+    assert reports[0] == reports[1] == reports[2]
+    names = [place.port.name for place in found]
+    pieces = list(segments(result.skeleton, names, alone=alone, most=0))
+    assert [name for piece in pieces for _, name in piece.tensors] == names
+    assert all(len(piece.tensors) == 1 for piece in pieces)
+
+
+def residual(count: int, *, size: int, channels: int) -> bytes:
+    """Return a network with so many tensors that neither grow nor vanish."""
+    m = Build()
+    x = m.input((1, size, size, channels), name="x")
+    shape, biases = (channels, 3, 3, channels), np.zeros(channels, np.float32)
+    for i in range(count // 2):
+        filters = np.random.default_rng(i).normal(0, 0.01, shape).astype(np.float32)
+        (y,) = m.op(
+            "CONV_2D", [x, m.constant(filters), m.constant(biases)], [x.shape],
+            padding="SAME", stride_h=1, stride_w=1,
+        )  # fmt: skip
+        (x,) = m.op("ADD", [x, y], [x.shape])
+    m.output(x)
+    return m.bytes()
+
+
+def test_what_it_costs() -> None:
+    """At most three times what loading and running both models takes, with 500 tensors."""
+    data = residual(500, size=28, channels=64)
+    result = convert(data)
+    samples = 2
+    start = time.process_time()
+    interpreter, ends = interpreter_of(data), opened(result)
+    arrays = random_inputs(interpreter, 0)
+    for _ in range(samples):
+        run_litert(interpreter, arrays)
+        run_onnx(ends.session, stored(ends.inputs, arrays, interpreter.get_input_details()))
+    plain = time.process_time() - start
+    start = time.process_time()
+    report = verify(data, result, samples=samples)
+    took = time.process_time() - start
+    assert len(report.tensors) == 500
+    assert report.ok
+    assert took < 3 * plain, f"{took:.2f} s, where both models take {plain:.2f} s"
+
+
+# As data
+
+
+def test_as_data() -> None:
+    """Plain numbers, strings and lists, which any file of JSON can hold."""
+    report = verify(deep(scale=0.05, zero_point=3), per_operator=True)
+    data = report.to_dict()
+    assert (data["ok"], data["samples"], data["seed"], data["diverging"]) == (True, 2, 0, None)
+    assert [t["name"] for t in data["tensors"]] == ["first", "pooled", "last", "soft"]
+    assert data["tensors"][1]["operator"] == "MAX_POOL_2D"
+    assert data["tensors"][0]["shape"] == list(SIZES)
+    assert set(data["outputs"][0]) < set(data["operators"][0])
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert Report(report.outputs, 1, 0).to_dict()["operators"] == []
+
+
+def test_no_samples() -> None:
+    """Say nothing about nothing."""
+    with pytest.raises(OptionError, match="nothing to verify on 0 samples"):
+        verify(network(), samples=0)
+
+
+def test_progress() -> None:
+    """All tensors of all samples, one after another."""
+    seen: list[tuple[int, int]] = []
+    verify(network(), samples=3, per_operator=True, progress=lambda *step: seen.append(step))
+    assert seen == [(i, 18) for i in range(1, 19)]

@@ -1,0 +1,352 @@
+"""tflite2onnx/verification: each operator is held to its steps, and a cause is named.
+
+An operator that is wrong makes a network wrong, however loud the signal is beside the noise.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support import Build
+from tests.verification.test_inner_tensors import damaged, deep, maker, wrong_pad
+from tests.verification.test_verify import quantized, shifted
+from tflite2onnx import convert, verify
+from tflite2onnx.cli import main
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.reader.model import read
+from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model, processor
+from tflite2onnx.verification.inner_tensors import places
+from tflite2onnx.verification.processor import described, instruction_sets
+from tflite2onnx.verification.runtimes import session_of
+
+MODELS = Path(__file__).parents[2] / "assets/models"
+QEMU = "qemu-x86_64"
+Captured = pytest.CaptureFixture[str]
+
+
+# Steps
+
+
+def test_an_operator_off_by_steps() -> None:
+    """The output is as close as roundings may make it, and still the network is not right."""
+    report = verify(quantized(), shifted(convert(quantized()), 200))
+    (output,) = report.outputs
+    assert output.ok
+    assert output.decibels > 20
+    convolution, softmax = report.operators
+    assert convolution.difference.largest > 1
+    assert convolution.difference.decibels > 20
+    assert (convolution.difference.allowed, softmax.difference.allowed) == (1, 1)
+    assert not report.ok
+    assert report.diverging is convolution
+    # Noise would excuse the output if no operator were wrong.
+    assert list(report.verdicts.values()) == [Verdict.WRONG, Verdict.DIFFERS]
+
+
+def test_outputs_alone_do_not_hide_an_operator() -> None:
+    """`convert --verify` compares outputs; operators run alone if these are a few steps off."""
+    report = verify(quantized(), shifted(convert(quantized()), 200), tensors=False)
+    assert report.tensors == ()
+    assert report.diverging is not None
+    assert report.diverging.operator == "CONV_2D"
+    assert verify(quantized(), tensors=False).operators == ()
+
+
+def moving(code: str, **options: Any) -> bytes:
+    """Return an operator that only moves int8, and a convolution before it."""
+    m = Build()
+    kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x = m.input((1, 6, 6, 4), name="x", **kept)
+    w = m.constant(np.full((4, 1, 1, 4), 40, np.int8), scale=0.01)
+    b = m.constant(np.zeros(4, np.int32), scale=0.0005)
+    kept["scale"] = 0.08  # so that a step of x is one of y
+    y = m.tensor((1, 6, 6, 4), name="y", **kept)
+    (y,) = m.op("CONV_2D", [x, w, b], [y], stride_h=1, stride_w=1)
+    m.output(*m.op(code, [y], [m.tensor((1, 6, 6, 4), name="moved", **kept)], **options))
+    return m.bytes()
+
+
+def test_what_only_moves_is_exact() -> None:
+    """A step is too much there."""
+    data = moving(
+        "MAX_POOL_2D", padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3
+    )
+    result = convert(data, activations="int8")
+    report = verify(data, result, per_operator=True)
+    assert report.ok
+    assert [each.difference.allowed for each in report.operators] == [1, 0]
+
+    def narrow(model: onnx.ModelProto) -> None:
+        """Look at fewer neighbours, of which the largest is a little smaller."""
+        (kernel,) = [a for a in maker(model, "MaxPool").attribute if a.name == "kernel_shape"]
+        kernel.ints[:] = [3, 2]
+        (pads,) = [a for a in maker(model, "MaxPool").attribute if a.name == "pads"]
+        pads.ints[:] = [1, 0, 1, 1]
+
+    x = np.zeros((1, 6, 6, 4), np.int8)
+    x[:, :, ::2] = 1
+    report = verify(data, damaged(result, narrow), inputs={"x": x}, samples=1, per_operator=True)
+    assert [each.difference.largest for each in report.operators] == [0, 1]
+    assert report.verdicts["moved"] is Verdict.WRONG
+
+
+def test_operators_whose_tensors_are_not_there() -> None:
+    """What is known of the last of them is what all of them make: their steps add up."""
+    m = Build()
+    kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x = m.input((2, 7, 8), name="x", **kept)
+    w = m.constant(np.random.default_rng(0).integers(-99, 99, (5, 8)).astype(np.int8), scale=0.01)
+    flat = m.tensor((14, 5), name="flat", **kept)
+    (flat,) = m.op("FULLY_CONNECTED", [x, w], [flat])
+    shape = m.constant(np.array([2, 7, 5], np.int32))
+    m.output(*m.op("RESHAPE", [flat, shape], [m.tensor((2, 7, 5), name="y", **kept)]))
+    graph = read(m.bytes()).graphs[0]
+    result = convert(m.bytes())
+    ports = tuple(p for p in result.skeleton.tensors if p.tensor.name != "flat")
+    hidden = replace(result.skeleton, tensors=ports)
+    (place,) = places(graph, hidden)
+    assert [op.code for op in place.ops] == ["RESHAPE", "FULLY_CONNECTED"]
+    report = verify(m.bytes(), replace(result, skeleton=hidden), per_operator=True)
+    assert report.ok
+    assert [each.difference.allowed for each in report.operators] == [1]
+
+
+def test_tables_are_coarser() -> None:
+    """A bound of the operator's class holds for its element type alone."""
+    m = Build()
+    for dtype in ("int16", "int8"):
+        x = m.input((1, 4096), dtype=dtype, scale=2.0**-12 if dtype == "int16" else 0.05)
+        y = m.tensor((1, 4096), dtype=dtype, scale=2.0**-15 if dtype == "int16" else 2.0**-7)
+        m.output(*m.op("TANH", [x], [y]))
+    report = verify(m.bytes(), per_operator=True)
+    assert [each.difference.allowed for each in report.operators] == [16, 1]
+    assert report.ok
+
+
+def test_hybrid_kernels() -> None:
+    """A kernel that rounds its data is held to a part of the range."""
+    report = verify(MODELS / "keywords_dynamic_range.tflite", per_operator=True)
+    assert report.ok
+    (product, *_) = [c.difference for c in report.operators if c.operator == "CONV_2D"]
+    assert product.allowed == pytest.approx(0.05 * product.spread)
+    assert product.enough == np.inf
+
+
+# Verdicts
+
+
+def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
+    """In the outputs, the tensors and the operators; and in the data."""
+    source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
+    source.write_bytes(deep(scale=0.05, zero_point=3))
+    onnx.save(damaged(convert(source), wrong_pad), target)
+    assert main(["verify", str(source), str(target), "--per-operator"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    verdicts: dict[str, set[str]] = {name: set() for name in ("first", "pooled", "last", "soft")}
+    for line in lines:
+        words = line.split()
+        for name in verdicts.keys() & set(words[:3]):
+            verdicts[name].add(words[-1])
+    assert verdicts == {"first": set(), "pooled": set(), "last": {"wrong"}, "soft": {"differs"}}
+    data = verify(source, target).to_dict()
+    for name in verdicts:
+        listed = [*data["outputs"], *data["tensors"], *data["operators"]]
+        assert len({each["verdict"] for each in listed if each["name"] == name}) == 1
+
+
+def test_an_output_of_another_name() -> None:
+    """Its verdict is that of the tensor, whatever the signature calls it."""
+    m = Build()
+    x = m.input([2, 3], name="x")
+    (y,) = m.op("EXP", [x], [m.tensor([2, 3], name="y")])
+    m.output(y)
+    m.signature("main", {"in": x}, {"out": y})
+    report = verify(m.bytes(), convert(m.bytes(), names="signature"))
+    assert report.outputs[0].name == "out"
+    assert report.verdicts == {"y": Verdict.RIGHT}
+    assert Report(report.outputs, 1, 0).verdicts == {"out": Verdict.RIGHT}
+
+
+# The runtime's kernels
+
+
+def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
+    """Return what opens sessions of a runtime whose optimizations break convolutions."""
+
+    def session(model: bytes, *, arena: bool = True, optimize: bool = True) -> Any:
+        if not (optimize or runs_unoptimized):
+            message = "there is no kernel"
+            raise VerifyError(message)
+        proto = onnx.load_from_string(model)
+        for each in proto.graph.initializer:
+            if each.name == "biases" and (optimize or unoptimized):
+                array = onnx.numpy_helper.to_array(each)
+                each.raw_data = (array + np.int32(4000)).tobytes()
+        return session_of(proto.SerializeToString(), arena=arena, optimize=optimize)
+
+    return session
+
+
+@pytest.mark.parametrize(
+    ("kept", "caused"),
+    [({}, True), ({"unoptimized": True}, False), ({"runs_unoptimized": False}, False)],
+)
+def test_kernels_that_are_the_cause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured,
+    kept: dict[str, bool], *, caused: bool,
+) -> None:  # fmt: skip
+    """What is right without optimizations is no fault of the conversion; the message says so."""
+    for module in (onnx_model, inner_tensors):
+        monkeypatch.setattr(module, "session_of", faulty(**kept))
+    report = verify(quantized())
+    assert not report.ok
+    assert report.right_unoptimized == caused
+    assert report.to_dict()["right_unoptimized"] == caused
+    path = tmp_path / "model.tflite"
+    path.write_bytes(quantized())
+    assert main(["verify", str(path)]) == 2
+    said = "With its optimizations disabled ONNX Runtime computes the right numbers"
+    advice = "--weights auto or --weights uint8"
+    err = capsys.readouterr().err
+    assert (said in err, advice in err) == (caused, caused)
+
+
+def why_not_emulated() -> str:
+    """Return why no processor without VNNI can be emulated here, empty if it can."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "ONNX Runtime is not one for x86-64"
+    return "" if shutil.which(QEMU) else f"{QEMU} is not installed (apt-get install qemu-user)"
+
+
+@pytest.mark.skipif(bool(why_not_emulated()), reason=why_not_emulated())
+@pytest.mark.parametrize(("weights", "right"), [("int8", False), ("auto", True)])
+def test_a_processor_without_vnni(tmp_path: Path, weights: str, *, right: bool) -> None:
+    """Products of uint8 and int8 saturate on it: the operator is named, and the runtime blamed."""
+    source, target = MODELS / "keywords_int8.tflite", tmp_path / "model.onnx"
+    convert(source, target, weights=weights)
+    python = str(Path(sys.executable).resolve())
+    script = "import sys; from tflite2onnx.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["-c", script, "verify", str(source), str(target), "--samples", "1"]
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [QEMU, "-cpu", "Haswell", python, *words], check=False, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == (0 if right else 2), done.stderr
+    assert "AVX2 yes, AVX-512 no, VNNI no, AMX unknown" in done.stdout
+    assert ("0 wrong" in done.stdout) == right
+    assert ("diverges is of CONV_2D (operator 1, " in done.stderr) != right
+    assert ("With its optimizations disabled ONNX Runtime" in done.stderr) != right
+
+
+# The processor
+
+
+def test_this_processor() -> None:
+    """It is described in the report, and in one line."""
+    sets = verify(deep()).processor
+    assert sets == instruction_sets()
+    assert described({"AVX2": True, "VNNI": False, "AMX": None}) == (
+        "AVX2 yes, VNNI no, AMX unknown"
+    )
+    assert described({}) == "unknown"
+
+
+X86 = {"AVX2": True, "AVX512BW": False, "AVX512VNNI": False}
+NO = {"AVX2": True, "AVX-512": False, "VNNI": False, "AMX": False}
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "cpuinfo", "want"),
+    [
+        ("x86_64", X86, "processor: 0\nflags\t\t: sse avx2", NO),
+        ("x86_64", X86, "flags: avx2 avx_vnni amx_int8", NO | {"VNNI": True, "AMX": True}),
+        # An emulator: the machine around it has AVX-512.
+        ("x86_64", X86, "flags: avx2 avx512bw avx512_vnni amx_int8", NO | {"AMX": None}),
+        ("AMD64", X86, None, NO | {"VNNI": None, "AMX": None}),
+        ("AMD64", X86, "no such line", NO | {"VNNI": None, "AMX": None}),
+        ("x86_64", None, "flags: avx2", NO),
+        ("x86_64", None, None, dict.fromkeys(NO)),
+        ("arm64", {"ASIMDDP": True}, None, {"dot product": True, "i8mm": None}),
+        ("aarch64", {}, "Features: asimd asimddp i8mm", {"dot product": True, "i8mm": True}),
+        ("riscv64", {}, "isa: rv64", {}),
+    ],
+)
+def test_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str,
+    features: dict[str, bool] | None, cpuinfo: str | None, want: dict[str, bool | None],
+) -> None:  # fmt: skip
+    """What numpy asked for it knows, Linux the rest; what neither knows is unknown."""
+
+    class Module:
+        __cpu_features__ = features
+
+    def numpy_module(name: str) -> Any:
+        if features is None or name.startswith("numpy._core"):
+            raise ImportError(name)
+        return Module
+
+    file = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        file.write_text(cpuinfo)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(processor, "import_module", numpy_module)
+    monkeypatch.setattr(processor, "_CPUINFO", file)
+    assert instruction_sets() == want
+
+
+# Files of any option
+
+OPTIONS: tuple[list[str], ...] = (
+    [], ["--io-layout", "tflite"], ["--io-layout", "onnx"], ["--layout", "mapping.json"],
+    ["--quantization", "float"], ["--names", "signature"], ["--opset", "21"], ["--static"],
+    ["--signature", "serving_default"], ["--activations", "int8"], ["--activations", "uint8"],
+    ["--weights", "int8"], ["--weights", "uint8"],
+    ["--weights", "int8", "--activations", "int8", "--io-layout", "tflite"],
+)  # fmt: skip
+KINDS = ("float32", "int8", "uint8", "int16x8", "dynamic_range")
+
+
+@pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_any_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, kind: str, words: list[str]
+) -> None:
+    """All tensors are known, and each operator is right on LiteRT's own inputs."""
+    monkeypatch.chdir(tmp_path)
+    model = str(MODELS / f"keywords_{kind}.tflite")
+    first = convert(model).inputs[0]
+    letters = "ABCDE"[: len(first.tflite_shape)]
+    mapping = f'{{"{first.name}": ["{letters}", "{letters[0] + letters[:0:-1]}"]}}'
+    Path("mapping.json").write_text(mapping)
+    assert main([model, "model.onnx", "-q", *words]) == 0
+    assert main(["verify", model, "model.onnx", "--per-operator", "--samples", "1"]) == 0
+    out = capsys.readouterr().out
+    assert " right, 0 differ, 0 wrong" in out
+    assert " operators, each on LiteRT's own inputs: 0 wrong" in out
+
+
+@pytest.mark.parametrize("kept", ["int8", "uint8"])
+def test_files_of_integers_between_floats(tmp_path: Path, kept: str) -> None:
+    """Inputs and outputs do not tell how int8 is kept inside: the values' element types do."""
+    m = Build()
+    x = m.input((2, 3, 5), name="x")
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    (q,) = m.op("QUANTIZE", [x], [m.tensor((2, 3, 5), name="q", **fields)])
+    (y,) = m.op("ABS", [q], [m.tensor((2, 3, 5), name="y", **fields)])
+    m.output(*m.op("DEQUANTIZE", [y], [m.tensor((2, 3, 5), name="z")]))
+    convert(m.bytes(), tmp_path / "model.onnx", activations=kept)
+    report = verify(m.bytes(), tmp_path / "model.onnx", per_operator=True)
+    assert report.ok
+    assert len(report.operators) == 3

@@ -1,0 +1,439 @@
+"""tflite2onnx/verification: what it runs, what it calls a difference, and what it cannot do."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support import Build
+from tests.support.small import chain, convolve, flattening, network
+from tests.support.streams import summing
+from tflite2onnx import convert, verify, writer
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.verification import Difference, Verdict, onnx_model, runner
+from tflite2onnx.verification.inputs import random_inputs, sample
+from tflite2onnx.verification.runtimes import interpreter_of, run_litert
+from tflite2onnx.verification.tolerance import Limits, compare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tflite2onnx import Result
+
+INF, NAN = math.inf, math.nan
+
+
+def damaged(result: Result) -> onnx.ModelProto:
+    """Return the model with one weight of the last convolution off by a little."""
+    model = onnx.ModelProto()
+    model.CopyFrom(result.model)
+    (weights,) = [i for i in model.graph.initializer if i.name == "y/biases"]
+    biases = onnx.numpy_helper.to_array(weights).copy()
+    biases[3] += 1
+    weights.raw_data = biases.tobytes()
+    return model
+
+
+# Verifying
+
+
+@pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
+@pytest.mark.parametrize("data", [network(), flattening(), chain("ABS")])
+def test_a_right_conversion(data: bytes, io_layout: str) -> None:
+    """Whatever the layouts of inputs and outputs are."""
+    result = convert(data, io_layout=io_layout)
+    report = verify(data, result)
+    assert report.ok
+    assert [d.name for d in report.outputs] == [e.name for e in result.outputs]
+    assert all(d.spread > 1 and d.relative < 1e-5 for d in report.outputs)
+    assert (report.samples, report.seed) == (2, 0)
+
+
+def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
+    """Paths, bytes, a ModelProto, a result: the report is the same."""
+    source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
+    source.write_bytes(network())
+    result = convert(source, target)
+    want = verify(source, result)
+    for model in (source, str(source), source.read_bytes()):
+        for other in (result, result.model, target, str(target), target.read_bytes()):
+            assert verify(model, other) == want
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.tflite"]
+
+
+def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to be written, to a place of its own."""
+    result = convert(network())
+    monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(onnx_model, "LARGEST_FILE", 1000)
+    assert verify(network(), result).ok
+
+
+def test_a_wrong_conversion() -> None:
+    """The output and the difference are named."""
+    result = convert(network())
+    report = verify(network(), damaged(result))
+    assert not report.ok
+    (difference,) = report.outputs
+    assert (difference.name, difference.dtype) == ("y", "float32")
+    assert difference.largest == pytest.approx(1, abs=1e-3)
+    assert difference.relative == pytest.approx(1 / difference.spread, rel=1e-3)
+    assert difference.allowed == pytest.approx(1e-4 * difference.spread)
+    assert verify(network(), damaged(result), tolerance=1).ok
+
+
+def test_samples_differ_and_repeat() -> None:
+    """The seed decides; the worst of all samples is reported."""
+    result = convert(network())
+    one, two = (verify(network(), result, seed=s, samples=1) for s in (5, 6))
+    assert one != two
+    assert one == verify(network(), result, seed=5, samples=1)
+    both = verify(network(), result, seed=5)
+    assert both.outputs[0].largest == max(r.outputs[0].largest for r in (one, two))
+
+
+def test_what_a_model_remembers_is_carried_on() -> None:
+    """From sample to sample; one that begins with something else is wrong from the first on."""
+    result = convert(summing())
+    report = verify(summing(), result, samples=4, per_operator=True)
+    assert report.ok
+    assert report.tensors
+    assert report.operators
+    model = result.model
+    (memory,) = (each for each in model.graph.initializer if each.name == "memory")
+    memory.raw_data = np.ones(30, np.float32).tobytes()
+    assert not verify(summing(), model, samples=1).ok
+
+
+# Inputs
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("float32", -4.3, 4.3), ("float64", -4.3, 4.3), ("float16", -4.3, 4.3), ("bool", 0, 1),
+        ("int8", -128, 127), ("uint8", 0, 255), ("int16", -32768, 32767),
+        ("int32", 0, 7), ("int64", 0, 7), ("uint32", 0, 7),
+    ],
+)  # fmt: skip
+def test_random_inputs(dtype: str, low: float, high: float) -> None:
+    """Of the type and shape of the input; all values of narrow integers, few of others."""
+    m = Build()
+    m.output(m.input([31, 37, 41], dtype=dtype))
+    (array,) = random_inputs(interpreter_of(m.bytes()), 0)
+    assert (array.dtype.name, array.shape) == (dtype, (31, 37, 41))
+    close = max(0.5, high / 1000)  # 50,000 numbers are not all of 16 bits
+    assert array.min() == pytest.approx(low, abs=close)
+    assert array.max() == pytest.approx(high, abs=close)
+
+
+def test_random_complex_inputs() -> None:
+    """Both parts are random."""
+    m = Build()
+    m.output(m.input([31, 37], dtype="complex64"))
+    (array,) = random_inputs(interpreter_of(m.bytes()), 0)
+    assert array.dtype == np.complex64
+    assert array.real.std() == pytest.approx(1, abs=0.1)
+    assert array.imag.std() == pytest.approx(1, abs=0.1)
+
+
+def test_a_scalar() -> None:
+    """A shape without axes is a shape."""
+    m = Build()
+    x = m.input([])
+    m.output(*m.op("ABS", [x], [[]]))
+    assert verify(m.bytes(), convert(m.bytes())).ok
+
+
+def test_strings_are_not_made_up() -> None:
+    """What they should say is unknown."""
+    m = Build()
+    m.output(m.input([3], dtype="string", name="words"))
+    with pytest.raises(VerifyError, match="the input words is of type"):
+        random_inputs(interpreter_of(m.bytes()), 0)
+
+
+# Differences
+
+
+@pytest.mark.parametrize(
+    ("dtype", "want", "have", "largest", "spread", "ok"),
+    [
+        ("float32", [0, 1000], [0, 1000.0625], 0.0625, 1000, True),
+        ("float32", [0, 1000], [0, 1000.125], 0.125, 1000, False),
+        ("float32", [-500, 500], [-500, 500.0625], 0.0625, 1000, True),
+        ("float32", [1000, 1000], [1000, 1000.0625], 0.0625, 1000, True),
+        ("float32", [NAN, INF, -INF, 1], [NAN, INF, -INF, 1], 0, 1, True),
+        ("float32", [INF, 1], [-INF, 1], INF, 1, False),
+        ("float32", [NAN, 1], [1, 1], INF, 1, False),
+        ("float32", [1, 1], [NAN, 1], INF, 1, False),
+        ("float32", [NAN], [NAN], 0, 0, True),
+        ("float32", [0, 0], [0, 1], 1, 0, False),
+        ("float32", [0, 0], [0, 1e-44], 1e-44, 0, True),
+        ("float32", [], [], 0, 0, True),
+        ("float64", [0, 1e300], [0, -1e300], 2e300, 1e300, False),
+        ("float16", [0, 1], [0, 1.001], 0.001, 1, True),
+        ("float16", [0, 1], [0, 1.004], 0.004, 1, False),
+        ("complex64", [0, 1000j], [0.0625, 1000j], 0.0625, 1000, True),
+        ("complex64", [0, 1000j], [1, 1000j], 1, 1000, False),
+        ("int8", [-128, 5], [-127, 5], 1, 133, True),
+        ("int8", [-128, 5], [-126, 5], 2, 133, False),
+        ("int8", [-128], [127], 255, 128, False),
+        ("uint8", [0], [1], 1, 0, True),
+        ("int32", [7], [7], 0, 7, True),
+        ("int32", [7], [8], 1, 7, False),
+        ("int64", [-(2**63)], [2**63 - 1], 2**64, 2**63, False),
+        ("uint64", [2**64 - 1], [0], 2**64, 2**64, False),
+        ("bool", [True, False], [True, False], 0, 1, True),
+        ("bool", [True, False], [True, True], 1, 1, False),
+    ],
+)
+def test_what_is_a_difference(
+    dtype: str, want: list[Any], have: list[Any], largest: float, spread: float, *, ok: bool
+) -> None:
+    """Floats have a tolerance, narrow integers a step, others nothing."""
+    difference = compare("y", np.array(want, dtype), np.array(have, dtype))
+    assert difference.largest == pytest.approx(largest, rel=0.05, abs=1e-45)
+    assert (difference.spread, difference.dtype) == (spread, dtype)
+    assert difference.ok == ok
+
+
+def test_differences_of_type_and_shape() -> None:
+    """Then there is no number to tell."""
+    array = np.zeros((2, 3), np.float32)
+    for other in (np.zeros((2, 3), np.int32), np.zeros((3, 2), np.float32)):
+        difference = compare("y", array, other)
+        assert not difference.ok
+        assert "float32[2, 3] in LiteRT" in difference.reason
+        assert f"{other.dtype}{list(other.shape)} in ONNX Runtime" in difference.reason
+
+
+def test_relative_differences() -> None:
+    """Nothing is nothing, and something is infinitely more."""
+    assert Difference("y", "float32", 1, 4, 0).relative == 0.25
+    assert Difference("y", "float32", 0, 0, 0).relative == 0
+    assert Difference("y", "float32", 1, 0, 0).relative == INF
+
+
+# Quantized networks, and kernels that differ
+
+
+def quantized(*, seed: int = 0) -> bytes:
+    """Return a convolution of int8 and a softmax of what it makes."""
+    generator = np.random.default_rng(seed)
+    m = Build()
+    x = m.input([2, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3, name="x")
+    weights = generator.integers(-127, 128, (11, 3, 3, 3)).astype(np.int8)
+    w = m.constant(weights, scale=0.02)
+    b = m.constant(generator.integers(-999, 999, 11).astype(np.int32), scale=0.001, name="biases")
+    (y,) = m.op("CONV_2D", [x, w, b], [[2, 5, 7, 11]], stride_h=1, stride_w=1, scale=0.1)
+    z = m.tensor([2, 5, 7, 11], dtype="int8", scale=1 / 256, zero_point=-128, name="z")
+    m.output(*m.op("SOFTMAX", [y], [z], beta=1.0))
+    return m.bytes()
+
+
+def shifted(result: Result, steps: int) -> onnx.ModelProto:
+    """Return a quantized model with all biases off by so many of their own steps."""
+    model = onnx.ModelProto()
+    model.CopyFrom(result.model)
+    (biases,) = [i for i in model.graph.initializer if i.name == "biases"]
+    array = onnx.numpy_helper.to_array(biases)
+    wrong = array + np.where(np.arange(array.size) % 2, steps, -steps).astype(array.dtype)
+    biases.raw_data = wrong.tobytes()
+    return model
+
+
+def test_noise_in_a_quantized_network() -> None:
+    """Several steps may be right; noise that can be heard is not."""
+    result = convert(quantized())
+    right, noisy, wrong = (
+        verify(quantized(), shifted(result, steps)).outputs[0] for steps in (0, 40, 2000)
+    )
+    assert right.largest <= 1
+    assert right.ok
+    assert noisy.largest > 1
+    assert 20 < noisy.decibels < right.decibels
+    assert noisy.ok
+    assert wrong.decibels < 20
+    assert not wrong.ok
+    assert wrong.complaint.endswith(f"{wrong.decibels:.1f} dB of signal to noise where 20.0 do")
+
+
+def test_noise_in_a_float_network() -> None:
+    """There it is a difference like any other."""
+    difference = verify(network(), damaged(convert(network()))).outputs[0]
+    assert not difference.ok
+    assert difference.complaint == (
+        f"it differs by {difference.largest:.3g} where {difference.allowed:.3g} is allowed"
+    )
+
+
+@pytest.mark.parametrize(("apart", "ok"), [(0.6, True), (0.4, False)])
+def test_as_close_as_other_kernels(
+    monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
+) -> None:
+    """What kernels of LiteRT differ in is no mistake; one set of them is enough to show it."""
+    plain, run_plain = interpreter_of(network()), run_litert
+
+    def other(_: bytes, kernels: str, **__: bool) -> Any:
+        if kernels == "AUTO":
+            message = "an operator is missing"
+            raise VerifyError(message)
+        return kernels
+
+    def run_any(kernels: Any, inputs: Any) -> list[Any]:
+        outputs = run_plain(plain if isinstance(kernels, str) else kernels, inputs)
+        return [made + apart * (kernels == "BUILTIN_REF") for made in outputs]
+
+    monkeypatch.setattr(runner, "interpreter_of", other)
+    monkeypatch.setattr(runner, "run_litert", run_any)
+    report = verify(network(), damaged(convert(network())), tensors=False)
+    (output,) = report.outputs
+    assert output.ok == ok
+    assert output.allowed == pytest.approx(2 * apart, rel=1e-3)
+    assert not report.ok  # the operator is wrong on LiteRT's own inputs, which no kernel excuses
+    assert report.verdicts["y"] is Verdict.WRONG
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "decibels"),
+    [
+        ([3.0, -4.0], [3.0, -4.0], INF),
+        ([3.0, -4.0], [3.0, -4.5], 20),
+        ([0.0, 0.0], [0.0, 1.0], -INF),
+        ([INF, 1.0], [INF, 1.1], 20),
+        ([INF, 1.0], [1.0, 1.0], -INF),
+        ([3e300, -4e300], [3e300, -4.5e300], 20),
+        ([], [], INF),
+    ],
+)
+def test_decibels(want: list[float], have: list[float], decibels: float) -> None:
+    """Of infinities only those count that differ."""
+    difference = compare("y", np.array(want), np.array(have), Limits(decibels=19))
+    assert difference.decibels == pytest.approx(decibels)
+    assert difference.ok == (decibels > 19)
+
+
+def test_the_worse_of_two_differences() -> None:
+    """One that is not allowed, then the larger."""
+    small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
+    noisy = replace(large, largest=5, decibels=30, enough=20)
+    assert small.or_worse(large) is large.or_worse(small) is large
+    assert noisy.or_worse(large) is large.or_worse(noisy) is large
+    assert noisy.or_worse(small) is noisy
+
+
+# What cannot be verified
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
+def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """The message says how to get it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[verify\]"):
+        verify(network(), convert(network()))
+
+
+def test_litert_cannot_run_it(tmp_path: Path) -> None:
+    """The reason is LiteRT's."""
+    result = convert(network())
+    with pytest.raises(VerifyError, match=r"LiteRT cannot run the model: .*none\.tflite"):
+        verify(tmp_path / "none.tflite", result)
+    m = Build()
+    m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
+    with pytest.raises(VerifyError, match=r"LiteRT cannot run the model: .*Mystery"):
+        verify(m.bytes(), result)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_numbers_that_are_no_indices(dtype: str) -> None:
+    """What LiteRT refuses is tried again with numbers from 0 to 1, unless it is the user's own."""
+    m = Build()
+    x = m.input([5], dtype=dtype, name="x")
+    index = m.op("CAST", [x], [[5]], dtype="int32")[0] if dtype == "float32" else x
+    m.output(*m.op("GATHER", [m.constant(np.ones((2, 3), np.float32)), index], [[5, 3]]))
+    assert verify(m.bytes(), samples=3).ok
+    with pytest.raises(VerifyError, match="LiteRT cannot run the model"):
+        verify(m.bytes(), inputs={"x": np.full(5, 7, dtype)})
+
+
+def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
+    """The reason is ONNX Runtime's, or that there is no such file."""
+    for other, reason in (
+        (tmp_path / "none.onnx", r"cannot read .*none\.onnx: No such file"),
+        (b"nothing", "ONNX Runtime cannot run the model: "),
+        (onnx.ModelProto(), "ONNX Runtime cannot run the model: "),
+    ):
+        with pytest.raises(VerifyError, match=reason):
+            verify(network(), other)
+
+
+def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that says nothing is at least named."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(onnx.ModelProto, "SerializeToString", fail, raising=False)
+    with pytest.raises(VerifyError, match="ONNX Runtime cannot run the model: MemoryError"):
+        verify(network(), onnx.ModelProto())
+
+
+@pytest.mark.parametrize("value", [None, "", "{", "5", "[5]", "{}x", '[{"name": "x"}]'])
+def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
+    """Metadata that is missing or damaged."""
+    model = convert(network()).model
+    for entry in list(model.metadata_props):
+        if entry.key == "tflite2onnx.inputs":
+            if value is None:
+                model.metadata_props.remove(entry)
+            else:
+                entry.value = value
+    with pytest.raises(VerifyError, match="does not say in its metadata"):
+        verify(network(), model)
+
+
+def test_models_of_different_networks() -> None:
+    """They have other inputs, or another number of outputs."""
+    m = Build()
+    m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
+    for other in (chain("ABS"), m.bytes()):
+        with pytest.raises(VerifyError, match="was not made from this TFLite model"):
+            verify(flattening(), convert(other))
+
+
+def test_an_output_of_another_rank() -> None:
+    """It is a difference, not a crash."""
+    model = convert(chain("ABS")).model
+    y = model.graph.output[0]
+    model.graph.node[0].output[0] = "a"
+    nodes = [
+        onnx.helper.make_node("Flatten", ["a"], ["y"]),
+    ]
+    model.graph.node.extend(nodes)
+    model.graph.value_info.clear()
+    y.CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 15]))
+    (difference,) = verify(chain("ABS"), model).outputs
+    assert not difference.ok
+    assert difference.reason == "float32[2, 3, 5] in LiteRT, float32[2, 15] in ONNX Runtime"
+
+
+def test_tame_numbers() -> None:
+    """Those that may be indices are 0 or 1; integers that stand for real numbers stay random."""
+    m = Build()
+    fields: dict[str, dict[str, Any]] = {
+        "float32": {}, "int32": {}, "bool": {}, "int8": {"scale": 0.5},
+    }  # fmt: skip
+    for dtype, more in fields.items():
+        m.output(m.input([50], dtype=dtype, name=dtype, **more))
+    real, index, truth, stored = sample(interpreter_of(m.bytes()), 0, {}, tame=True)
+    assert 0 <= real.min() < real.max() < 1
+    assert set(index.tolist()) == {0, 1}
+    assert set(truth.tolist()) == {False, True}
+    assert stored.min() < -50

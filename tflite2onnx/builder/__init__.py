@@ -1,0 +1,1 @@
+"""ONNX nodes in the making: the only place that knows opsets."""

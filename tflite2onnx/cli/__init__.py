@@ -1,0 +1,136 @@
+"""The command line: picks a command, and says in one paragraph on stderr what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.utils.child_process import CAN_FORK, apart
+from tflite2onnx.utils.console import complain, show
+from tflite2onnx.version import VERSION
+
+_FAILED, _INTERRUPTED = 1, 130
+# The first word; without one of these the command is to convert.
+COMMANDS = ("inspect", "ops", "verify")
+
+
+def entry() -> int:
+    """Run the command line as a program.
+
+    What runs LiteRT does so in a process of its own: there are models, published ones too, with
+    which its kernels write where they must not, and a crash shall be an error that says so.
+    """
+    _reopen()
+    runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
+        word.partition("=")[0] for word in sys.argv[1:]
+    }
+    return _exited(apart(main)) if runs_litert and CAN_FORK else main()
+
+
+def _reopen() -> None:
+    """Give closed stdout and stderr a place to write to; other files would get their numbers."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
+            setattr(sys, name, nowhere)
+
+
+def _exited(status: int) -> int:
+    """Return the exit status of a process; of one that a signal ended, 1."""
+    if status >= 0:
+        return status
+    name = signal.Signals(-status).name
+    show(sys.stderr, [f"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed ({name})"])
+    return _FAILED
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = words.pop(0) if words and words[0] in COMMANDS else "convert"
+    command = import_module(f"tflite2onnx.cli.{name}")
+    parser = parser_of(name)
+    # Options may stand between the files; Python 3.11 can do that or "--", not both.
+    parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
+    options = parse(words)
+    about = getattr(options, "model", name)
+    try:
+        with _logging(options):
+            status = int(command.run(options))
+        sys.stdout.flush()
+    except ConversionError as error:
+        complain(about, str(error))
+    except KeyboardInterrupt:
+        complain(about, "interrupted")
+        return _INTERRUPTED
+    except OSError as error:  # files are ConversionErrors: this is stdout, full or closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # as of `tflite2onnx ops | head`
+            complain(about, f"cannot print: {error.strerror}")
+    except Exception as error:  # noqa: BLE001 - no traceback for anyone who did not ask for one
+        if options.verbose:
+            traceback.print_exc()
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        complain(about, f"please report this bug, with what -v prints ({what})")
+    else:
+        return status
+    return _FAILED
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 1: argparse's 2 means here that a verification failed."""
+        self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command: what it takes, and what all of them do."""
+    command = import_module(f"tflite2onnx.cli.{name}")
+    converts = name == "convert"
+    others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./ops)"
+    parser = _Parser(
+        "tflite2onnx" if converts else f"tflite2onnx {name}", description=command.SUMMARY,
+        epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    command.arguments(parser)
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
+    parser.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
+    return parser
+
+
+class _Shown(logging.Handler):
+    """Prints what is logged on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, in which names from the file may hold anything."""
+        show(sys.stderr, [self.format(record)])
+
+
+@contextmanager
+def _logging(options: argparse.Namespace) -> Iterator[None]:
+    """Show what is logged on stderr: warnings, each stage if asked for, nothing if quiet."""
+    logger, handler = logging.getLogger("tflite2onnx"), _Shown()
+    start = "%(relativeCreated)6d ms " if options.verbose else "tflite2onnx:"
+    handler.setFormatter(logging.Formatter(f"{start} %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    if options.verbose or options.quiet:
+        logger.setLevel(logging.DEBUG if options.verbose else logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,268 @@
+"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model, or those of a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tflite2onnx.builder.nodes import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.bundle import MANIFEST, convert_models, is_bundle, read_bundle, write_models
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import LayoutError, OptionError
+from tflite2onnx.interface import IO_LAYOUTS, Endpoint
+from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
+from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.result import Result
+from tflite2onnx.signatures import NAMES
+from tflite2onnx.utils.atomic_files import keep_apart
+from tflite2onnx.utils.console import columns, count, show
+
+if TYPE_CHECKING:
+    from tflite2onnx.verification import Report
+
+SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
+EPILOG = """\
+exit status:
+  0    the model is converted, and found right if --verify was given
+  1    it is not converted and nothing is written; stderr says why, wrong usage included
+  2    it is converted, but --verify found a difference that is too large
+  130  interrupted
+"""
+_OK = 0
+_SUFFIXES = (".tflite", ".lite", ".tfl")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    add = parser.add_argument
+    add("model", metavar="MODEL.tflite", help="the model to convert, or a bundle (.task)")
+    add(
+        "output", metavar="OUT.onnx", nargs="?",
+        help="the file to write (default: beside MODEL), of a bundle the folder",
+    )  # fmt: skip
+    add(
+        "--io-layout", choices=IO_LAYOUTS, default="auto",
+        help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
+        " TFLite file (tflite), channels first wherever an operator like a convolution gives"
+        " meaning to their layout (onnx)",
+    )  # fmt: skip
+    add(
+        "--layout", metavar="MAPPING.json",
+        help='layouts of tensors by name, inner ones too: {"input": ["NHWC", "NCHW"]}',
+    )  # fmt: skip
+    add(
+        "--opset", type=int, metavar="N",
+        help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
+        f" {DEFAULT_OPSET})",
+    )  # fmt: skip
+    _computing(parser)
+    _entering(parser)
+    _verifying(parser)
+
+
+def _computing(parser: argparse.ArgumentParser) -> None:
+    """Add what operators may become."""
+    add = parser.add_argument
+    add(
+        "--quantization", choices=QUANTIZATIONS, default="qdq",
+        help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
+        " computes (qdq), or real numbers throughout (float)",
+    )  # fmt: skip
+    add(
+        "--activations", choices=ACTIVATIONS, default="auto",
+        help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
+        " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
+    )  # fmt: skip
+    add(
+        "--weights", choices=WEIGHTS, default="auto",
+        help="8-bit weights of integer products: as uint8; as int8, which is up to twice as fast on"
+        " processors with VNNI or ARM's dot product, and wrong on other x86-64 processors, where"
+        " ONNX Runtime's products of uint8 and int8 saturate; or right on every processor (auto)",
+    )  # fmt: skip
+    add(
+        "--allow-custom", action="store_true",
+        help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
+        " tflite.custom, for a runtime that has their kernels",
+    )  # fmt: skip
+
+
+def _entering(parser: argparse.ArgumentParser) -> None:
+    """Add what there is to say of the way into a model: sizes, entry points, names."""
+    add = parser.add_argument
+    add(
+        "--static", action="store_true",
+        help="fix all sizes as they are in the file; else those of inputs that it does not fix"
+        " stay open, if all operators can do without knowing them",
+    )  # fmt: skip
+    add(
+        "--signature", metavar="NAME",
+        help="the entry point to convert, of a model that has several (default: the main one)",
+    )  # fmt: skip
+    add(
+        "--names", choices=NAMES, default="tensor",
+        help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
+    )  # fmt: skip
+
+
+def _verifying(parser: argparse.ArgumentParser) -> None:
+    """Add what is done with a conversion."""
+    add = parser.add_argument
+    add(
+        "--verify", action="store_true",
+        help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
+        " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
+        " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
+        " inputs; takes the packages of: pip install tflite2onnx[verify]",
+    )  # fmt: skip
+    add(
+        "--report", metavar="FILE.html",
+        help="verify, tensor by tensor, and write a page about what was found; takes the same",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert, print what became of the inputs and outputs, and return the exit status."""
+    if is_bundle(options.model):
+        return _bundle(options)
+    output = options.output if options.output is not None else _beside(options.model)
+    keep_apart(output, options.model)
+    if options.report is not None:
+        keep_apart(options.report, options.model)
+        keep_apart(options.report, output, "the ONNX model")
+    result = convert(options.model, layouts=_layouts(options.layout), **_chosen(options))
+    judged = options.verify or options.report is not None
+    report = _verified(options, options.model, result) if judged else None
+    with _page(options, result, report):
+        size = result.save(output)
+    _say(options, _summary(result))
+    status = _judged(options, options.model, report)
+    _say(options, [f"wrote {output}, {size:,} bytes"])
+    return status
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that any model is converted with; layouts are those of one."""
+    names = (each.name for each in fields(ConversionOptions))
+    return {name: getattr(options, name) for name in names if name != "layouts"}
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Convert each model of a bundle."""
+    folder = options.output if options.output is not None else _stem(options.model)
+    for option in ("layout", "report"):
+        if getattr(options, option) is not None:
+            message = f"--{option} is for one model, and this is a bundle of several"
+            raise OptionError(message)
+    statuses = {_OK}
+    bundle = read_bundle(options.model)
+    results = convert_models(bundle, **_chosen(options))
+    reports = {
+        name: _verified(options, bundle.models[name], result)
+        for name, result in results.items() if options.verify
+    }  # fmt: skip
+    write_models(bundle, results, folder)
+    for name, result in results.items():
+        _say(options, [f"{name}:", *_summary(result)])
+        statuses.add(_judged(options, name, reports.get(name)))
+    _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
+    return max(statuses)
+
+
+def _say(options: argparse.Namespace, lines: Sequence[str]) -> None:
+    if not options.quiet:
+        show(sys.stdout, lines)
+
+
+def _judged(options: argparse.Namespace, model: str, report: Report | None) -> int:
+    """Print what a verification found, and return the exit status that this means."""
+    if report is None:
+        return _OK
+    from tflite2onnx.cli import verdict  # noqa: PLC0415 - as `verify` below
+
+    _say(options, verdict.outputs(report))
+    if options.report is not None:
+        _say(options, verdict.inside(report))
+    return verdict.judged(model, report)
+
+
+def _verified(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
+    """Return how close the conversion comes, tensor by tensor if a page is to show it."""
+    from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
+
+    return verify(model, result, tensors=options.report is not None)
+
+
+def _page(
+    options: argparse.Namespace, result: Result, report: Report | None
+) -> AbstractContextManager[None]:
+    """Write a page about what was found, if that is asked for, around what saves the model."""
+    if report is None or options.report is None:
+        return nullcontext()
+    from tflite2onnx.report import reporting  # noqa: PLC0415 - likewise
+
+    return reporting(options.report, options.model, result, report)
+
+
+def _beside(model: str) -> str:
+    return (_stem(model) if model.lower().endswith(_SUFFIXES) else model) + ".onnx"
+
+
+def _stem(model: str) -> str:
+    return os.path.splitext(model)[0]  # noqa: PTH122 - the path stays as it was typed
+
+
+def _layouts(path: str | None) -> dict[str, Any] | None:
+    """Read a layout mapping; what is in it is checked against the model by `convert`."""
+    if path is None:
+        return None
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        mapping = json.loads(text, object_pairs_hook=_once)
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise LayoutError(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"{path} is not JSON: {error}"
+        raise LayoutError(message) from error
+    if not isinstance(mapping, dict):
+        message = f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}'
+        raise LayoutError(message)
+    return mapping
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the layout of {twice} is given twice"
+        raise LayoutError(message)
+    return mapping
+
+
+def _summary(result: Result) -> list[str]:
+    ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
+    ends += [("state", s.input) for s in result.states]
+    rows = [(kind, e.name, e.dtype, *_shapes(e)) for kind, e in ends]
+    nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
+    moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
+    return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}"]
+
+
+def _shapes(end: Endpoint) -> tuple[str, str]:
+    tflite, onnx = end.layout
+    return (
+        f"TFLite {_sizes(end.tflite_sizes)} {tflite}".rstrip(),
+        f"ONNX {_sizes(end.sizes)} {onnx}".rstrip(),
+    )
+
+
+def _sizes(sizes: Sequence[int | str]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

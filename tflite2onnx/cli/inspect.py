@@ -1,0 +1,105 @@
+"""`tflite2onnx inspect MODEL`: what is in a model or a bundle, and what of it can be converted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tflite2onnx.bundle import is_bundle, read_bundle
+from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
+from tflite2onnx.utils.console import columns, count, show
+
+SUMMARY = "Show what is in a model, and what of it can be converted; write nothing."
+EPILOG = """\
+exit status:
+  0    the model can be converted
+  1    it cannot, or is no model; stderr or the table says why
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into, or a bundle")
+    parser.add_argument("--json", action="store_true", help="print the same for programs to read")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is in the model; return whether it can be converted."""
+    if is_bundle(options.model):
+        bundle = read_bundle(options.model)
+        found = {name: inspect(data) for name, data in bundle.models.items()}
+    else:
+        found = {"": inspect(options.model)}
+    if options.json:
+        said = {name: each.to_dict() for name, each in found.items()}
+        show(sys.stdout, [json.dumps(said.get("", said), indent=2)])
+    elif not options.quiet:
+        show(sys.stdout, _all(found))
+    return 0 if all(each.opset is not None for each in found.values()) else 1
+
+
+def _all(found: Mapping[str, Inspection]) -> Iterator[str]:
+    for number, (name, each) in enumerate(found.items()):
+        yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
+        yield from _lines(each)
+
+
+def _lines(found: Inspection) -> Iterator[str]:
+    if found.description:
+        yield found.description
+    yield f"{found.bytes:,} bytes, {found.scheme}"
+    for signature in found.signatures:
+        names = ", ".join(signature.inputs), ", ".join(signature.outputs)
+        yield f"signature {signature.key}({names[0]}) -> {names[1]}"
+    for graph in found.subgraphs:
+        yield ""
+        yield from _subgraph(graph)
+    yield ""
+    if found.buffers:
+        yield f"metadata: {', '.join(found.buffers)}"
+    yield from _said(found.metadata)
+    yield found.problem or f"can be converted, to opset {found.opset}"
+
+
+def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
+    operators = sum(info.count for info in graph.operators)
+    size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
+    yield f"sub-graph {graph.name}: {size}"
+    ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
+    yield from columns([_end(kind, t) for kind, t in ends] or [("nothing goes in or out",)])
+    rows = [
+        (info.code, f"{info.count:,}", f"{info.bytes:,}",
+         f"no: {'; '.join(info.problems)}" if info.problems else f"opset {info.opset or '?'}")
+        for info in graph.operators
+    ]  # fmt: skip
+    yield from columns([("operator", "count", "bytes", "converts"), *rows])
+
+
+def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
+    shape = "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
+    return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
+
+
+def _said(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the authors say of the model, of its inputs and of its outputs."""
+    words = ("name", "version", "author", "license", "description")
+    rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
+    for end in ("input", "output"):
+        rows += [(end, _noted(note)) for note in metadata.get(f"{end}s", ())]
+    yield from columns(rows) if rows else ()
+
+
+def _noted(note: Mapping[str, Any]) -> str:
+    """Return what is said of a tensor in one line."""
+    said = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
+    for word in ("mean", "std", "minimum", "maximum", "threshold"):
+        if word in note:
+            numbers = note[word] if isinstance(note[word], (list, tuple)) else [note[word]]
+            said.append(f"{word} {' '.join(f'{number:.6g}' for number in numbers)}")
+    for file in note.get("files", ()):
+        labels = f" with {count(len(file['labels']), 'label')}" if "labels" in file else ""
+        said.append(f"{file['name']}{labels}")
+    return ", ".join(said)

@@ -1,0 +1,25 @@
+"""`tflite2onnx ops`: the operators that can be converted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tflite2onnx.op import operators
+from tflite2onnx.utils.console import columns, show
+
+SUMMARY = "Print the operators that can be converted, and how each stands to its axes."
+EPILOG = "A model whose file is named ops is ./ops."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes: nothing."""
+    del parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a table."""
+    del options
+    rows = [(code, cls.category.value) for code, cls in operators().items()]
+    show(sys.stdout, columns([("operator", "category"), *rows]))
+    return 0

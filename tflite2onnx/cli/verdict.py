@@ -1,0 +1,91 @@
+"""What a verification found, in lines, and the exit status that it means: of each command alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tflite2onnx.utils.console import columns, complain, count
+from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.verification.processor import described
+
+OK, DIFFERENT = 0, 2
+_MOST = 10  # tensors that are listed
+
+
+def judged(model: str, report: Report) -> int:
+    """Print on stderr what is wrong, where it begins and why; return the exit status."""
+    for difference in report.outputs:
+        if not difference.ok:
+            complain(model, f"output {difference.name}: {difference.complaint}")
+    first = report.diverging
+    if first is not None:
+        place = f"{first.operator} (operator {first.index}, {first.name})"
+        complain(model, f"the first tensor that diverges is of {place}{_alone(report, first)}")
+    if report.cause:
+        complain(model, report.cause)
+    return OK if report.ok else DIFFERENT
+
+
+def _alone(report: Report, first: Compared) -> str:
+    return f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
+
+
+def outputs(report: Report) -> list[str]:
+    """Return what was found of the outputs, and the instruction sets of the processor."""
+    rows = [(d.name, *_measured(d), verdict.value) for d, verdict in report.judged_outputs]
+    return [
+        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:", *columns(rows),
+        f"instruction sets of this processor: {described(report.processor)}",
+    ]  # fmt: skip
+
+
+def inside(report: Report) -> list[str]:
+    """Return what was found of the tensors between the operators, each with its verdict."""
+    lines = _tensors(report) if report.tensors or report.operators else []
+    if not report.tensors:
+        lines.append("the tensors inside the ONNX model are not known: outputs alone are compared")
+    if report.closed:
+        codes = ", ".join(f"{number} {code}" for code, number in Counter(report.closed).items())
+        lines.append(f"what sub-graphs compute is compared where it leaves them: {codes}")
+    return lines
+
+
+def _tensors(report: Report) -> list[str]:
+    """Count the verdicts, and list the tensors that are not right, wrong operators first."""
+    found, verdicts = report.tensors or report.operators, report.verdicts
+    counts = Counter(verdicts[each.name] for each in found)
+    right, far, wrong = (counts[v] for v in (Verdict.RIGHT, Verdict.DIFFERS, Verdict.WRONG))
+    counted = f"{right:,} right, {far:,} differ, {wrong:,} wrong"
+    lines = [f"{count(len(found), 'tensor')}, in order of execution: {counted}"]
+    if report.operators:
+        number = count(len(report.operators), "operator")
+        lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
+    alone = {each.name: each.difference for each in report.operators}
+    listed = [each for each in found if verdicts[each.name] is not Verdict.RIGHT]
+    listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
+    rows = [
+        (
+            f"{each.operator} ({each.index})", each.name, *_measured(each.difference),
+            _own(alone.get(each.name)), verdicts[each.name].value,
+        )
+        for each in listed[:_MOST]
+    ]  # fmt: skip
+    lines += columns(rows)
+    if len(listed) > _MOST:
+        lines.append(f"... and {len(listed) - _MOST:,} more")
+    return lines
+
+
+def _measured(difference: Difference) -> tuple[str, str]:
+    """Return the largest difference, and how much louder the signal is than the noise."""
+    if difference.reason:
+        return difference.reason, ""
+    largest = f"largest difference {difference.largest:.3g}, {difference.relative:.2g} of the range"
+    return largest, f"{difference.decibels:.0f} dB"
+
+
+def _own(alone: Difference | None) -> str:
+    """Return how far off an operator is on LiteRT's own inputs, empty if it was not run so."""
+    if alone is None or alone.reason:
+        return ""
+    return f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"

@@ -1,0 +1,164 @@
+"""`tflite2onnx verify MODEL.tflite [OUT.onnx]`: LiteRT against ONNX Runtime, tensor by tensor."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.cli.verdict import inside, judged, outputs
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError, OptionError
+from tflite2onnx.report import write_report
+from tflite2onnx.tensor import Array
+from tflite2onnx.utils.atomic_files import keep_apart
+from tflite2onnx.utils.console import complain, show
+from tflite2onnx.verification import SAMPLES, Report, verify
+from tflite2onnx.verification.images import array_of
+from tflite2onnx.verification.onnx_model import ConvertedModel
+from tflite2onnx.verification.runtimes import ModelFile
+
+SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare what they make."
+EPILOG = """\
+The outputs are compared, and the tensors between the operators in order of execution. If an
+integer is more than one step off, or a float too far, each operator is run on LiteRT's own inputs
+as well, and held to the number of steps that its kernel takes. The first operator that is wrong is
+where to look. The tensors are outputs of further runs, which prevents ONNX Runtime from fusing
+them away.
+
+Each tensor has one verdict: it is right; its operator computes it wrong from LiteRT's own inputs;
+or it differs, because tensors before it do. If the model is right with the optimizations of ONNX
+Runtime disabled, the message names its kernels as the cause.
+
+Of a bundle each model is verified, against its file in the folder that the bundle was converted to.
+
+exit status:
+  0    all outputs are equal, and all operators that were run alone
+  1    nothing can be said: a model cannot be read, converted or run, wrong usage included
+  2    some are different
+  130  interrupted
+"""
+_FAILED = 1
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    add = parser.add_argument
+    add("model", metavar="MODEL.tflite", help="the original, or a bundle (.task)")
+    add(
+        "converted", metavar="OUT.onnx", nargs="?",
+        help="what it was converted to, of a bundle the folder (default: it is converted now, and"
+        " not written)",
+    )  # fmt: skip
+    add(
+        "--input", metavar="NAME=FILE.npy", action="append", default=[], dest="inputs",
+        help="an array for the input of this name, in TFLite's layout; other inputs are random",
+    )  # fmt: skip
+    add(
+        "--image", metavar="FILE", action="append", default=[], dest="images",
+        help="a picture for the input that takes pictures, resized, and normalised as the metadata"
+        " of the model say; each is one sample; takes: pip install tflite2onnx[images]",
+    )  # fmt: skip
+    add(
+        "--samples", type=int, metavar="N",
+        help=f"how often to run (default: {SAMPLES}, or once for each picture)",
+    )  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
+    add(
+        "--report", metavar="FILE.html",
+        help="write a page about the conversion and what was found; it needs no network",
+    )  # fmt: skip
+    add(
+        "--per-operator", action="store_true",
+        help="also run each operator on LiteRT's own inputs, so that differences do not add up",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, print what differs, and return the exit status."""
+    if is_bundle(options.model):
+        return _bundle(options)
+    if options.report is not None:
+        keep_apart(options.report, options.model)
+        if options.converted is not None:
+            keep_apart(options.report, options.converted, "the ONNX model")
+    converted = convert(options.model) if options.converted is None else options.converted
+    report = _found(options, options.model, converted)
+    if options.report is not None:
+        write_report(options.report, options.model, converted, report)
+    return judged(options.model, report)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Verify each model of a bundle; one of which nothing can be said does not keep the others."""
+    for name, given in (
+        ("input", options.inputs), ("image", options.images), ("report", options.report),
+    ):  # fmt: skip
+        if given:
+            message = f"--{name} is for one model, and this is a bundle of several"
+            raise OptionError(message)
+    bundle, folder = read_bundle(options.model), options.converted
+    statuses = set()
+    for name, file in files_of(bundle).items():
+        model = bundle.models[name]
+        if not options.quiet:
+            show(sys.stdout, [f"{name}:"])
+        try:
+            converted = convert(model) if folder is None else Path(folder) / file
+            statuses.add(judged(name, _found(options, model, converted)))
+        except ConversionError as error:
+            complain(name, str(error))
+            statuses.add(_FAILED)
+    return max(statuses)
+
+
+def _found(
+    options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
+) -> Report:
+    """Verify a model, and print what was found."""
+    with _progress(quiet=options.quiet) as progress:
+        report = verify(
+            model, converted, inputs=_arrays(options.inputs), images=options.images,
+            seed=options.seed, samples=options.samples, per_operator=options.per_operator,
+            progress=progress,
+        )  # fmt: skip
+    if not options.quiet:
+        show(sys.stdout, [*outputs(report), *inside(report)])
+    return report
+
+
+def _arrays(words: Sequence[str]) -> dict[str, Array]:
+    """Read what is given as NAME=FILE.npy; names may have "=" in them, files rather not."""
+    arrays: dict[str, Array] = {}
+    for word in words:
+        name, equals, path = word.rpartition("=")
+        if not equals or name in arrays:
+            message = f"--input {word}: it must be NAME=FILE.npy, once for each name"
+            raise OptionError(message)
+        arrays[name] = array_of(path)
+    return arrays
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a bar on a terminal, where the package that draws it is installed."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        tqdm: Any = import_module("tqdm").tqdm
+    except ImportError:
+        yield None
+        return
+    with tqdm(unit=" tensors", leave=False, file=sys.stderr) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress

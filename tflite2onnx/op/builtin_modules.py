@@ -1,0 +1,149 @@
+"""Which module has which operators, so that a conversion imports those alone that it needs.
+
+A test holds the table to the classes.
+"""
+
+from __future__ import annotations
+
+ROOMS = {
+    "control_flow.calls": "CALL STABLEHLO_COMPOSITE",
+    "control_flow.control": "IF STABLEHLO_CASE WHILE",
+    "control_flow.variables": "ASSIGN_VARIABLE CALL_ONCE READ_VARIABLE VAR_HANDLE",
+    "elementwise.activation": (
+        "ELU GELU LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 TANH"
+    ),
+    "elementwise.arithmetic": (
+        "ABS ADD ADD_N BITWISE_XOR CEIL COS DIV EXP FLOOR FLOOR_DIV FLOOR_MOD LOG LOGICAL_AND "
+        "LOGICAL_NOT LOGICAL_OR MAXIMUM MINIMUM MUL NEG POW ROUND RSQRT SIGN SIN SQRT SQUARE "
+        "SQUARED_DIFFERENCE SUB ZEROS_LIKE"
+    ),
+    "elementwise.bucketize": "BUCKETIZE",
+    "elementwise.cast": "CAST DENSIFY DEQUANTIZE",
+    "elementwise.comparison": "EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL",
+    "elementwise.hard_swish": "HARD_SWISH",
+    "elementwise.quantize": "FAKE_QUANT QUANTIZE",
+    "elementwise.select": "SELECT SELECT_V2",
+    "elementwise.stablehlo": (
+        "ATAN2 RIGHT_SHIFT STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM STABLEHLO_MINIMUM "
+        "STABLEHLO_MULTIPLY STABLEHLO_SHIFT_LEFT"
+    ),
+    "flex.bitwise": (
+        "FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexInvert FlexLeftShift FlexPopulationCount "
+        "FlexRightShift"
+    ),
+    "flex.color": (
+        "FlexAdjustContrastv2 FlexAdjustHue FlexAdjustSaturation FlexHSVToRGB FlexRGBToHSV"
+    ),
+    "flex.combined_nms": "FlexCombinedNonMaxSuppression",
+    "flex.diagonal": (
+        "FlexDiag FlexDiagPart FlexMatrixBandPart FlexMatrixDiag FlexMatrixDiagPart "
+        "FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 "
+        "FlexMatrixSetDiag FlexMatrixSetDiagV2 FlexMatrixSetDiagV3"
+    ),
+    "flex.elementwise": (
+        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddN FlexAddV2 FlexApproximateEqual FlexAsin "
+        "FlexAsinh FlexAtan FlexAtanh FlexCeil FlexCheckNumerics FlexCheckNumericsV2 FlexCos "
+        "FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan FlexElu FlexEnsureShape FlexEqual FlexErf "
+        "FlexExp FlexExpm1 FlexFloor FlexFloorDiv FlexFloorMod FlexGreater FlexGreaterEqual "
+        "FlexIdentity FlexInv FlexIsFinite FlexIsInf FlexIsNan FlexLess FlexLessEqual FlexLog "
+        "FlexLog1p FlexLogicalAnd FlexLogicalNot FlexLogicalOr FlexMaximum FlexMinimum FlexMod "
+        "FlexMul FlexMulNoNan FlexNeg FlexNotEqual FlexOnesLike FlexPow FlexPreventGradient "
+        "FlexRealDiv FlexReciprocal FlexRelu FlexRelu6 FlexRint FlexRound FlexRsqrt FlexSelu "
+        "FlexSigmoid FlexSign FlexSin FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt "
+        "FlexSquare FlexSquaredDifference FlexStopGradient FlexSub FlexTan FlexTanh "
+        "FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py FlexXlogy FlexZerosLike"
+    ),
+    "flex.fft": (
+        "FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D "
+        "FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D"
+    ),
+    "flex.image": "FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic",
+    "flex.linalg": (
+        "FlexCholesky FlexLogMatrixDeterminant FlexMatrixDeterminant FlexMatrixInverse "
+        "FlexMatrixSolve FlexMatrixTriangularSolve"
+    ),
+    "flex.matmul": (
+        "FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexEinsum FlexL2Loss FlexMatMul"
+    ),
+    "flex.scan": "FlexCumprod FlexCumulativeLogsumexp FlexLinSpace",
+    "flex.scatter": (
+        "FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation "
+        "FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd "
+        "FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin "
+        "FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax "
+        "FlexUnsortedSegmentMin FlexUnsortedSegmentProd FlexUnsortedSegmentSum"
+    ),
+    "flex.strings": (
+        "FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin FlexStringLower "
+        "FlexStringToNumber FlexStringUpper"
+    ),
+    "flex.wide_types": (
+        "FlexArgMax FlexArgMin FlexCumsum FlexLeakyRelu FlexLogSoftmax FlexMax FlexMean FlexMin "
+        "FlexProd FlexSoftmax FlexSum FlexTopKV2"
+    ),
+    "indexing.embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup",
+    "indexing.gather": "GATHER GATHER_ND",
+    "indexing.hash_table": (
+        "HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE Table"
+    ),
+    "indexing.lsh_projection": "LSH_PROJECTION",
+    "indexing.one_hot": "MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT",
+    "indexing.scatter": (
+        "SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN "
+        "UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM"
+    ),
+    "indexing.skip_gram": "SKIP_GRAM",
+    "indexing.stablehlo_gather_scatter": "STABLEHLO_GATHER STABLEHLO_SCATTER",
+    "indexing.topk": "ARG_MAX ARG_MIN TOPK_V2",
+    "indexing.where_unique": "UNIQUE WHERE",
+    "linear.attention": "odml.scaled_dot_product_attention",
+    "linear.hadamard": "NumericVerify aeq.hadamard_rotation",
+    "linear.kv_cache": "odml.update_external_kv_cache odml.update_kv_cache",
+    "linear.matmul": "BATCH_MATMUL FULLY_CONNECTED",
+    "movement.bitcast": "BITCAST",
+    "movement.broadcast": "BROADCAST_ARGS BROADCAST_TO FILL",
+    "movement.concat_split": "CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK",
+    "movement.dilate": "DILATE STABLEHLO_PAD",
+    "movement.dynamic_update_slice": "DYNAMIC_UPDATE_SLICE",
+    "movement.pad": "MIRROR_PAD PAD PADV2",
+    "movement.reshape_transpose": "AS_PLANNED EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TRANSPOSE",
+    "movement.reverse": "REVERSE_SEQUENCE REVERSE_V2",
+    "movement.roll": "Roll",
+    "movement.slice": "SLICE STRIDED_SLICE",
+    "movement.space_to_batch": "BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND",
+    "movement.space_to_depth": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
+    "random.rng_bit_generator": "STABLEHLO_RNG_BIT_GENERATOR",
+    "random.sampling": "MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM",
+    "recurrent.gru": "GRU UNIDIRECTIONAL_SEQUENCE_GRU",
+    "recurrent.lstm": "BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "recurrent.rnn": "BIDIRECTIONAL_SEQUENCE_RNN RNN UNIDIRECTIONAL_SEQUENCE_RNN",
+    "recurrent.svdf": "SVDF",
+    "reduction.cumsum_range": "CUMSUM RANGE",
+    "reduction.reduce": "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM",
+    "reduction.reduce_window": "REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW",
+    "reduction.softmax": "L2_NORMALIZATION LOG_SOFTMAX SOFTMAX",
+    "signal.microfrontend": "AudioMicrofrontend",
+    "signal.rfft": "COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D",
+    "signal.spectrogram": "AudioSpectrogram Mfcc",
+    "signal.tflm_fft": "SignalIrfft SignalRfft",
+    "signal.tflm_frontend": (
+        "SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog "
+        "SignalFilterBankSquareRoot SignalPCAN SignalWindow"
+    ),
+    "signal.tflm_streaming": (
+        "CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer "
+        "SignalOverlapAdd SignalStacker"
+    ),
+    "vision.conv": "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV",
+    "vision.conv3d": "CONV_3D CONV_3D_TRANSPOSE",
+    "vision.detection": "TFLite_Detection_PostProcess",
+    "vision.landmarks": "Landmarks2TransformMatrix TransformLandmarks",
+    "vision.local_response": "LOCAL_RESPONSE_NORMALIZATION",
+    "vision.non_max_suppression": "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
+    "vision.pool": "AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D",
+    "vision.pool3d": "AvgPool3D MaxPool3D",
+    "vision.resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
+    "vision.transpose_conv_bias": "Convolution2DTransposeBias",
+    "vision.unpool": "LiteRtMaxUnpooling2D MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D",
+    "vision.warp": "DenseImageWarp Resampler TransformTensor TransformTensorBilinear",
+}

@@ -1,0 +1,106 @@
+"""Float data and integer weights ("dynamic range"), as LiteRT's hybrid kernels multiply them.
+
+These quantize the data as they come, each row of a matrix and each image by its own extremes: to
+-127 ... 127 around 0 (SymmetricQuantizeFloats in portable_tensor_utils.cc), or to 256 steps from
+the least to the largest (AsymmetricQuantizeFloats). What they multiply are integers.
+
+To do the same costs time; docs/quantization.md has the measurements behind the thresholds here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value
+from tflite2onnx.quantize import Storage, is_quantized
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+# From so many multiplications on, integers are faster than anything else, quantizing included.
+WORTHWHILE = 1 << 19
+# Quantizing an image costs a tenth of a convolution that multiplies each element so often.
+CHEAP = 100
+
+# All of a row may be 0, but its scale must not be.
+_TINY = float(np.finfo(np.float32).tiny) * 255
+# The middle of uint8, by which ONNX Runtime multiplies faster than by int8.
+_MIDDLE = 128
+
+
+def is_hybrid(data: Tensor, weights: Tensor) -> bool:
+    """Return whether a product is of float data and constant integer weights."""
+    return not is_quantized(data) and is_quantized(weights) and weights.data is not None
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
+
+    Scale and zero point are scalars if there is one row, else one of each belongs to each row.
+    `shared` is the zero point as a scalar, if it is the same for all rows.
+    """
+
+    integers: Value
+    scale: Value
+    zero_point: Value
+    rows: int
+    shared: Value | None
+
+    def real(self, g: Builder) -> Value:
+        """Return the real numbers that are left of the data."""
+        return g.DequantizeLinear(
+            self.integers, self.scale, self.zero_point, axis=_axis((self.rows,))
+        )
+
+
+def symmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
+    """Quantize the rows of x, which has this shape, around 0."""
+    peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
+    scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
+    middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
+    zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
+    integers = g.QuantizeLinear(x, scale, zeros[0], axis=_axis(shape))
+    return Rounded(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
+
+
+def asymmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
+    """Quantize the rows of x, which has this shape, between their extremes and 0."""
+    if shape[0] == 1:
+        integers, scale, zero = g.many("DynamicQuantizeLinear", 3, x)
+        return Rounded(integers, scale, zero, 1, zero)
+    least = g.Min(_extreme(g, "ReduceMin", x, shape), g.scalar(0, DType.FLOAT32))
+    most = g.Max(_extreme(g, "ReduceMax", x, shape), g.scalar(_TINY, DType.FLOAT32))
+    scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
+    zero = g.cast(g.Round(g.Div(g.Neg(least), scale)), DType.UINT8)
+    integers = g.QuantizeLinear(x, scale, zero, axis=_axis(shape))
+    return Rounded(integers, scale, zero, shape[0], None)
+
+
+def _axis(shape: Shape) -> int | None:
+    return None if shape[0] == 1 else 0
+
+
+def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
+    """Return a scalar of one row, or a vector of one element for each."""
+    axes = range(0 if shape[0] == 1 else 1, len(shape))
+    return g.reduce(op_type, x, list(axes), keepdims=False)
+
+
+def multiply(g: Builder, x: Rounded, weights: Value, kept: Storage, sums: Array) -> Value:
+    """Return [rows, features] times integer weights [features, out], as real numbers.
+
+    `kept` is how the weights are stored, with one scale or [out], and `sums` are the sums of their
+    columns, zero point subtracted. Of one row ONNX Runtime makes a single kernel of all this:
+    MatMulIntegerToFloat, or DynamicQuantizeMatMul.
+    """
+    zero_point = g.scalar(kept.zero_point, kept.dtype) if kept.zero_point else None
+    accumulators = g.MatMulInteger(x.integers, weights, x.shared, zero_point)
+    scale = kept.scale if kept.scale.size > 1 else kept.scale.reshape(())
+    if x.shared is None:  # MatMulInteger takes no zero point for each row
+        zero = g.reshape(g.cast(x.zero_point, DType.INT32), (x.rows, 1))
+        accumulators = g.Sub(accumulators, g.Mul(zero, sums))
+    made = g.cast(accumulators, DType.FLOAT32)
+    if x.rows == 1:
+        return g.Mul(made, g.Mul(x.scale, scale))
+    return g.Mul(g.Mul(made, scale), g.reshape(x.scale, (x.rows, 1)))

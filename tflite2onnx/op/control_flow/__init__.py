@@ -1,0 +1,1 @@
+"""Operators that run subgraphs, and operators on variables."""

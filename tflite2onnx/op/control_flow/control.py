@@ -1,0 +1,177 @@
+"""Control flow, in the forms that `inline_subgraphs` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflite2onnx.builder.builder import Body, Builder, Value, View
+from tflite2onnx.graph import Graph, Op, copying
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.tensor import DType, Shape, Tensor
+
+_PACKED = (DType.INT2, DType.INT4, DType.UINT4)
+
+
+class Control(Operator):
+    """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
+
+    category = Category.TRANSPARENT
+    many_outputs = True
+    moves = True
+    any_size = "..."
+
+    @property
+    def one_scale(self) -> bool:
+        # What is handed on has the same scale on its whole way.
+        return True
+
+
+class If(Control):
+    """IF and STABLEHLO_CASE: one of two graphs runs."""
+
+    codes = ("IF", "STABLEHLO_CASE")
+
+    def check(self) -> None:
+        _expect_graphs(self.op, 2)
+        for graph in self.op.graphs:
+            _expect_same(self.op.outputs, graph.outputs)
+
+    def frames(self) -> Sequence[Frame]:
+        count = len(self.op.outputs)
+        operands = [(~i, 1 + i, 1 + count + i) for i in range(count)]
+        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    @property
+    def _chosen(self) -> Graph | None:
+        """The branch that runs, if that is known."""
+        condition = self.input(0).data
+        return None if condition is None else self.op.graphs[0 if condition.all() else 1]
+
+    def inferred(self) -> tuple[Shape, ...]:
+        if self._chosen:
+            return tuple(t.shape for t in self._chosen.outputs)
+        then, other = self.op.graphs
+        pairs = zip(self.op.outputs, then.outputs, other.outputs, strict=True)
+        return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the sizes that differ from branch to branch."""
+        self.check()
+        if self._chosen:
+            return []
+        then, other = self.op.graphs
+        pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
+        return [[(i, axis)] for i, (a, b) in pairs for axis in _changing(a.shape, b.shape)]
+
+    def decided(self) -> Sequence[Op] | None:
+        branch = self._chosen
+        return [*branch.ops, *_handed_on(self.op, branch.outputs)] if branch else None
+
+    def emit(
+        self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View
+    ) -> Sequence[Value]:
+        then, other = bodies
+        _require_types(g, "If", ys)
+        return g.many("If", len(ys), condition, then_branch=then, else_branch=other)
+
+
+class While(Control):
+    """WHILE: a graph runs as long as a condition holds."""
+
+    codes = ("WHILE",)
+
+    def check(self) -> None:
+        (body,) = _expect_graphs(self.op, 1)
+        for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
+            _expect_same(self.op.outputs, tensors)
+
+    @property
+    def _never_begins(self) -> bool:
+        condition = self.input(0).data
+        return condition is not None and not condition.any()
+
+    def entries(self) -> Sequence[Sequence[Shape]]:
+        return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
+
+    def frames(self) -> Sequence[Frame]:
+        count = len(self.op.outputs)
+        # The condition is the first of what is read outside, and of what is read in the body.
+        operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
+        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+
+    def inferred(self) -> tuple[Shape, ...]:
+        (body,) = self.op.graphs
+        (first,) = self.entries()
+        if self._never_begins:
+            return tuple(first)
+        for start, now, following in zip(first, body.inputs, body.outputs[1:], strict=True):
+            if not {*_changing(now.shape, following.shape)} <= {*_changing(start, now.shape)}:
+                message = f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
+                raise OperatorError(message)
+        return tuple(t.shape for t in body.inputs)
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the sizes that change from round to round: within, and in the end."""
+        self.check()
+        if self._never_begins:
+            return []
+        (body,) = self.op.graphs
+        (first,) = self.entries()
+        pairs = enumerate(zip(first, body.outputs[1:], strict=True))
+        changing = [(i, axis) for i, (a, b) in pairs for axis in _changing(a, b.shape)]
+        return [[(i + n, axis)] for i, axis in changing for n in (0, len(self.op.outputs))]
+
+    def decided(self) -> Sequence[Op] | None:
+        if not self._never_begins:
+            return None
+        return _handed_on(self.op, [self.input(i) for i in range(1, len(self.op.inputs))])
+
+    def emit(
+        self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
+    ) -> Sequence[Value]:
+        # Loop tells its body, too, which round it is, and the condition that led to it.
+        known = (("iteration", DType.INT64), ("condition", DType.BOOL))
+        given = [g.typed(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
+        body = bodies[0]._replace(inputs=(*given, *bodies[0].inputs))
+        _require_types(g, "Loop", ys)
+        return g.many("Loop", len(ys), None, condition, *first, body=body)
+
+
+def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
+    if len(op.graphs) != count or not op.inputs:
+        message = f"it runs {len(op.graphs)} sub-graphs where {count} are expected"
+        raise OperatorError(message)
+    return op.graphs
+
+
+def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
+    for y in ys:
+        g.carrier(node, y.dtype)
+
+
+def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
+    types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
+    if types[0] != types[1]:
+        message = "what its sub-graphs hand on are other tensors than its outputs"
+        raise OperatorError(message)
+    for tensor in outputs:
+        if tensor.dtype in _PACKED:  # of which ONNX Runtime has neither If nor Identity
+            message = f"its sub-graphs hand on {tensor.dtype.label}"
+            raise OperatorError(message)
+
+
+def _changing(one: Shape, other: Shape) -> list[int]:
+    """Return the axes along which two shapes of one rank differ."""
+    pairs = zip(one, other, strict=True)
+    return [axis for axis, (a, b) in enumerate(pairs) if a != b]
+
+
+def _frame(tensor: Tensor, *operands: int) -> Frame:
+    names = axis_names(tensor.rank)
+    return Frame(dict.fromkeys(operands, names), names)
+
+
+def _handed_on(op: Op, sources: Sequence[Tensor]) -> list[Op]:
+    """Return operators that make the outputs of others."""
+    return [copying(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]

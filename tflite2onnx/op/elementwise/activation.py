@@ -1,0 +1,130 @@
+"""Activation functions, fused into another operator or standing alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.fixed_point import Slopes, slopes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node, nodes
+from tflite2onnx.quantize import BOUNDS
+from tflite2onnx.tensor import DType, Quantization
+
+
+def clipped(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
+    """Apply one of the activations that are bounds (`quantize.BOUNDS`)."""
+    # Bounds become elements as in C: -1 is the largest uint32.
+    low, high = (
+        None if bound is None else g.constant(np.asarray(bound).astype(dtype.numpy), dtype)
+        for bound in BOUNDS[name]
+    )
+    if high is not None:
+        return g.carried("Clip", dtype, x, low, high)
+    return g.Relu(x) if dtype.is_float else g.carried("Max", dtype, x, low)
+
+
+def fused(g: Builder, name: str, x: Value, dtype: DType) -> Value:
+    """Apply a fused activation as the kernels do that have no state.
+
+    These turn it into bounds (CalculateActivationRange in kernel_util.h), and TANH and SIGN_BIT
+    into none: see `unbounded`.
+    """
+    return clipped(g, name, x, dtype) if name in BOUNDS else x
+
+
+def unbounded(g: Builder, name: str, x: Value) -> Value:
+    """Apply those that only hybrid and recurrent kernels apply (ApplyActivationToVector)."""
+    if name == "TANH":
+        return g.Tanh(x)
+    if name == "SIGN_BIT":
+        return g.cast(g.Less(x, g.scalar(0, DType.FLOAT32)), DType.FLOAT32)
+    return x
+
+
+def activated(g: Builder, name: str, x: Value) -> Value:
+    """Apply an activation as recurrent kernels do."""
+    return fused(g, name, unbounded(g, name, x), DType.FLOAT32)
+
+
+def _same(_: Builder, x: View) -> Value:
+    return x.value
+
+
+class Activation(Elementwise):
+    """An activation function that stands alone."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ELU": Row(node("Elu"), "float32"),
+        "GELU": Row(
+            lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
+            "float32 float16",
+        ),
+        "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
+        "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
+    }
+    codes = tuple(rows)
+    # The kernels interpolate in tables.
+    steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
+
+
+class LeakyRelu(Elementwise):
+    """LEAKY_RELU: x where it is not negative, else x * alpha."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"LEAKY_RELU": Row(node("LeakyRelu"), "float32")}
+    codes = tuple(rows)
+
+    @property
+    def slopes(self) -> Slopes | None:
+        """How the kernel multiplies integers, None if that is not known."""
+        return slopes(self.input(0), self.output, self.options.alpha)
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.slopes and self.slopes.scale
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        known = None if g.plain else self.slopes
+        return g.LeakyRelu(*xs, alpha=known.alpha if known else float(self.options.alpha))
+
+
+class Bounded(Elementwise):
+    """RELU and its kin: an activation function that is fused to nothing.
+
+    Where integers stand for the same numbers before and after, it is these that are clamped.
+    """
+
+    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(BOUNDS, Row(nodes(_same), "float32"))
+    codes = tuple(rows)
+
+    def on_integers(self) -> bool:
+        return self.one_scale
+
+    @property
+    def activation(self) -> str:
+        return self.op.code
+
+
+class PRelu(Elementwise):
+    """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(node("PRelu"), "float32")}
+    codes = tuple(rows)
+    arity = 2
+
+    def check(self) -> None:
+        super().check()
+        if self.input(0).sizes != self.output.sizes:
+            message = f"alpha {list(self.input(1).shape)} does not broadcast to the input"
+            raise OperatorError(message)
+
+    def types(self) -> list[DType]:
+        x, alpha = self.input(0), self.input(1)
+        if x.dtype is not DType.INT16:
+            return super().types()
+        if alpha.dtype is not DType.INT8:  # which the kernel takes it for
+            message = f"alpha is {alpha.dtype.label} where int8 is expected"
+            raise OperatorError(message)
+        return [x.dtype]

@@ -1,0 +1,371 @@
+"""Elementwise operators: tables, one line each.
+
+Where a kernel's result is no finite number these operators follow ONNX, not LiteRT: the kernels
+of ADD, SUB, MUL and DIV make the largest float of an infinity (those of LiteRT's default
+delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, reduce
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.graph import Op, Options
+from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
+from tflite2onnx.op.common.fixed_point import are_narrow, negated, sum_scales
+from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+
+# Makes an operator's nodes of its inputs, which are of the type given.
+Emit = Callable[..., Value]
+
+
+class Row(NamedTuple):
+    """An elementwise operator.
+
+    Attributes:
+        emit: a function of (builder, type of the inputs, the operator's options, *inputs).
+        types: the element types that LiteRT's kernel takes without quantization.
+        numpy: the function of numpy that makes the kernel's very elements; None if there is none.
+            It may return None itself where the kernel would fail.
+    """
+
+    emit: Emit
+    types: str
+    numpy: Callable[..., Any] | None = None
+
+
+def node(op_type: str) -> Emit:
+    """Return what emits one node, whose output is of its inputs' type."""
+    return lambda g, dtype, _, *xs: g.carried(op_type, dtype, *xs)
+
+
+def nodes(emit: Callable[..., Value]) -> Emit:
+    """Return what emits nodes that only depend on the inputs: a function of (g, *inputs)."""
+    return lambda g, _, __, *xs: emit(g, *xs)
+
+
+def effective(tensor: Tensor) -> DType:
+    """Return the element type that an operator sees: float32 if the tensor is quantized."""
+    return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
+
+
+def check_count(op: Op, count: int) -> None:
+    """Raise OperatorError unless the operator has this many inputs."""
+    if len(op.inputs) != count:
+        message = f"it has {len(op.inputs)} inputs, not {count}"
+        raise OperatorError(message)
+
+
+def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
+    """Raise OperatorError unless these shapes broadcast to the output's."""
+    try:
+        made = np.broadcast_shapes(*shapes)
+    except ValueError:
+        made = None
+    if made != op.output.shape:
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        message = f"{listed} do not make {list(op.output.shape)}"
+        if made is None:
+            raise OperatorError(message)
+        raise DeclaredShapeError(message, op.output, made)
+
+
+def bounded(name: str, array: Array) -> Array:
+    """Apply a fused activation to a constant."""
+    least, most = (None if b is None else np.asarray(b).astype(array.dtype)
+                   for b in BOUNDS.get(name, (None, None)))  # fmt: skip
+    return array if least is None else np.clip(array, least, most)
+
+
+class Elementwise(Operator):
+    """Inputs that broadcast, each element on its own.
+
+    Attributes:
+        rows: the table, by TFLite's code.
+        arity: the number of inputs.
+        makes: the type of the output; None for that of the inputs.
+    """
+
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+    broadcasts = True
+    any_size = "..."
+    rows: ClassVar[Mapping[str, Row]] = {}
+    arity: ClassVar[int] = 1
+    makes: ClassVar[DType | None] = None
+
+    @property
+    def row(self) -> Row:
+        """The operator's line in its table."""
+        return self.rows[self.op.code]
+
+    def check(self) -> None:
+        check_count(self.op, self.arity)
+        self.check_operands()
+
+    def check_operands(self) -> None:
+        """Raise OperatorError for inputs of other types or shapes than the kernel takes."""
+        inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        types, taken = self.types(), self.row.types.split()
+        if len(types) != 1 or any(self._seen(t).label not in taken for t in inputs):
+            given = " and ".join(dtype.label for dtype in types)
+            message = f"it takes {', '.join(taken)}, not {given}"
+            raise OperatorError(message)
+        makes = self.makes or types[0]
+        if self.output.dtype is not makes:
+            message = f"it makes {makes.label}, not {self.output.dtype.label}"
+            raise OperatorError(message)
+        check_shapes(self, [t.shape for t in inputs])
+
+    def types(self) -> list[DType]:
+        """Return the types of the inputs, each once. There must be one only."""
+        return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
+
+    def _seen(self, tensor: Tensor) -> DType:
+        return tensor.dtype if self.as_filed else effective(tensor)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        return self.row.emit(g, xs[0].dtype, self.options, *xs)
+
+    def evaluate(self, *inputs: Array) -> list[Array] | None:
+        # numpy would take bfloat16, which is held as its bits, for integers.
+        if self.row.numpy is None or self.input(0).dtype is DType.BFLOAT16:
+            return None
+        with np.errstate(all="ignore"):
+            made = self.row.numpy(*inputs)
+        if made is None:
+            return None
+        activation = self.options.get("fused_activation_function", "NONE")
+        return [bounded(activation, np.asarray(made))]
+
+
+def square(g: Builder, x: Operand) -> Value:
+    """Return x * x."""
+    return g.Mul(x, x)
+
+
+def squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
+    """Return (a - b) squared."""
+    return square(g, g.Sub(a, b))
+
+
+def reciprocal_root(g: Builder, x: Operand) -> Value:
+    """Return 1 / sqrt(x)."""
+    return g.Reciprocal(g.Sqrt(x))
+
+
+def larger(a: Array, b: Array) -> Array:
+    """Return the larger elements, b where one is NaN, as the kernels do."""
+    return np.where(a > b, a, b)
+
+
+def smaller(a: Array, b: Array) -> Array:
+    """Return the smaller elements, b where one is NaN, as the kernels do."""
+    return np.where(a < b, a, b)
+
+
+def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
+    # Not x * 0, which is NaN of an infinity.
+    return g.Expand(g.scalar(0, dtype), g.Shape(x))
+
+
+class Unary(Elementwise):
+    """One input."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": Row(node("Ceil"), "float32", np.ceil),
+        "COS": Row(node("Cos"), "float32 float16"),
+        "EXP": Row(node("Exp"), "float32"),
+        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
+        "SIGN": Row(node("Sign"), "float32 float64 int32"),
+        "SIN": Row(node("Sin"), "float32 float16"),
+        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": Row(nodes(square), "float32", np.square),
+        "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
+    }
+    codes = tuple(rows)
+    steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
+
+
+class Unbounded(Elementwise):
+    """Functions that grow beyond all bounds at 0.
+
+    Quantized, LOG makes the least that there is of 0 and of what has no logarithm, RSQRT the most
+    of 0. (Of less the kernel of RSQRT makes nothing: it fails.)
+    """
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": Row(nodes(reciprocal_root), "float32"),
+    }
+    codes = tuple(rows)
+    # The kernel interpolates in a table, in which the logarithm is steep near 0.
+    steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        kept = storage(y.tensor, unsigned=False)
+        if kept.quantization is None:
+            return super().emit(g, y, *xs)
+        least, most = (
+            float(kept.quantization.scale[0]) * (bound - kept.zero_point)
+            for bound in integer_range(kept.dtype)
+        )
+        if self.op.code == "LOG":
+            return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
+        return g.Min(super().emit(g, y, *xs), g.scalar(most, DType.FLOAT32))
+
+
+def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    if dtype.is_float:
+        return g.Floor(g.Div(a, b))
+    # Div of integers rounds towards 0. The quotients of integers of 32 bits are far enough
+    # from each other for float64 to floor them right.
+    a, b = (g.cast(x, DType.FLOAT64) for x in (a, b))
+    return g.cast(g.Floor(g.Div(a, b)), dtype)
+
+
+def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    """Return what is left of a, with the sign of b."""
+    if dtype.is_integer:
+        return g.Mod(a, b)
+    rest = g.Mod(a, b, fmod=1)
+    # The sign alone, as a product of small numbers may be 0.
+    differs = g.Less(g.Mul(g.Sign(rest), b), g.scalar(0, dtype))
+    return g.Where(differs, g.Add(rest, b), rest)
+
+
+def _divided(a: Array, b: Array) -> Array | None:
+    if not b.all():
+        return None
+    return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
+
+
+def _floor_divided(a: Array, b: Array) -> Array | None:
+    return np.floor(a / b).astype(a.dtype) if b.all() else None
+
+
+def _modulo(a: Array, b: Array) -> Array | None:
+    return np.asarray(np.mod(a, b)) if b.all() else None
+
+
+class Binary(Elementwise):
+    """Two inputs that broadcast."""
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "DIV": Row(node("Div"), "float32 int32", _divided),
+        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
+        "POW": Row(node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
+    }
+    codes = tuple(rows)
+
+
+class Sum(Elementwise):
+    """The sum or the difference of two inputs that broadcast.
+
+    ONNX Runtime has an integer kernel of Add and none of Sub: SUB of a constant becomes Add.
+    """
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
+    }
+    codes = tuple(rows)
+
+    @cached_property
+    def terms(self) -> tuple[Tensor, Tensor, int]:
+        """The inputs and the sign of the second one: 1 if it is a constant, which is negated."""
+        a, b = self.input(0), self.input(1)
+        if self.op.code == "ADD" or b.data is None or not are_narrow(b):
+            return a, b, 1 if self.op.code == "ADD" else -1
+        return a, negated(b), 1
+
+    @cached_property
+    def scales(self) -> tuple[Quantization, ...]:
+        """The scales in which integers are read; none if that does not matter."""
+        return sum_scales(*self.terms[:2], self.output, self.terms[2])
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.scales[operand] if self.scales else None
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        a, b = xs
+        if g.plain or b.tensor is self.terms[1]:
+            return super().emit(g, y, a, b)
+        scale = self.scale_read(1) or self.terms[1].quantization
+        kept = g.integers(replace(self.terms[1], quantization=scale))
+        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, kept=kept))
+
+
+_ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
+
+
+class Extreme(Elementwise):
+    """The larger or smaller of two inputs that broadcast.
+
+    Of quantized tensors it is an integer, whatever the scales of all three are.
+    """
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "MAXIMUM": Row(node("Max"), _ORDERED, larger),
+        "MINIMUM": Row(node("Min"), _ORDERED, smaller),
+    }
+    codes = tuple(rows)
+
+    def on_integers(self) -> bool:
+        return True
+
+
+class OfIntegers(Elementwise):
+    """What the kernels do to integers as they are, whatever they stand for."""
+
+    arity = 2
+    as_filed = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "BITWISE_XOR": Row(
+            node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
+        ),
+        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
+        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _modulo),
+    }
+    codes = tuple(rows)
+
+
+class Negation(Elementwise):
+    """NEG: of quantized tensors it is the integers that are negated; the smallest stays."""
+
+    as_filed = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
+    }
+    codes = tuple(rows)
+
+
+class AddN(Elementwise):
+    """ADD_N: the sum of any number of inputs."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        # A chain of Add and not Sum, which does not take integers.
+        "ADD_N": Row(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+    }
+    codes = tuple(rows)
+
+    def check(self) -> None:
+        if len(self.op.inputs) < 2:  # a sum
+            message = f"it needs two inputs and has {len(self.op.inputs)}"
+            raise OperatorError(message)
+        self.check_operands()

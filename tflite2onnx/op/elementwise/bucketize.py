@@ -1,0 +1,43 @@
+"""BUCKETIZE: numbers to the number of boundaries that they reach."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.tensor import DType
+
+
+class Bucketize(Operator):
+    """BUCKETIZE: how many of the rising boundaries are no larger than an element.
+
+    Boundaries are float32, and integers are compared with them as float32. NaN is in the last
+    bucket.
+    """
+
+    codes = ("BUCKETIZE",)
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64))
+        expect(self.output, x.shape, DType.INT32)
+        boundaries = tuple(self.options.boundaries or ())
+        if any(a > b for a, b in pairwise(boundaries)):
+            message = f"its boundaries {list(boundaries)} do not rise"
+            raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        kind = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(kind.numpy)
+        if not boundaries.size:
+            return g.Expand(g.scalar(0, DType.INT32), g.ints(y.shape))
+        apart = g.Unsqueeze(g.recast(x, x.dtype, kind), g.ints([x.rank]))
+        # Not GreaterOrEqual, which does not hold for NaN.
+        reached = g.Not(g.Less(apart, boundaries))
+        count = g.reduce("ReduceSum", g.cast(reached, DType.INT64), [x.rank], keepdims=False)
+        return g.cast(count, DType.INT32)

@@ -1,0 +1,146 @@
+"""QUANTIZE and FAKE_QUANT: real numbers to stored integers, and there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.common.checks import expect_same_shape
+from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
+from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.quantize import AS_NUMBERS, Storage, integer_range, is_quantized
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+_BITS = range(2, 17)
+
+
+class Quantize(Operator):
+    """QUANTIZE: the driver quantizes what an operator writes, and there is little else to do.
+
+    XNNPACK multiplies real numbers by the reciprocal of the scale and ONNX divides them, which is
+    not the same where pixels lie between two steps, as those from -1 to 1 often do.
+    Integers of another type are a pair as well; LiteRT's built-in kernel rounds their halves away
+    from zero, ONNX to even. Those of another scale alone are XNNPACK's: they go through LeakyRelu,
+    whose two slopes round halves up, and which ONNX Runtime computes by a table.
+
+    int32 that carries a scale is no quantized tensor to other operators; QUANTIZE alone makes
+    such, of int16, and reads such.
+    """
+
+    codes = ("QUANTIZE",)
+    steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
+    any_size = "..."
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+
+    def check(self) -> None:
+        check_count(self.op, 1)
+        source, target = self.input(0), self.output
+        wide = [tensor for tensor in (source, target) if _wide(tensor)]
+        known = source.dtype.is_float or is_quantized(source) or source in wide
+        if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
+            message = f"{source.dtype.label} cannot become {target.dtype.label}, or has no scale"
+            raise OperatorError(message)
+        for tensor in wide:
+            if tensor.quantization is not None and tensor.quantization.zero_point.any():
+                message = f"{tensor.name} is int32 with a zero point"
+                raise OperatorError(message)
+        expect_same_shape(source, target)
+
+    def on_integers(self) -> bool:
+        return _wide(self.output) is not None
+
+    @property
+    def slopes(self) -> Slopes | None:
+        """How the kernel multiplies integers, None if that is not known."""
+        return None if self.one_scale else slopes(self.input(0), self.output)
+
+    def scale_read(self, operand: int) -> Quantization | None:
+        return self.slopes and self.slopes.scale
+
+    @property
+    def reciprocal(self) -> np.float32 | None:
+        """What the kernel multiplies real numbers by, None if it divides them."""
+        return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
+
+    @property
+    def scale_made(self) -> Quantization | None:
+        made = self.output.quantization
+        if made is None or self.reciprocal is None:
+            return None
+        return replace(AS_NUMBERS, zero_point=made.zero_point)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        if _wide(y.tensor):
+            return _widened(g, y, x)
+        scale = _wide(x.tensor)
+        if scale:
+            return g.dequantize(x, Storage(DType.INT32, scale), x.order)
+        if g.plain:
+            return x.value
+        if self.reciprocal is not None:
+            return g.Mul(x, np.asarray(self.reciprocal))
+        return g.LeakyRelu(x, alpha=self.slopes.alpha) if self.slopes else x.value
+
+
+def _wide(tensor: Tensor) -> Quantization | None:
+    """Return the scale of int32 that is no constant."""
+    return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
+
+
+def _widened(g: Builder, y: View, x: View) -> Value:
+    """Return integers or real numbers as int32 of a scale, which QuantizeLinear does not make.
+
+    In float64, as float32 has no room for 31 bits.
+    """
+    scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
+    given = np.float64(x.kept.quantization.scale[0] if x.kept.quantization else 1)
+    units = g.cast(x, DType.FLOAT64)
+    if x.kept.zero_point:
+        units = g.Sub(units, g.scalar(x.kept.zero_point, DType.FLOAT64))
+    steps = g.Mul(units, np.asarray(given / scale))
+    bounds = (g.scalar(bound, DType.FLOAT64) for bound in integer_range(DType.INT32))
+    return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
+
+
+class FakeQuant(Operator):
+    """FAKE_QUANT: what quantizing to some bits, from `min` to `max`, leaves of real numbers.
+
+    The range is moved so that 0 is one of the numbers that are left: NudgeQuantizationRange and
+    FakeQuantizeArray of LiteRT's quantization_util.cc, in float32 as there.
+    """
+
+    codes = ("FAKE_QUANT",)
+    any_size = "..."
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+
+    def check(self) -> None:
+        check_count(self.op, 1)
+        x, y, options = self.input(0), self.output, self.options
+        expect_same_shape(x, y)
+        if {x.dtype, y.dtype} != {DType.FLOAT32}:
+            message = f"it makes float32 of float32, not {y.dtype.label} of {x.dtype.label}"
+            raise OperatorError(message)
+        if options.narrow_range:
+            message = "LiteRT takes no narrow range"
+            raise OperatorError(message)
+        if options.num_bits not in _BITS or not options.min <= 0 <= options.max > options.min:
+            message = f"{options.num_bits} bits cannot be from {options.min} to {options.max}"
+            raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        least, most = np.float32(self.options.min), np.float32(self.options.max)
+        last = np.float32(2**self.options.num_bits - 1)
+        scale = (most - least) / last
+        zero_point = np.float32(np.floor(float(np.clip(-least / scale, 0, last)) + 0.5))
+        low, high = (np.asarray((bound - zero_point) * scale) for bound in (np.float32(0), last))
+        steps = g.Mul(g.Sub(g.Clip(x, low, high), low), np.asarray(1 / scale))
+        # Halves are rounded up, which Round does not do; adding one half would round twice.
+        whole = g.Sub(g.Floor(g.Add(steps, steps)), g.Floor(steps))
+        return g.Add(g.Mul(whole, np.asarray(scale)), low)

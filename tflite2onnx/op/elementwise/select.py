@@ -1,0 +1,75 @@
+"""SELECT and SELECT_V2: elements of one of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Unshaped, Value, View
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
+from tflite2onnx.tensor import Array, DType, Shape
+
+
+class Select(Operator):
+    """x where the condition holds, else y.
+
+    SELECT broadcasts nothing but the condition, and that along the first axis: one truth value
+    for each row of x. SELECT_V2 broadcasts all three as numpy does.
+    """
+
+    codes = ("SELECT", "SELECT_V2")
+    any_size = "..."
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+    broadcasts = True
+    # The kernel copies bits, whatever they mean.
+    moves = True
+
+    def check(self) -> None:
+        check_count(self.op, 3)
+        condition, x, y = (self.input(i) for i in range(3))
+        one_type = x.dtype is y.dtype is self.output.dtype
+        if condition.dtype is not DType.BOOL or not one_type:
+            types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
+            message = f"it takes a bool and two tensors of the output's type, not {types}"
+            raise OperatorError(message)
+        # Single elements may have any ranks; the output has the one that the file says.
+        if {t.elements for t in (condition, x, y, self.output)} != {1}:
+            check_shapes(self, self._shapes)
+
+    @property
+    def _by_rows(self) -> bool:
+        return self.op.code == "SELECT" and self.input(0).rank == 1 and self.input(1).rank > 1
+
+    @property
+    def _shapes(self) -> Sequence[Shape]:
+        """The shapes of the inputs as they are broadcast."""
+        shapes = [() if shape is None else shape for shape in super().aligned()]
+        if self._by_rows:
+            shapes[0] = self.input(0).shape + (1,) * (self.input(1).rank - 1)
+        return shapes
+
+    def aligned(self) -> Sequence[Shape | None]:
+        condition, *others = self._shapes
+        return [None if self._by_rows else condition, *others]
+
+    def emit(
+        self, g: Builder, y: View, condition: View, x: View, other: View
+    ) -> Value | Unshaped:
+        if not x.dtype is other.dtype is y.dtype:
+            message = "some of its tensors are quantized and some are not"
+            raise OperatorError(message)
+        where = condition.value
+        if self._by_rows:
+            where = condition.reshaped(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
+        made = g.within("Where", y.dtype, partial(g.Where, where), x, other)
+        return made if x.rank == y.rank else Unshaped(made)
+
+    def evaluate(self, *inputs: Array) -> list[Array]:
+        condition, x, other = (
+            array.reshape(shape) for array, shape in zip(inputs, self._shapes, strict=True)
+        )
+        return [np.where(condition, x, other).reshape(self.output.shape)]

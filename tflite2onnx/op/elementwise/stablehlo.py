@@ -1,0 +1,91 @@
+"""Elementwise operators that LiteRT took over from StableHLO, and those that work on bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value
+from tflite2onnx.graph import Options
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, node
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import DType
+
+_NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+_BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+
+
+def _by_kind(logical: str, other: str) -> Emit:
+    """Return what emits one node for bools, another for numbers."""
+
+    def emit(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
+        return node(logical if dtype is DType.BOOL else other)(g, dtype, options, *xs)
+
+    return emit
+
+
+def _left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
+    wide = (g.cast(operand, DType.UINT64) for operand in (x, by))
+    return g.cast(g.BitShift(*wide, direction="LEFT"), dtype)
+
+
+def _right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    """Divide by a power of two and round down, which float64 does exactly for 32 bits."""
+    places = g.Max(g.cast(by, DType.FLOAT64), g.scalar(0, DType.FLOAT64))
+    places = g.Min(places, g.scalar(dtype.bits - 1, DType.FLOAT64))
+    power = g.Pow(g.scalar(2, DType.FLOAT64), places)
+    return g.cast(g.Floor(g.Div(g.cast(x, DType.FLOAT64), power)), dtype)
+
+
+def _atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Value:
+    """Return the angle of (x, y), of an octant first, whose mirror images are the others."""
+    y, x = (operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32)
+            for operand in (y, x))  # fmt: skip
+    high, wide = g.Abs(y), g.Abs(x)
+    # Neither 0 by 0 nor an infinity by another.
+    ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
+    ratio = g.Where(g.Equal(high, wide), ends, g.Div(g.Min(high, wide), g.Max(high, wide)))
+    angle = g.Atan(ratio)
+    angle = g.Where(g.Greater(high, wide), _from(g, math.pi / 2, angle), angle)
+    angle = g.Where(_negative(g, x), _from(g, math.pi, angle), angle)
+    made = g.Where(_negative(g, y), g.Neg(angle), angle)
+    return made if dtype is DType.FLOAT32 else g.cast(made, dtype)
+
+
+def _from(g: Builder, whole: float, angle: Value) -> Value:
+    return g.Sub(g.scalar(whole, DType.FLOAT32), angle)
+
+
+def _negative(g: Builder, x: Operand) -> Value:
+    """Return whether the sign of x is set, of a 0 too."""
+    zero = g.scalar(0, DType.FLOAT32)
+    return g.Less(g.Where(g.Equal(x, zero), g.Reciprocal(x), x), zero)
+
+
+class Bits(Elementwise):
+    """Two inputs, of which the kernels read what is stored, not what it stands for."""
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ATAN2": Row(_atan2, "float32 float16 bfloat16"),
+        "RIGHT_SHIFT": Row(_right, "int8 uint8 int16 uint16 int32 uint32"),
+        "STABLEHLO_ADD": Row(_by_kind("Or", "Add"), f"bool {_NUMBERS}", np.add),
+        "STABLEHLO_AND": Row(_by_kind("And", "BitwiseAnd"), _BITS, np.bitwise_and),
+        "STABLEHLO_MAXIMUM": Row(_by_kind("Or", "Max"), f"bool {_NUMBERS}", np.maximum),
+        "STABLEHLO_MINIMUM": Row(_by_kind("And", "Min"), f"bool {_NUMBERS}", np.minimum),
+        "STABLEHLO_MULTIPLY": Row(_by_kind("And", "Mul"), f"bool {_NUMBERS}", np.multiply),
+        "STABLEHLO_SHIFT_LEFT": Row(_left, "int8 int16 int32"),
+    }
+    codes = tuple(rows)
+
+    def check(self) -> None:
+        super().check()
+        for tensor in (*self.op.inputs, self.output):
+            if tensor is not None and is_quantized(tensor):
+                message = f"{tensor.name} is quantized"
+                raise OperatorError(message)

@@ -1,0 +1,1 @@
+"""TensorFlow operators that TFLite lacks, one module for each kind."""

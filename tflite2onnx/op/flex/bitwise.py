@@ -1,0 +1,87 @@
+"""TensorFlow's operators on the bits of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.graph import Options
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node
+from tflite2onnx.op.movement.bitcast import words
+from tflite2onnx.tensor import DType
+
+_BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+_UNSIGNED = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
+_ONES = np.array([i.bit_count() for i in range(256)], np.int64)
+
+
+def _places(g: Builder, dtype: DType, by: Operand) -> Value:
+    """Return by how many places to shift, as TensorFlow bounds them, uint64."""
+    least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
+    bounded = g.carried("Min", dtype, g.carried("Max", dtype, by, least), most)
+    return g.cast(bounded, DType.UINT64)
+
+
+def _left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
+    wide, places = g.cast(x, DType.UINT64), _places(g, dtype, by)
+    return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
+
+
+def _right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    places = _places(g, dtype, by)
+    if dtype in _UNSIGNED:
+        return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
+    # Of a negative number it is the opposite of all bits that is shifted.
+    wide = g.cast(x, DType.INT64)
+    negative, mirror = g.Less(wide, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
+    bits = g.cast(g.Where(negative, g.Sub(mirror, wide), wide), DType.UINT64)
+    shifted = g.cast(g.BitShift(bits, places, direction="RIGHT"), DType.INT64)
+    return g.cast(g.Where(negative, g.Sub(mirror, shifted), shifted), dtype)
+
+
+class FlexBits(Elementwise):
+    """Two integers that broadcast, bit by bit, or one shifted by the other."""
+
+    custom = True
+    as_filed = True
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
+        "FlexBitwiseOr": Row(node("BitwiseOr"), _BITS, np.bitwise_or),
+        "FlexBitwiseXor": Row(node("BitwiseXor"), _BITS, np.bitwise_xor),
+        "FlexLeftShift": Row(_left, _BITS),
+        "FlexRightShift": Row(_right, _BITS),
+    }
+    codes = tuple(rows)
+
+
+class FlexInvert(Elementwise):
+    """FlexInvert: the opposite of each bit."""
+
+    custom = True
+    as_filed = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
+    }
+    codes = tuple(rows)
+
+
+class FlexPopulationCount(Elementwise):
+    """FlexPopulationCount: how many bits are set."""
+
+    custom = True
+    as_filed = True
+    makes = DType.UINT8
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexPopulationCount": Row(node("Identity"), _BITS),
+    }
+    codes = tuple(rows)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        octets = g.cast(words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)
+        ones = g.Gather(g.constant(_ONES), octets)
+        return g.cast(g.reduce("ReduceSum", ones, [xs[0].rank], keepdims=False), DType.UINT8)

@@ -1,0 +1,124 @@
+"""TensorFlow's operators on the colors of images, whose last axis is red, green and blue."""
+
+from __future__ import annotations
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.tensor import DType
+
+_COLORS = 3
+_REAL = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
+_IMAGE = 3  # axes: height, width, channels
+
+
+class _Colors(Operator):
+    """What makes an image of one, and perhaps of a number."""
+
+    custom = True
+    category = Category.TERMINATE
+    any_size = "..."
+    inputs = 1
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, _REAL)
+        if len(self.op.inputs) != self.inputs or x.shape[-1:] != (_COLORS,):
+            message = f"{len(self.op.inputs)} inputs, and no colors in {list(x.shape)}"
+            raise OperatorError(message)
+        if self.inputs > 1:
+            expect(self.input(1), (), DType.FLOAT32)
+        expect(self.output, x.shape, x.dtype)
+
+
+class FlexColors(_Colors):
+    """FlexRGBToHSV and FlexHSVToRGB: hue, saturation and value of colors, and back."""
+
+    codes = ("FlexHSVToRGB", "FlexRGBToHSV")
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        turn = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
+        return g.Concat(*turn(g, x.dtype, *_apart(g, x)), axis=-1)
+
+
+class FlexAdjustColors(_Colors):
+    """FlexAdjustHue and FlexAdjustSaturation: hues turned on, or saturations multiplied."""
+
+    codes = ("FlexAdjustHue", "FlexAdjustSaturation")
+    inputs = 2
+
+    def emit(self, g: Builder, y: View, x: View, by: View) -> Value:
+        dtype, number = x.dtype, g.recast(by, by.dtype, x.dtype)
+        hue, saturation, value = _to_hues(g, dtype, *_apart(g, x))
+        if self.op.code == "FlexAdjustHue":
+            turned = g.Add(hue, number)
+            hue = g.Sub(turned, g.Floor(turned))
+        else:
+            saturation = _bounded(g, dtype, g.Mul(saturation, number))
+        return g.Concat(*_to_colors(g, dtype, hue, saturation, value), axis=-1)
+
+
+class FlexAdjustContrast(Operator):
+    """FlexAdjustContrastv2: how far each pixel is from the mean of its image, multiplied."""
+
+    codes = ("FlexAdjustContrastv2",)
+    custom = True
+    category = Category.TERMINATE
+    any_size = "..."
+
+    def check(self) -> None:
+        x, factor = self.input(0), self.input(1)
+        expect_type(x, _REAL)
+        expect(factor, (), DType.FLOAT32)
+        if x.rank < _IMAGE:
+            message = f"{x.name} has {x.rank} axes"
+            raise OperatorError(message)
+        expect(self.output, x.shape, x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:
+        mean = g.reduce("ReduceMean", x, [x.rank - 3, x.rank - 2], keepdims=True)
+        number = g.recast(factor, factor.dtype, x.dtype)
+        return g.Add(g.Mul(g.Sub(x, mean), number), mean)
+
+
+def _apart(g: Builder, x: View) -> tuple[Value, ...]:
+    return g.many("Split", _COLORS, x, g.ints([1] * _COLORS), axis=-1)
+
+
+def _bounded(g: Builder, dtype: DType, x: Value) -> Value:
+    return g.Clip(x, g.scalar(0, dtype), g.scalar(1, dtype))
+
+
+def _to_hues(
+    g: Builder, dtype: DType, red: Value, green: Value, blue: Value
+) -> tuple[Value, Value, Value]:
+    """Return hue, saturation and value; grays have neither hue nor saturation."""
+    zero, one, six = (g.scalar(number, dtype) for number in (0, 1, 6))
+    value = g.Max(red, green, blue)
+    span = g.Sub(value, g.Min(red, green, blue))
+    colored, dark = g.Greater(span, zero), g.Not(g.Greater(value, zero))
+    saturation = g.Where(dark, zero, g.Div(span, g.Where(dark, one, value)))
+    steps = g.Mul(g.Where(colored, span, one), six)
+
+    def sixth(a: Value, b: Value, first: int) -> Value:
+        return g.Add(g.Div(g.Sub(a, b), steps), g.scalar(first / 6, dtype))
+
+    hue = g.Where(g.Equal(green, value), sixth(blue, red, 2), sixth(red, green, 4))
+    hue = g.Where(g.Equal(red, value), sixth(green, blue, 0), hue)
+    hue = g.Where(g.Less(hue, zero), g.Add(hue, one), hue)
+    return g.Where(colored, hue, zero), saturation, value
+
+
+def _to_colors(
+    g: Builder, dtype: DType, hue: Value, saturation: Value, value: Value
+) -> tuple[Value, ...]:
+    """Return red, green and blue, each a distance on the circle of hues."""
+    one, two = g.scalar(1, dtype), g.scalar(2, dtype)
+    sixths, pale = g.Mul(hue, g.scalar(6, dtype)), g.Sub(one, saturation)
+
+    def away(center: int) -> Value:
+        return g.Abs(g.Sub(sixths, g.scalar(center, dtype)))
+
+    parts = g.Sub(away(3), one), g.Sub(two, away(2)), g.Sub(two, away(4))
+    return tuple(
+        g.Mul(g.Add(pale, g.Mul(saturation, _bounded(g, dtype, part))), value) for part in parts
+    )

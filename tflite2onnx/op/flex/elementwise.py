@@ -1,0 +1,337 @@
+"""TensorFlow's elementwise operators where TFLite has none that means the same: see `passes.flex`.
+
+They are exact where ONNX's nodes are: what TensorFlow computes in a type of its own, in particular
+in double precision, is computed in that type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.graph import Options
+from tflite2onnx.op.elementwise.arithmetic import (
+    AddN,
+    Elementwise,
+    Emit,
+    Row,
+    floor_mod,
+    larger,
+    node,
+    nodes,
+    reciprocal_root,
+    smaller,
+    squared_difference,
+)
+from tflite2onnx.op.elementwise.comparison import comparison, not_equal
+from tflite2onnx.tensor import DType
+
+_REAL = "float32 float64 float16"
+_PRECISE = "float32 float64"
+_SIGNED_INTEGERS = "int8 int16 int32 int64"
+_INTEGERS = f"{_SIGNED_INTEGERS} uint8 uint16 uint32 uint64"
+_SIGNED = f"{_REAL} {_SIGNED_INTEGERS}"
+_NUMBERS = f"{_REAL} {_INTEGERS}"
+# Types of which ONNX Runtime divides no elements, and what holds them.
+_WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32)
+_UNSIGNED = (DType.UINT32, DType.UINT64)
+
+
+def _one(emit: Callable[[Builder, DType, Operand], Value]) -> Emit:
+    """Return what emits nodes that depend on the type of the one input."""
+    return lambda g, dtype, _, x: emit(g, dtype, x)
+
+
+def _two(emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
+    """Return what emits nodes that depend on the type of the two inputs."""
+    return lambda g, dtype, _, a, b: emit(g, dtype, a, b)
+
+
+def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
+    """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which loses nothing near 0."""
+    half, one = g.scalar(0.5, dtype), g.scalar(1, dtype)
+    near = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
+    # Far from 0 the difference is right as it is, and the product may be infinity times 1.
+    far = g.Greater(g.Abs(x), one)
+    return g.Where(far, g.Sub(g.Exp(x), one), near)
+
+
+def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
+    """Return log(1 + x) as x * log(u) / (u - 1) of the u that 1 + x is rounded to."""
+    one = g.scalar(1, dtype)
+    u = g.Add(x, one)
+    rest = g.Sub(u, one)
+    near = g.Mul(x, g.Div(g.Log(u), rest))
+    lost = g.Equal(rest, g.scalar(0, dtype))
+    return g.Where(g.Or(lost, g.IsInf(u, detect_negative=0)), x, near)
+
+
+def _tan(g: Builder, dtype: DType, x: Operand) -> Value:
+    return g.Tan(x) if dtype is not DType.FLOAT64 else g.Div(g.Sin(x), g.Cos(x))
+
+
+def _sinh(g: Builder, dtype: DType, x: Operand) -> Value:
+    """Return sinh(x), of which ONNX Runtime has no kernel for float64."""
+    if dtype is not DType.FLOAT64:
+        return g.Sinh(x)
+    return g.Mul(g.Sub(_expm1(g, dtype, x), _expm1(g, dtype, g.Neg(x))), g.scalar(0.5, dtype))
+
+
+def _cosh(g: Builder, dtype: DType, x: Operand) -> Value:
+    if dtype is not DType.FLOAT64:
+        return g.Cosh(x)
+    return g.Mul(g.Add(g.Exp(x), g.Exp(g.Neg(x))), g.scalar(0.5, dtype))
+
+
+def _elu(g: Builder, dtype: DType, x: Operand) -> Value:
+    if dtype is not DType.FLOAT64:
+        return g.Elu(x)
+    return g.Where(g.Greater(x, g.scalar(0, dtype)), x, _expm1(g, dtype, x))
+
+
+def _selu(g: Builder, dtype: DType, x: Operand) -> Value:
+    alpha, gamma = 1.6732632423543772, 1.0507009873554805
+    if dtype is not DType.FLOAT64:
+        return g.Selu(x, alpha=alpha, gamma=gamma)
+    low = g.Mul(_expm1(g, dtype, x), g.scalar(alpha, dtype))
+    return g.Mul(g.Where(g.Greater(x, g.scalar(0, dtype)), x, low), g.scalar(gamma, dtype))
+
+
+def _softplus(g: Builder, dtype: DType, x: Operand) -> Value:
+    if dtype is not DType.FLOAT64:
+        return g.Softplus(x)
+    rest = _log1p(g, dtype, g.Exp(g.Neg(g.Abs(x))))
+    return g.Add(g.Max(x, g.scalar(0, dtype)), rest)
+
+
+def _softsign(g: Builder, dtype: DType, x: Operand) -> Value:
+    return g.Div(x, g.Add(g.Abs(x), g.scalar(1, dtype)))
+
+
+def _relu(g: Builder, dtype: DType, x: Operand) -> Value:
+    if dtype.is_float:
+        return g.Relu(x)
+    return g.carried("Max", dtype, x, g.scalar(0, dtype))
+
+
+def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
+    positive = g.carried("Max", dtype, x, g.scalar(0, dtype))
+    return g.carried("Min", dtype, positive, g.scalar(6, dtype))
+
+
+def _filled(number: int) -> Emit:
+    """Return what fills the shape of the input with a number."""
+    return lambda g, dtype, _, x: g.Expand(g.scalar(number, dtype), g.Shape(x))
+
+
+def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
+    x = _told(g, dtype, x)
+    return g.Not(g.Or(g.IsInf(x), g.IsNaN(x)))
+
+
+def _told(g: Builder, dtype: DType, x: Operand) -> Operand:
+    """Return x in a type of which ONNX Runtime tells infinities from numbers: an exact one."""
+    return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
+
+
+class FlexUnary(Elementwise):
+    """One input of TensorFlow's."""
+
+    custom = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexAbs": Row(node("Abs"), _SIGNED, np.abs),
+        "FlexAcos": Row(node("Acos"), "float32 float16"),
+        "FlexAcosh": Row(node("Acosh"), "float32 float16"),
+        "FlexAsin": Row(node("Asin"), "float32 float16"),
+        "FlexAsinh": Row(node("Asinh"), "float32 float16"),
+        "FlexAtan": Row(node("Atan"), "float32 float16"),
+        "FlexAtanh": Row(node("Atanh"), "float32 float16"),
+        "FlexCeil": Row(node("Ceil"), _REAL, np.ceil),
+        "FlexCos": Row(node("Cos"), _REAL),
+        "FlexCosh": Row(_one(_cosh), _REAL),
+        "FlexElu": Row(_one(_elu), _REAL),
+        "FlexErf": Row(node("Erf"), "float32 float16"),
+        "FlexExp": Row(node("Exp"), _REAL),
+        "FlexExpm1": Row(_one(_expm1), _PRECISE),
+        "FlexFloor": Row(node("Floor"), _REAL, np.floor),
+        "FlexInv": Row(node("Reciprocal"), _REAL),
+        "FlexLog": Row(node("Log"), _REAL),
+        "FlexLog1p": Row(_one(_log1p), _PRECISE),
+        "FlexLogicalNot": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "FlexNeg": Row(node("Neg"), _SIGNED, np.negative),
+        "FlexOnesLike": Row(_filled(1), f"{_NUMBERS} bool", np.ones_like),
+        "FlexReciprocal": Row(node("Reciprocal"), _REAL),
+        "FlexRelu": Row(_one(_relu), _NUMBERS),
+        "FlexRelu6": Row(_one(_relu6), _NUMBERS),
+        "FlexRint": Row(node("Round"), _REAL, np.rint),
+        "FlexRound": Row(node("Round"), _REAL, np.rint),
+        "FlexRsqrt": Row(nodes(reciprocal_root), _REAL),
+        "FlexSelu": Row(_one(_selu), _REAL),
+        "FlexSigmoid": Row(node("Sigmoid"), _REAL),
+        "FlexSign": Row(node("Sign"), _SIGNED),
+        "FlexSin": Row(node("Sin"), _REAL),
+        "FlexSinh": Row(_one(_sinh), _REAL),
+        "FlexSoftplus": Row(_one(_softplus), _REAL),
+        "FlexSoftsign": Row(_one(_softsign), _REAL),
+        "FlexSqrt": Row(node("Sqrt"), _REAL, np.sqrt),
+        "FlexSquare": Row(
+            lambda g, dtype, _, x: g.carried("Mul", dtype, x, x), _NUMBERS, np.square
+        ),
+        "FlexTan": Row(_one(_tan), _REAL),
+        "FlexTanh": Row(node("Tanh"), _REAL),
+        "FlexZerosLike": Row(_filled(0), f"{_NUMBERS} bool", np.zeros_like),
+        # They stop gradients, of which there are none here, or the run, if something is wrong.
+        **dict.fromkeys(
+            (
+                "FlexCheckNumerics", "FlexCheckNumericsV2", "FlexDeepCopy", "FlexEnsureShape",
+                "FlexIdentity", "FlexPreventGradient", "FlexSnapshot", "FlexStopGradient",
+            ),
+            Row(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
+        ),
+    }  # fmt: skip
+    codes = tuple(rows)
+
+
+class FlexCheck(Elementwise):
+    """One input of TensorFlow's, about which something is true or not."""
+
+    custom = True
+    makes = DType.BOOL
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexIsFinite": Row(_one(_is_finite), _REAL),
+        "FlexIsInf": Row(_one(lambda g, dtype, x: g.IsInf(_told(g, dtype, x))), _REAL, np.isinf),
+        "FlexIsNan": Row(_one(lambda g, dtype, x: g.IsNaN(_told(g, dtype, x))), _REAL, np.isnan),
+    }
+    codes = tuple(rows)
+
+
+def _unless_0(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
+    """Return what emits 0 where one of the two inputs is 0, whatever the other one is."""
+
+    def without(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
+        zero = g.scalar(0, dtype)
+        return g.Where(g.Equal(xs[of], zero), zero, emit(g, dtype, *xs))
+
+    return without
+
+
+def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+    if dtype.is_float:
+        return g.Floor(g.Div(a, b))
+    wide = _WIDE.get(dtype, dtype)
+    a, b = (x if dtype is wide else g.cast(x, wide) for x in (a, b))
+    quotient = g.Div(a, b)
+    if dtype not in _UNSIGNED:
+        # Div rounds towards 0: one too much where a rest has not the sign of the divisor.
+        zero, rest = g.scalar(0, wide), g.Sub(a, g.Mul(quotient, b))
+        off = g.And(g.Not(g.Equal(rest, zero)), g.Xor(g.Less(rest, zero), g.Less(b, zero)))
+        quotient = g.Sub(quotient, g.cast(off, wide))
+    return g.recast(quotient, wide, dtype)
+
+
+def _truncated(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+    """Return the quotient without what is behind its point; ONNX's of integers has no such."""
+    if not dtype.is_float:
+        return g.carried("Div", dtype, a, b)
+    quotient = g.Div(a, b)
+    return g.Mul(g.Sign(quotient), g.Floor(g.Abs(quotient)))
+
+
+def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+    """Return what is left of a, with its sign."""
+    if dtype in _UNSIGNED:
+        return g.Mod(a, b)
+    if dtype is DType.INT64:  # with fmod ONNX Runtime computes in float64, which is too short
+        return g.Sub(a, g.Mul(g.Div(a, b), b))
+    return g.Mod(a, b, fmod=1)
+
+
+def _power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+    """Return a to the power of b.
+
+    ONNX Runtime computes those of integers in float64, too. Of a constant exponent they are
+    products, which wrap around as TensorFlow's do; others are exact below 2 ** 53.
+    """
+    data = b.tensor.data if isinstance(b, View) else None
+    number = int(data.item()) if data is not None and data.size == 1 else 0
+    if dtype.is_float or not 0 < number < dtype.bits:
+        return g.Pow(a, b)
+    power = g.Identity(a)
+    for bit in f"{number:b}"[1:]:
+        power = g.Mul(power, power)
+        power = g.Mul(power, a) if bit == "1" else power
+    return power
+
+
+def _close(g: Builder, dtype: DType, options: Options, a: Operand, b: Operand) -> Value:
+    tolerance = g.scalar(options.get("tolerance", 1e-5), dtype)
+    return g.Less(g.Abs(g.Sub(a, b)), tolerance)
+
+
+class FlexBinary(Elementwise):
+    """Two inputs of TensorFlow's that broadcast."""
+
+    custom = True
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexAdd": Row(node("Add"), _NUMBERS, np.add),
+        "FlexAddV2": Row(node("Add"), _NUMBERS, np.add),
+        "FlexDiv": Row(node("Div"), _NUMBERS),
+        "FlexDivNoNan": Row(_unless_0(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexFloorDiv": Row(_floor_div, _NUMBERS),
+        "FlexFloorMod": Row(floor_mod, _NUMBERS),
+        "FlexLogicalAnd": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "FlexMaximum": Row(node("Max"), _NUMBERS, larger),
+        "FlexMinimum": Row(node("Min"), _NUMBERS, smaller),
+        "FlexMod": Row(_two(_truncated_mod), _NUMBERS),
+        "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
+        "FlexMulNoNan": Row(_unless_0(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
+        "FlexPow": Row(_two(_power), f"{_REAL} int32 int64"),
+        "FlexRealDiv": Row(node("Div"), _REAL),
+        "FlexSquaredDifference": Row(nodes(squared_difference), f"{_REAL} int32 int64"),
+        "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
+        "FlexTruncateDiv": Row(_two(_truncated), _NUMBERS),
+        "FlexTruncateMod": Row(_two(_truncated_mod), _NUMBERS),
+        "FlexXdivy": Row(_unless_0(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexXlog1py": Row(
+            _unless_0(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
+        ),
+        "FlexXlogy": Row(_unless_0(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
+    }
+    codes = tuple(rows)
+
+
+class FlexComparison(Elementwise):
+    """Two inputs of TensorFlow's that are compared."""
+
+    custom = True
+    arity = 2
+    makes = DType.BOOL
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexApproximateEqual": Row(_close, _PRECISE),
+        "FlexEqual": Row(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
+        "FlexGreater": Row(comparison("Greater"), _NUMBERS, np.greater),
+        "FlexGreaterEqual": Row(comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
+        "FlexLess": Row(comparison("Less"), _NUMBERS, np.less),
+        "FlexLessEqual": Row(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
+        "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
+    }
+    codes = tuple(rows)
+
+
+class FlexSum(AddN):
+    """FlexAddN: the sum of any number of inputs."""
+
+    custom = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexAddN": Row(
+            lambda g, dtype, _, *xs: reduce(lambda a, b: g.carried("Add", dtype, a, b), xs),
+            _NUMBERS,
+        ),
+    }
+    codes = tuple(rows)

@@ -1,0 +1,142 @@
+"""TensorFlow's Fourier transforms, of any length; complex numbers are pairs (`lower_complex`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, expect, expect_type, ints
+from tflite2onnx.op.signal.rfft import synthesis
+from tflite2onnx.tensor import DType, Shape
+
+_PAIR = 2
+
+
+class _Kind(NamedTuple):
+    """Over how many axes it goes, whether of real numbers (or to them), and whether back."""
+
+    axes: int
+    real: bool
+    inverse: bool
+
+
+_KINDS = {
+    f"Flex{prefix}FFT{suffix}": _Kind(axes, "R" in prefix, "I" in prefix)
+    for axes, suffix in ((1, ""), (2, "2D"), (3, "3D"))
+    for prefix in ("", "I", "R", "IR")
+}
+
+
+class FlexFourier(Operator):
+    """FlexFFT, its inverse, and those of real numbers, over one, two or three axes.
+
+    Those of real numbers have half of all frequencies, and are cut or filled up to a length.
+    """
+
+    codes = tuple(sorted(_KINDS))
+    custom = True
+    category = Category.TERMINATE
+
+    @property
+    def _kind(self) -> _Kind:
+        return _KINDS[self.op.code]
+
+    @property
+    def _pairs(self) -> tuple[bool, bool]:
+        """Whether it reads complex numbers, and whether it makes some."""
+        kind = self._kind
+        return not kind.real or kind.inverse, not kind.real or not kind.inverse
+
+    @cached_property
+    def _apart(self) -> tuple[Shape, Shape]:
+        """The axes in front of those that are transformed, and those."""
+        x, (pairs, _) = self.input(0), self._pairs
+        shape = x.shape[:-1] if pairs else x.shape
+        if len(shape) < self._kind.axes or 0 in shape or (pairs and x.shape[-1] != _PAIR):
+            message = f"{list(x.shape)} over {self._kind.axes} axes"
+            raise OperatorError(message)
+        cut = len(shape) - self._kind.axes
+        return shape[:cut], shape[cut:]
+
+    @cached_property
+    def _lengths(self) -> Shape:
+        lengths = tuple(ints(self, 1)) if self._kind.real else self._apart[1]
+        if len(lengths) != self._kind.axes or min(lengths) < 1:
+            message = f"lengths {list(lengths)}"
+            raise OperatorError(message)
+        affordable(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
+        return lengths
+
+    @property
+    def _halved(self) -> Shape:
+        """The lengths with half of the frequencies of the last."""
+        return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
+
+    def check(self) -> None:
+        x, (_, pairs) = self.input(0), self._pairs
+        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
+        made = self._halved if self._kind.real and pairs else self._lengths
+        expect(self.output, (*self._apart[0], *made, *([_PAIR] if pairs else [])), x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
+        (lead, sizes), kind, (reads, _makes) = self._apart, self._kind, self._pairs
+        ahead, value = len(lead) or 1, x.value
+        more = ([] if lead else [0]) + ([] if reads else [ahead + kind.axes])
+        if more:
+            value = g.Unsqueeze(value, g.ints(more))
+        if kind.real:
+            wanted = self._halved if kind.inverse else self._lengths
+            value = _fitted(g, value, ahead, [b - a for a, b in zip(sizes, wanted, strict=True)],
+                            x.dtype)  # fmt: skip
+        value = self._transformed(g, value, ahead, x.dtype)
+        if kind.real and kind.inverse:
+            value = self._synthesised(g, value, x.dtype)
+        return value if lead else g.Squeeze(value, g.ints([0]))
+
+    def _transformed(self, g: Builder, value: Value, ahead: int, dtype: DType) -> Value:
+        """Return the transform along all axes, but along the last of those back to real numbers."""
+        kind, axes = self._kind, [*range(ahead, ahead + self._kind.axes)]
+        if kind.real:
+            *axes, last = axes
+            value = value if kind.inverse else g.dft(value, last, onesided=True)
+        sizes = self._lengths[: len(axes)]
+        for axis, size in zip(axes, sizes, strict=True):
+            value = _inverse(g, value, axis, size, dtype) if kind.inverse else g.dft(value, axis)
+        return value
+
+    def _synthesised(self, g: Builder, value: Value, dtype: DType) -> Value:
+        """Return real numbers of half of the frequencies of the last axis, by a product."""
+        width = self._lengths[-1]
+        matrix = synthesis(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
+        parts = (
+            g.MatMul(g.Gather(value, g.scalar(i, DType.INT64), axis=-1), g.constant(matrix[:, i]))
+            for i in range(_PAIR)
+        )
+        return g.Add(*parts)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis < len(self._apart[0])
+
+
+def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
+    """Return an inverse transform along an axis of this size.
+
+    ONNX Runtime multiplies doubles by the reciprocal of the size as it is in float32.
+    """
+    if dtype is not DType.FLOAT64:
+        return g.dft(x, axis, inverse=True)
+    mirror = np.array([1.0, -1.0])
+    return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
+
+
+def _fitted(g: Builder, value: Value, ahead: int, more: Sequence[int], dtype: DType) -> Value:
+    """Return numbers or pairs with so many more along their axes: 0; less than none cuts off."""
+    if not any(more):
+        return value
+    pads = [0] * (2 * ahead + len(more) + 1) + [*more, 0]
+    return g.Pad(value, g.ints(pads), g.scalar(0, dtype))

@@ -1,0 +1,267 @@
+"""TensorFlow's operators that resample images: crops, cubic interpolation, patches."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType, Shape
+
+_IMAGE = 4  # axes
+_PIXELS = (
+    DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.INT8, DType.INT16, DType.INT32,
+    DType.INT64, DType.UINT8, DType.UINT16,
+)  # fmt: skip
+_F32 = DType.FLOAT32
+
+
+def _image(operator: Operator, index: int = 0) -> Shape:
+    """Return the shape of an input that holds images with pixels."""
+    x = operator.input(index)
+    if x.rank != _IMAGE or 0 in x.shape[1:]:
+        message = f"{x.name} is {list(x.shape)} where images are expected"
+        raise OperatorError(message)
+    return x.shape
+
+
+def _two_sizes(operator: Operator, index: int) -> Shape:
+    sizes = ints(operator, index)
+    if len(sizes) != 2 or min(sizes) < 1:  # height and width
+        message = f"an image of the size {sizes}"
+        raise OperatorError(message)
+    return tuple(sizes)
+
+
+class FlexCropAndResize(Operator):
+    """FlexCropAndResize: boxes of images, resized to one size; a number where they are outside.
+
+    Boxes are (y1, x1, y2, x2) from 0 to 1, the centers of the pixels in the corners.
+    """
+
+    codes = ("FlexCropAndResize",)
+    custom = True
+    category = Category.TERMINATE
+
+    def check(self) -> None:
+        x, boxes = self.input(0), self.input(1)
+        _, _, _, channels = _image(self)
+        expect_type(x, _PIXELS)
+        count = boxes.shape[0] if boxes.rank else 0
+        expect(boxes, (count, 4), _F32)
+        expect(self.input(2), (count,), DType.INT32)
+        if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
+            message = f"the method {self.options.method!r}"
+            raise OperatorError(message)
+        expect(self.output, (count, *_two_sizes(self, 3), channels), _F32)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis == 0
+
+    def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
+        corners = g.many("Split", 4, boxes, g.ints([1] * 4), axis=1)
+        rows = _along(g, corners[0], corners[2], x.shape[1], y.shape[1])
+        columns = _along(g, corners[1], corners[3], x.shape[2], y.shape[2])
+        pixels = g.reshape(x, (-1, x.shape[3]))
+        image = g.Mul(g.cast(images, DType.INT64), g.scalar(x.shape[1], DType.INT64))
+        image = g.Unsqueeze(image, g.ints([1]))
+        width = g.scalar(x.shape[2], DType.INT64)
+
+        def at(row: Value, column: Value) -> Value:
+            first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
+            place = g.Add(first, g.Unsqueeze(column, g.ints([1])))
+            return g.recast(g.Gather(pixels, place, axis=0), x.dtype, _F32)
+
+        if self.options.get("method", "bilinear") == "nearest":
+            made = at(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
+        else:
+            top, bottom, down = _between(g, rows, x.shape[1])
+            left, right, across = _between(g, columns, x.shape[2])
+            down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
+            upper = _mixed(g, at(top, left), at(top, right), across)
+            lower = _mixed(g, at(bottom, left), at(bottom, right), across)
+            made = _mixed(g, upper, lower, down)
+        inside = g.And(
+            g.Unsqueeze(_inside(g, rows, x.shape[1]), g.ints([2, 3])),
+            g.Unsqueeze(_inside(g, columns, x.shape[2]), g.ints([1, 3])),
+        )
+        return g.Where(inside, made, g.scalar(self.options.get("extrapolation_value", 0.0), _F32))
+
+
+def _along(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
+    """Return where, in pixels, the rows or columns of a crop are: [boxes, count]."""
+    pixels = g.scalar(size - 1, _F32)
+    if count == 1:
+        return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
+    step = g.Div(g.Mul(g.Sub(last, first), pixels), g.scalar(count - 1, _F32))
+    return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
+
+
+def _inside(g: Builder, places: Value, size: int) -> Value:
+    low, high = g.scalar(0, _F32), g.scalar(size - 1, _F32)
+    return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
+
+
+def _pixel(g: Builder, places: Value, size: int) -> Value:
+    """Return places, which are whole numbers, as indices of pixels that there are."""
+    return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
+
+
+def _nearest(g: Builder, places: Value, size: int) -> Value:
+    return _pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
+
+
+def _between(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
+    """Return the pixels before and behind, and how far it is from the one to the other."""
+    before = g.Floor(places)
+    return (
+        _pixel(g, before, size), _pixel(g, g.Ceil(places), size), g.Sub(places, before)
+    )  # fmt: skip
+
+
+def _mixed(g: Builder, a: Value, b: Value, part: Value) -> Value:
+    return g.Add(a, g.Mul(g.Sub(b, a), part))
+
+
+class FlexResizeBicubic(Operator):
+    """FlexResizeBicubic: each pixel of four by four, by weights along both axes."""
+
+    codes = ("FlexResizeBicubic",)
+    custom = True
+    category = Category.TERMINATE
+
+    @cached_property
+    def _sizes(self) -> Shape:
+        return _two_sizes(self, 1)
+
+    def check(self) -> None:
+        batch, height, width, channels = _image(self)
+        expect_type(self.input(0), _PIXELS)
+        rows, columns = self._sizes
+        affordable(rows * height + columns * width)
+        expect(self.output, (batch, rows, columns, channels), _F32)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis in (0, 3)
+
+    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        rows, columns = (
+            _weights(
+                x.shape[axis], y.shape[axis],
+                corners=bool(self.options.get("align_corners", False)),
+                half=bool(self.options.get("half_pixel_centers", False)),
+            )
+            for axis in (1, 2)
+        )  # fmt: skip
+        # [columns, width] times [batch, height, width, channels], then the same of the rows.
+        image = g.recast(x, x.dtype, _F32)
+        across = g.Transpose(g.MatMul(g.constant(columns), image), perm=[0, 2, 1, 3])
+        return g.Transpose(g.MatMul(g.constant(rows), across), perm=[0, 2, 1, 3])
+
+
+_STEPS = 1 << 10  # of the table in which TensorFlow's kernel looks up its weights
+
+
+def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
+    """Return what each pixel adds to each of the resized axis, float32 [count, size].
+
+    The cubic is Keys' with half-pixel centers, whose weights outside of the image are left out;
+    else one that is steeper, and the pixels at the edges stand for those outside.
+    """
+    scale = np.float32(size - 1) / np.float32(count - 1) if corners and count > 1 else (
+        np.float32(size) / np.float32(count)
+    )
+    place = np.arange(count, dtype=np.float32)
+    place = (place + np.float32(0.5)) * scale - np.float32(0.5) if half else place * scale
+    first = np.floor(place)
+    offset = np.rint((place - first) * np.float32(_STEPS)) / _STEPS
+    steep = -0.5 if half else -0.75
+    made = np.zeros((count, size))
+    for i in range(-1, 3):
+        weight = _cubic(np.abs(offset - i), steep)
+        pixel = first.astype(np.int64) + i
+        kept = (pixel >= 0) & (pixel < size) if half else np.ones(count, np.bool_)
+        np.add.at(made, (np.arange(count), np.clip(pixel, 0, size - 1)), np.where(kept, weight, 0))
+    return np.asarray(made / made.sum(1, keepdims=True) if half else made, np.float32)
+
+
+def _cubic(x: Array, steep: float) -> Array:
+    """Return the convolution kernel of cubic interpolation at some distances up to 2."""
+    near = ((steep + 2) * x - (steep + 3)) * x * x + 1
+    far = ((steep * x - 5 * steep) * x + 8 * steep) * x - 4 * steep
+    return np.where(x <= 1, near, far)
+
+
+class _Steps(NamedTuple):
+    """How a window goes along an axis: [steps, size of the window], and what is padded."""
+
+    places: Array
+    before: int
+    behind: int
+
+
+class FlexExtractImagePatches(Operator):
+    """FlexExtractImagePatches: all pixels of each window, row by row, as one more pixel."""
+
+    codes = ("FlexExtractImagePatches",)
+    custom = True
+    category = Category.TERMINATE
+
+    @cached_property
+    def _windows(self) -> tuple[_Steps, _Steps]:
+        _, height, width, _ = _image(self)
+        options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))
+        lists = [list(each) for each in options]
+        padding = self.options.get("padding")
+        if (
+            any(len(each) != _IMAGE or min(each) < 1 or each[0] * each[3] != 1 for each in lists)
+            or padding not in ("SAME", "VALID")
+        ):
+            message = f"windows {lists}, padded {padding}"
+            raise OperatorError(message)
+        rows, columns = (
+            _stepped(size, *(each[axis] for each in lists), same=padding == "SAME")
+            for axis, size in ((1, height), (2, width))
+        )
+        return rows, columns
+
+    def check(self) -> None:
+        x, (rows, columns) = self.input(0), self._windows
+        pixels = rows.places.shape[1] * columns.places.shape[1]
+        steps = rows.places.shape[0], columns.places.shape[0]
+        affordable(rows.places.size + columns.places.size)
+        if 0 in steps:
+            message = f"windows larger than the image {list(x.shape)}"
+            raise OperatorError(message)
+        expect(self.output, (x.shape[0], *steps, pixels * x.shape[3]), x.dtype)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis == 0
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        rows, columns = self._windows
+        value = x.value
+        pads = [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0]
+        if any(pads):
+            value = g.within(
+                "Pad", x.dtype, partial(_padded, g, pads, g.carrier("Pad", x.dtype)), value
+            )
+        # [batch, rows, in the window, columns, in the window, channels]
+        taken = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
+        return g.reshape(g.Transpose(taken, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
+
+
+def _padded(g: Builder, pads: list[int], dtype: DType, x: Value) -> Value:
+    return g.Pad(x, g.ints(pads), g.scalar(0, dtype))
+
+
+def _stepped(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
+    reach = (kernel - 1) * rate + 1
+    steps = -(-size // stride) if same else max(-(-(size - reach + 1) // stride), 0)
+    missing = max((steps - 1) * stride + reach - size, 0) if same else 0
+    affordable(steps * kernel)
+    places = np.arange(steps).reshape(-1, 1) * stride + np.arange(kernel) * rate
+    return _Steps(places, missing // 2, missing - missing // 2)

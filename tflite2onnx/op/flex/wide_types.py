@@ -1,0 +1,86 @@
+"""TFLite's operators in types that only TensorFlow's kernels have: see `passes.flex.rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tflite2onnx.op.elementwise.arithmetic import Elementwise
+from tflite2onnx.op.elementwise.arithmetic import Row as ElementwiseRow
+from tflite2onnx.op.indexing.topk import Arg, TopK
+from tflite2onnx.op.reduction.cumsum_range import CumSum
+from tflite2onnx.op.reduction.reduce import Reduction, Row
+from tflite2onnx.op.reduction.softmax import LogSoftmax, Softmax
+from tflite2onnx.tensor import DType
+
+_DOUBLE = (DType.FLOAT64,)
+
+
+class FlexReduction(Reduction):
+    """Sums, means, products and extremes of float64."""
+
+    custom = True
+    rows: ClassVar[Mapping[str, Row]] = {
+        f"Flex{name}": Reduction.rows[code]._replace(types="float64")
+        for name, code in (
+            ("Max", "REDUCE_MAX"), ("Mean", "MEAN"), ("Min", "REDUCE_MIN"),
+            ("Prod", "REDUCE_PROD"), ("Sum", "SUM"),
+        )
+    }  # fmt: skip
+    codes = tuple(rows)
+
+
+class FlexCumSum(CumSum):
+    """FlexCumsum: as CUMSUM, of float64."""
+
+    codes = ("FlexCumsum",)
+    custom = True
+    types = _DOUBLE
+
+
+class FlexTopK(TopK):
+    """FlexTopKV2: as TOPK_V2, of float64."""
+
+    codes = ("FlexTopKV2",)
+    custom = True
+    types = _DOUBLE
+
+
+class FlexArg(Arg):
+    """FlexArgMax and FlexArgMin: as ARG_MAX and ARG_MIN, of float64 and int64."""
+
+    nodes: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
+    codes = tuple(nodes)
+    custom = True
+    types = (DType.FLOAT64, DType.INT64)
+
+
+class FlexSoftmax(Softmax):
+    """FlexSoftmax: as SOFTMAX, of float64."""
+
+    codes = ("FlexSoftmax",)
+    custom = True
+    types = "float64"
+
+
+class FlexLogSoftmax(LogSoftmax):
+    """FlexLogSoftmax: as LOG_SOFTMAX, of float64."""
+
+    codes = ("FlexLogSoftmax",)
+    custom = True
+    types = "float64"
+
+
+class FlexLeakyRelu(Elementwise):
+    """FlexLeakyRelu: as LEAKY_RELU, of float64."""
+
+    custom = True
+    rows: ClassVar[Mapping[str, ElementwiseRow]] = {
+        "FlexLeakyRelu": ElementwiseRow(
+            lambda g, dtype, options, x: g.carried(
+                "LeakyRelu", dtype, x, alpha=float(options.alpha)
+            ),
+            "float64",
+        ),
+    }
+    codes = tuple(rows)

@@ -1,0 +1,1 @@
+"""Operators that look up, search or scatter elements by index or key."""

@@ -1,0 +1,111 @@
+"""GATHER and GATHER_ND: elements by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
+from tflite2onnx.tensor import Array, DType
+
+
+def _wide(g: Builder, indices: View) -> Value:
+    return g.recast(indices, indices.dtype, DType.INT64)
+
+
+def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> Value:
+    return g.within("GatherND", x.dtype, lambda v: g.GatherND(v, where, batch_dims=batch), x)
+
+
+class Gather(Operator):
+    """GATHER: slices of an axis, in the shape of the indices.
+
+    The first `batch_dims` axes are common to data and indices, which are then one per batch.
+    """
+
+    codes = ("GATHER",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(self.options.axis, self.input(0).rank)
+
+    @cached_property
+    def _batch(self) -> int:
+        x, indices = self.input(0), self.input(1)
+        number = int(self.options.batch_dims)
+        batch = number + indices.rank if number < 0 else number
+        if not 0 <= batch <= min(self._axis, indices.rank):
+            message = f"{number} batch axes before axis {self._axis}, of {indices.rank} of indices"
+            raise OperatorError(message)
+        if x.shape[:batch] != indices.shape[:batch]:
+            message = f"batches of {x.shape[:batch]}, and of indices {indices.shape[:batch]}"
+            raise OperatorError(message)
+        return batch
+
+    def check(self) -> None:
+        x, indices, axis = self.input(0), self.input(1), self._axis
+        expect_indices(indices, (x.shape[axis],))
+        shape = (*x.shape[:axis], *indices.shape[self._batch :], *x.shape[axis + 1 :])
+        expect(self.output, shape, x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        # Indices keep their order; their axes take the place of the one that they are about.
+        # GatherND wants the batches first and that axis behind them.
+        axis, batch, names = self._axis, self._batch, axis_names(self.input(0).rank)
+        made = (self.input(1).rank - batch) * (names[axis],)
+        slots = {0: names, ~0: (*names[:axis], *made, *names[axis + 1 :])}
+        first = (*names[:batch], names[axis])
+        if not batch:
+            return [Frame(slots, names)]
+        rest = (*names[batch:axis], *names[axis + 1 :])
+        return [Frame(slots, first + rest, legal=lambda label: label[: batch + 1] == first)]
+
+    def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
+        if self._batch:
+            where = g.Unsqueeze(_wide(g, indices), g.ints([indices.rank]))
+            return _gather_nd(g, x, where, self._batch)
+        where = indices.value if indices.dtype is DType.INT32 else _wide(g, indices)
+        axis = x.axis(self._axis)
+        return g.within("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), x)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
+
+
+class GatherNd(Operator):
+    """GATHER_ND: each index, the last axis of the indices, is about the first axes of the data."""
+
+    codes = ("GATHER_ND",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _depth(self) -> int:
+        """How many axes of the data an index is about."""
+        x, indices = self.input(0), self.input(1)
+        # The kernel fails on an index about no axis.
+        if not indices.rank or not 0 < indices.shape[-1] <= x.rank:
+            message = f"indices of the shape {list(indices.shape)} for {x.rank} axes"
+            raise OperatorError(message)
+        return indices.shape[-1]
+
+    def check(self) -> None:
+        x, indices = self.input(0), self.input(1)
+        expect_indices(indices, x.shape[: self._depth])
+        expect(self.output, (*indices.shape[:-1], *x.shape[self._depth :]), x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        rest = names[self._depth :]
+        data, made = self._depth * ("index",), (self.input(1).rank - 1) * ("index",)
+        slots = {0: (*data, *rest), ~0: (*made, *rest)}
+        return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
+
+    def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
+        return _gather_nd(g, x, _wide(g, indices))

@@ -1,0 +1,225 @@
+"""LSH_PROJECTION: bits that are alike for alike inputs, by a hash of all their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.unsigned import Word
+from tflite2onnx.op.movement.bitcast import words
+from tflite2onnx.tensor import DType
+
+_TYPES = (
+    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.UINT32,
+    DType.INT64, DType.UINT64, DType.FLOAT32,
+)  # fmt: skip
+_SPARSE, _DENSE = 1, 2
+_MOST_BITS = 31  # with 32 the kernel shifts a number by all its bits
+_MOST_BYTES = 256  # of a key: each 64 of them take some two hundred nodes
+_BYTE, _SEED = 8, 4
+
+# The constants of FarmHash.
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+
+
+class LshProjection(Operator):
+    """The sign of a weighted sum of hashes of all items, for each of many seeds.
+
+    A hash is FarmHash's 64-bit fingerprint of the seed's bytes and those of the item; as their
+    number is known, it is arithmetic alone. SPARSE makes a number of the bits of each row of
+    seeds.
+    """
+
+    codes = ("LSH_PROJECTION",)
+    category = Category.TERMINATE
+    as_filed = True
+
+    @cached_property
+    def _item(self) -> int:
+        """The number of bytes of an item."""
+        items = self.input(1)
+        expect_type(items, _TYPES)
+        if not items.rank or not items.elements:
+            message = f"there are no items in {list(items.shape)}"
+            raise OperatorError(message)
+        size = items.elements // items.shape[0] * (items.dtype.bits // _BYTE)
+        if size + _SEED > _MOST_BYTES:
+            message = f"the hash of {size} bytes would take thousands of nodes"
+            raise OperatorError(message)
+        return size
+
+    def check(self) -> None:
+        seeds, items = self.input(0), self.input(1)
+        _ = self._item  # checks it
+        expect(seeds, seeds.shape, DType.FLOAT32)
+        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # a matrix
+            message = f"seeds of the shape {list(seeds.shape)}"
+            raise OperatorError(message)
+        if seeds.data is None:
+            message = f"{seeds.name} is not constant"
+            raise OperatorError(message)
+        if len(self.op.inputs) > 2:
+            expect(self.input(2), items.shape[:1], DType.FLOAT32)
+        if self.options.type not in (_SPARSE, _DENSE):
+            message = f"there is no type {self.options.type} of projections"
+            raise OperatorError(message)
+        sparse = self.options.type == _SPARSE
+        expect(self.output, (seeds.shape[0] if sparse else seeds.elements,), DType.INT32)
+
+    def emit(
+        self, g: Builder, y: View, seeds: View, items: View, weights: View | None = None
+    ) -> Value:
+        hashes = g.cast(fingerprint(self._key(g, seeds, items)).value, DType.INT64)
+        hashes = g.cast(hashes, DType.FLOAT64)
+        if weights is not None:
+            hashes = g.Mul(hashes, g.cast(weights, DType.FLOAT64))
+        score = g.reduce("ReduceSum", hashes, [1], keepdims=False)
+        bits = g.cast(g.Greater(score, g.scalar(0, DType.FLOAT64)), DType.INT64)
+        if self.options.type == _DENSE:
+            return g.cast(bits, DType.INT32)
+        count, size = seeds.shape
+        powers = np.array([1 << place for place in reversed(range(size))], np.int64)
+        numbers = g.reduce("ReduceSum", g.Mul(g.reshape(bits, [count, size]), powers), [1],
+                           keepdims=False)  # fmt: skip
+        return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
+
+    def _key(self, g: Builder, seeds: View, items: View) -> Key:
+        """Return what is hashed: a seed for each row and an item for each column."""
+        unit = min(items.dtype.bits, 32)
+        narrow = np.ascontiguousarray(seeds.constant.reshape(-1, 1)).view(f"<u{unit // _BYTE}")
+        columns = [g.constant(each[:, None]) for each in narrow.T.astype(np.uint64)]
+        split = words(g, items.value, items.dtype, unit)
+        rows = g.reshape(split, [items.shape[0], self._item * _BYTE // unit])
+        columns += [
+            g.Transpose(g.Gather(rows, g.ints([i]), axis=1), perm=[1, 0])
+            for i in range(self._item * _BYTE // unit)
+        ]
+        return Key([Word(g, column, DType.UINT64) for column in columns], unit // _BYTE)
+
+
+class Key(NamedTuple):
+    """Bytes to hash, as words of `unit` bytes each."""
+
+    words: Sequence[Word]
+    unit: int
+
+    def __len__(self) -> int:
+        return len(self.words) * self.unit
+
+    def fetch(self, start: int, count: int = 8) -> Word:
+        """Return some bytes from a place on as a number, the lowest first."""
+        first = start // self.unit
+        parts = self.words[first : first + count // self.unit]
+        number = parts[0]
+        for place, part in enumerate(parts[1:], 1):
+            number = number + (part << place * self.unit * _BYTE)
+        return number
+
+
+def fingerprint(key: Key) -> Word:
+    """Return FarmHash's Fingerprint64 (farmhashna::Hash64) of five bytes or more."""
+    size = len(key)
+    return next(make for most, make in _HASHES if size <= most)(key, size)
+
+
+def _mixed(u: Word, v: Word, factor: Word | int) -> Word:
+    a = (u ^ v) * factor
+    b = (v ^ a ^ (a >> 47)) * factor
+    return (b ^ (b >> 47)) * factor
+
+
+def _hash_16(key: Key, size: int) -> Word:
+    factor = _K2 + size * 2
+    if size >= 8:  # one word
+        a, b = key.fetch(0) + _K2, key.fetch(size - 8)
+        c = _turned(b, 37) * factor + a
+        d = (_turned(a, 25) + b) * factor
+        return _mixed(c, d, factor)
+    return _mixed((key.fetch(0, 4) << 3) + size, key.fetch(size - 4, 4), factor)
+
+
+def _hash_32(key: Key, size: int) -> Word:
+    factor = _K2 + size * 2
+    a, b = key.fetch(0) * _K1, key.fetch(8)
+    c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
+    return _mixed(_turned(a + b, 43) + _turned(c, 30) + d, a + _turned(b + _K2, 18) + c, factor)
+
+
+def _hash_64(key: Key, size: int) -> Word:
+    factor = _K2 + size * 2
+    a, b = key.fetch(0) * _K2, key.fetch(8)
+    c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
+    y = _turned(a + b, 43) + _turned(c, 30) + d
+    z = _mixed(y, a + _turned(b + _K2, 18) + c, factor)
+    e, f = key.fetch(16) * factor, key.fetch(24)
+    g, h = (y + key.fetch(size - 32)) * factor, (z + key.fetch(size - 24)) * factor
+    return _mixed(_turned(e + f, 43) + _turned(g, 30) + h, e + _turned(f + a, 18) + g, factor)
+
+
+def _turned(word: Word, places: int) -> Word:
+    return word.rotated_left(word.dtype.bits - places)
+
+
+class _State(NamedTuple):
+    """What the hash of a long key carries from one 64 bytes to the next."""
+
+    x: Word
+    y: Word
+    z: Word
+    v: tuple[Word, Word]
+    w: tuple[Word, Word]
+
+
+def _hash_long(key: Key, size: int) -> Word:
+    seed, start = 81, key.fetch(0)
+    zero = start ^ start
+    y = (seed * _K1 + 113) % 2**64
+    z = (y * _K2 + 113) % 2**64
+    z = ((z ^ (z >> 47)) * _K2) % 2**64
+    state = _State(
+        start + seed * _K2 % 2**64, zero + y, zero + z, (zero, zero), (zero, zero)
+    )
+    end = (size - 1) // 64 * 64
+    for at in range(0, end, 64):
+        state = _stirred(state, key, at, _K1, 1)
+    factor = ((state.z & 0xFF) << 1) + _K1
+    w = state.w[0] + (size - 1) % 64
+    v = state.v[0] + w
+    state = state._replace(v=(v, state.v[1]), w=(w + v, state.w[1]))
+    state = _stirred(state, key, size - 64, factor, 9)
+    first = _mixed(state.v[0], state.w[0], factor) + (state.y ^ (state.y >> 47)) * _K0 + state.z
+    second = _mixed(state.v[1], state.w[1], factor) + state.x
+    return _mixed(first, second, factor)
+
+
+def _stirred(state: _State, key: Key, at: int, factor: Word | int, times: int) -> _State:
+    """Return the state after 64 bytes; the last ones count `times` as much in places."""
+    x, y, z, v, w = state
+    x = _turned(x + y + v[0] + key.fetch(at + 8), 37) * factor
+    y = _turned(y + v[1] + key.fetch(at + 48), 42) * factor
+    x = x ^ (w[1] * times)
+    y = y + v[0] * times + key.fetch(at + 40)
+    z = _turned(z + w[0], 33) * factor
+    v = _weak(key, at, v[1] * factor, x + w[0])
+    w = _weak(key, at + 32, z + w[1], y + key.fetch(at + 16))
+    return _State(z, y, x, v, w)
+
+
+def _weak(key: Key, at: int, a: Word, b: Word) -> tuple[Word, Word]:
+    one, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))
+    a = a + one
+    b = _turned(b + a + four, 21)
+    c = a
+    a = a + two + three
+    return a + four, b + _turned(a, 44) + c
+
+
+# By the most bytes that they are for.
+_HASHES: Sequence[tuple[float, Callable[[Key, int], Word]]] = (
+    (16, _hash_16), (32, _hash_32), (64, _hash_64), (np.inf, _hash_long),
+)  # fmt: skip

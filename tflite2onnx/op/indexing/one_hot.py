@@ -1,0 +1,150 @@
+"""ONE_HOT, MATRIX_DIAG and MATRIX_SET_DIAG: elements placed among others by where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, expect, expect_type, integer, without
+from tflite2onnx.tensor import Array, DType
+
+_ONE_HOT_TYPES = (
+    DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL,
+)  # fmt: skip
+# The kernels take other types for 32 bits each.
+_DIAGONAL_TYPES = (
+    DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
+)  # fmt: skip
+
+
+class OneHot(Operator):
+    """ONE_HOT: one value where the index along a new axis is the one given, another elsewhere.
+
+    An index outside of the new axis is nowhere; ONNX's OneHot would count negative ones from the
+    end.
+    """
+
+    codes = ("ONE_HOT",)
+    sizes_from = (1,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        rank, axis = self.input(0).rank, int(self.options.axis)
+        if not -1 <= axis <= rank:
+            message = f"there is no axis {axis} among {rank + 1}"
+            raise OperatorError(message)
+        return rank if axis == -1 else axis
+
+    @cached_property
+    def _depth(self) -> int:
+        if self.sized_later:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+            return self.output.shape[self._axis] if self.output.rank > self._axis else 1
+        depth = integer(self, 1)
+        if depth < 0:
+            message = f"its new axis has {depth} elements"
+            raise OperatorError(message)
+        return depth
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [self._axis]
+
+    def check(self) -> None:
+        indices, on = self.input(0), self.input(2)
+        expect_type(indices, (DType.INT32, DType.INT64))
+        expect_type(on, _ONE_HOT_TYPES)
+        for value in (on, self.input(3)):
+            expect(value, (1,) * value.rank, on.dtype)
+        before, behind = indices.shape[: self._axis], indices.shape[self._axis :]
+        expect(self.output, (*before, self._depth, *behind), on.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.output.rank)
+        return [Frame({0: without(names, self._axis), ~0: names}, names)]
+
+    def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
+        axis = y.axis(self._axis)
+        shape = [-1 if i == axis else 1 for i in range(y.rank)]
+        hot = g.Equal(g.Unsqueeze(indices, g.ints([axis])), self._places(g, indices, depth, shape))
+        return g.within("Where", y.dtype, partial(g.Where, hot), on.reshaped(()), off.reshaped(()))
+
+    def _places(
+        self, g: Builder, indices: View, depth: View, shape: Sequence[int]
+    ) -> Value | Array:
+        """Return the indices along the new axis."""
+        if self.sized_later:
+            zero, one = (g.scalar(i, indices.dtype) for i in range(2))
+            count = g.recast(depth.reshaped(()), depth.dtype, indices.dtype)
+            return g.reshape(g.Range(zero, count, one), shape)
+        affordable(self._depth)
+        return np.arange(self._depth, dtype=indices.dtype.numpy).reshape(shape)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        indices, _, on, off = inputs
+        places = np.expand_dims(indices, self._axis)
+        shape = [-1 if i == self._axis else 1 for i in range(places.ndim)]
+        hot = places == np.arange(self._depth).reshape(shape)
+        return [np.where(hot, on.reshape(()), off.reshape(()))]
+
+
+class MatrixDiag(Operator):
+    """MATRIX_DIAG: vectors as the diagonals of matrices that are 0 elsewhere.
+
+    MATRIX_SET_DIAG puts them into the matrices that are given.
+    """
+
+    codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
+    any_size = "..."
+    category = Category.TERMINATE
+    as_filed = True
+
+    def check(self) -> None:
+        x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
+        expect_type(x, _DIAGONAL_TYPES)
+        if x.rank < 1 + sets:
+            message = f"{x.name} has {x.rank} axes"
+            raise OperatorError(message)
+        if sets:
+            expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
+        expect(self.output, x.shape if sets else (*x.shape, x.shape[-1]), x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
+        nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
+        return g.within(
+            "Where", y.dtype, lambda v, other: self._placed(g, y, x, v, other),
+            x if diagonal is None else diagonal, nothing if diagonal is None else x,
+        )  # fmt: skip
+
+    def _placed(self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value) -> Value:
+        """Return matrices with vectors on their diagonals.
+
+        A vector broadcasts along the shorter side: as a row, or as a column.
+        """
+        rows, columns = y.shape[-2:]
+        if any(axis in y.tensor.symbols for axis in (y.rank - 2, y.rank - 1)):
+            return self._placed_later(g, y, x, diagonal, elsewhere)
+        affordable(rows * columns)
+        here = np.eye(rows, columns, dtype=np.bool_)
+        axis = -2 if columns <= rows else -1
+        return g.Where(here, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
+
+    def _placed_later(
+        self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
+    ) -> Value:
+        """Return the same where the sides are known at run time: each vector is made a row."""
+        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+        sides = [g.reshape(g.measured([size], x), []) for size in y.sizes[-2:]]
+        down, along = (g.Range(zero, side, one) for side in sides)
+        here = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
+        # Behind its end a vector is not looked at, but has to have as many elements.
+        at = g.Min(along, g.Sub(sides[0], one))
+        row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, at, axis=-1)
+        return g.Where(here, g.Unsqueeze(row, g.ints([-2])), elsewhere)

@@ -1,0 +1,94 @@
+"""SKIP_GRAM: words that stand near each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.tensor import DType, Shape
+
+_SPACES = " \t\n\v\f\r"
+_MOST = 1 << 12  # n-grams that begin with one word
+
+
+class SkipGram(Operator):
+    """All n-grams of the words of a sentence, with up to so many words left out between two.
+
+    (The kernel's search for words is thrown by a single white space in front of the first one,
+    which it drops then.)
+    """
+
+    codes = ("SKIP_GRAM",)
+    category = Category.TERMINATE
+    any_size = "..."
+
+    @cached_property
+    def _grams(self) -> list[tuple[int, ...]]:
+        """The n-grams that begin with a word, as distances from it, in the kernel's sequence."""
+        o = self.options
+        size, reach = int(o.ngram_size), max(int(o.max_skip_size), -1) + 1
+        if size < 1 or reach > _MOST or max(reach, 1) ** (size - 1) > _MOST or size > _MOST:
+            message = f"n-grams of {size} words with up to {reach - 1} between two of them"
+            raise OperatorError(message)
+
+        def from_here(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            if len(gram) < size:
+                for step in range(1, reach + 1):
+                    yield from from_here((*gram, gram[-1] + step))
+            if o.include_all_ngrams or len(gram) == size:
+                yield gram
+
+        return list(from_here((0,)))
+
+    def shapes(self) -> Sequence[Shape]:
+        return [(max(self.output.shape[:1], default=1) or 1,)]
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        return [[(0, 0)]]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect(x, x.shape, DType.STRING)
+        if not x.elements:
+            message = f"{x.name} holds no sentence"
+            raise OperatorError(message)
+        _ = self._grams  # checks them
+        expect(self.output, self.shapes()[0], DType.STRING)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        words = self._words(g, x)
+        count, size = g.Shape(words), int(self.options.ngram_size)
+        first = g.Range(*(g.reshape(v, []) for v in (g.ints([0]), count, g.ints([1]))))
+        # An n-gram is there if its last word is.
+        reach = np.array([gram[-1] for gram in self._grams], np.int64)
+        there = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
+        there = g.And(there, g.GreaterOrEqual(count, g.ints([size])))
+        begin, number = (
+            g.Gather(g.NonZero(there), g.scalar(axis, DType.INT64)) for axis in (0, 1)
+        )
+        made = g.Gather(words, begin)
+        for place in range(1, size):
+            has = np.array([len(gram) > place for gram in self._grams])
+            steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
+            word = g.Gather(words, g.Add(begin, g.Gather(steps, number)))
+            more = g.StringConcat(_text(g, " "), word)
+            if not has.all():
+                more = g.Where(g.Gather(has, number), more, _text(g, ""))
+            made = g.StringConcat(made, more)
+        return made
+
+    def _words(self, g: Builder, x: View) -> Value:
+        """Return what stands between white spaces of the first string."""
+        words = g.Gather(x.reshaped((x.tensor.elements,)), g.ints([0]))
+        for space in _SPACES:
+            parts, _ = g.many("StringSplit", 2, words, delimiter=space)
+            words = g.reshape(parts, ["words"])
+        return g.Compress(words, g.Not(g.carried("Equal", DType.STRING, words, _text(g, ""))))
+
+
+def _text(g: Builder, text: str) -> Value:
+    return g.constant(np.array(text.encode(), np.object_), DType.STRING)

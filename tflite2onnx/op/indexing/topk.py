@@ -1,0 +1,133 @@
+"""TOPK_V2, ARG_MAX and ARG_MIN: the largest elements, and where they are.
+
+Of equal elements the first wins, in the kernels and in ONNX. Among elements of which some are NaN
+the kernels differ from each other, and ONNX from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    expect,
+    expect_rank,
+    expect_type,
+    integer,
+    without,
+)
+from tflite2onnx.op.common.runtime_shapes import around, expect_axis, in_shape, place_of, sizes_of
+from tflite2onnx.tensor import DType
+
+_TOPK_TYPES = (
+    DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
+)  # fmt: skip
+_ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
+
+
+class TopK(Operator):
+    """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
+
+    codes = ("TOPK_V2",)
+    sizes_from = (1,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    many_outputs = True
+    moves = True
+    types: ClassVar[tuple[DType, ...]] = _TOPK_TYPES
+
+    @cached_property
+    def _k(self) -> int:
+        x, k = self.input(0), integer(self, 1)
+        if not x.rank or k > x.shape[-1]:
+            message = f"there are no {k} largest elements in {list(x.shape)}"
+            raise OperatorError(message)
+        return max(k, 0)  # the kernel reads less than nothing as nothing
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, self.types)
+        shape = (*x.shape[:-1], self._size)
+        if len(self.op.outputs) != 2:
+            message = f"{len(self.op.outputs)} outputs; values and indices are expected"
+            raise OperatorError(message)
+        values, indices = self.op.outputs
+        expect(values, shape, x.dtype)
+        expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
+
+    @property
+    def later_axes(self) -> list[int]:
+        return [self.input(0).rank - 1]
+
+    @property
+    def _size(self) -> int:
+        """The size of the last axis that is made."""
+        if not self.sized_later:
+            return self._k
+        expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+        return (self.op.outputs[0].shape or (1,))[-1]
+
+    def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
+        kind = g.carrier("TopK", x.dtype)
+        source = g.recast(x, x.dtype, kind)
+        count = g.cast(k.reshaped((1,)), DType.INT64) if self.sized_later else g.ints([self._k])
+        values, indices = g.many("TopK", 2, source, count, axis=x.axis(-1))
+        return (
+            g.recast(values, kind, x.dtype),
+            g.recast(indices, DType.INT64, ys[1].dtype),
+        )
+
+
+class Arg(Operator):
+    """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
+
+    nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
+    codes = tuple(nodes)
+    types: ClassVar[tuple[DType, ...]] = _ARG_TYPES
+    sizes_from = (1,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(integer(self, 1), self.input(0).rank)
+
+    def check(self) -> None:
+        x, made = self.input(0), self.output
+        expect_type(x, self.types)
+        wide = made.dtype is DType.INT64
+        if self.sized_later:
+            expect_axis(self, 1)
+            expect_rank(made, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
+            return
+        if not x.shape[self._axis]:
+            message = f"axis {self._axis} of {x.name} has no element"
+            raise OperatorError(message)
+        expect(made, without(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        if self.sized_later:
+            return []
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names, ~0: without(names, self._axis)}, names)]
+
+    def emit(self, g: Builder, y: View, x: View, axis: View) -> Value:
+        node = self.nodes[self.op.code]
+        source = g.recast(x, x.dtype, g.carrier(node, x.dtype))
+        if self.sized_later:
+            found = self._found_later(g, x, source, axis)
+        else:
+            found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
+        return g.recast(found, DType.INT64, y.dtype)
+
+    def _found_later(self, g: Builder, x: View, source: Value, axis: View) -> Value:
+        parts = around(g, sizes_of(g, x), place_of(g, axis, x.rank))
+        folded = in_shape(g, source, parts.folded(g))
+        found = g.node(self.nodes[self.op.code], folded, axis=1, keepdims=0)
+        return in_shape(g, found, parts.before, parts.behind)

@@ -1,0 +1,81 @@
+"""WHERE and UNIQUE: how much they find is known when they have run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.tensor import DType, Shape
+
+_WHERE_TYPES = (
+    DType.BOOL, DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT32, DType.UINT32, DType.INT64,
+)  # fmt: skip
+_UNIQUE_TYPES = (
+    DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64,
+)  # fmt: skip
+_INDICES = (DType.INT32, DType.INT64)
+
+
+class Where(Operator):
+    """WHERE: the places of all elements that are not 0, row by row."""
+
+    codes = ("WHERE",)
+    category = Category.TERMINATE
+    as_filed = True
+    any_size = "..."
+
+    def shapes(self) -> Sequence[Shape]:
+        # Files may declare any number of places.
+        return [(max(self.output.shape[:1], default=1) or 1, self.input(0).rank)]
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        return [[(0, 0)]]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, _WHERE_TYPES)
+        if not x.rank:
+            message = f"{x.name} has no axes"
+            raise OperatorError(message)
+        expect(self.output, self.shapes()[0], DType.INT64)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        # Stored integers count as they are, whatever stands for 0.
+        return g.Transpose(g.NonZero(g.recast(x, x.dtype, DType.BOOL)), perm=[1, 0])
+
+
+class Unique(Operator):
+    """UNIQUE: each element once, in the sequence of their first places, and which one is where."""
+
+    codes = ("UNIQUE",)
+    category = Category.TERMINATE
+    many_outputs = True
+    moves = True
+    any_size = "..."
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        return [[(0, 0)]]
+
+    def shapes(self) -> Sequence[Shape]:
+        x, found = self.input(0), self.output
+        return [(max(found.shape[:1], default=1) or 1,), x.shape]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, _UNIQUE_TYPES)
+        if x.rank != 1 or len(self.op.outputs) != 2:
+            message = f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
+            raise OperatorError(message)
+        values, places = self.op.outputs
+        expect(values, self.shapes()[0], x.dtype)
+        expect_type(places, _INDICES)
+        expect(places, x.shape, places.dtype)
+
+    def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
+        kind = g.carrier("Unique", x.dtype)
+        values, _, places = g.many("Unique", 3, g.recast(x, x.dtype, kind), sorted=0)
+        return (
+            g.recast(values, kind, x.dtype),
+            g.recast(places, DType.INT64, ys[1].dtype),
+        )

@@ -1,0 +1,1 @@
+"""Matrix products, attention and what belongs to them."""

@@ -1,0 +1,72 @@
+"""odml.scaled_dot_product_attention: the attention of language models on devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, pinned
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.tensor import DType
+
+_AXES = 4
+_HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
+
+
+class DotProductAttention(Operator):
+    """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
+
+    All are [batch, time, heads, depth] but the mask, [batch, heads, time, time]. Keys and values
+    may have fewer heads, each for as many neighbouring heads of the queries. This is what LiteRT's
+    default delegate computes; the kernel behind it reads a matrix in the wrong order.
+    """
+
+    codes = ("odml.scaled_dot_product_attention",)
+    custom = True
+    category = Category.IMPLICIT
+
+    def check(self) -> None:
+        q, k, v, mask = (self.input(i) for i in range(4))
+        for tensor in (q, k, v, mask):
+            expect(tensor, tensor.shape, DType.FLOAT32)
+        if {t.rank for t in (q, k, v, mask)} != {_AXES}:
+            message = "a query, key, value or mask has not 4 axes"
+            raise OperatorError(message)
+        (batch, times, heads, depth), (_, keys, groups, _) = q.shape, k.shape
+        expect(k, (batch, keys, groups, depth), DType.FLOAT32)
+        expect(v, (batch, keys, groups, v.shape[3]), DType.FLOAT32)
+        if not groups or heads % groups or (groups == 1 and batch != 1 and heads != 1):
+            message = f"{heads} heads of queries for {groups} of keys, in {batch} batches"
+            raise OperatorError(message)
+        scores = (batch, heads, times, keys)
+        if np.broadcast_shapes(mask.shape, scores) != scores:
+            message = f"a mask of {list(mask.shape)} for {list(scores)}"
+            raise OperatorError(message)
+        expect(self.output, (batch, times, heads, v.shape[3]), DType.FLOAT32)
+
+    def frames(self) -> Sequence[Frame]:
+        return [
+            pinned(0, _HEADS_FIRST), pinned(1, _TRANSPOSED), pinned(2, _HEADS_FIRST),
+            pinned(~0, _HEADS_FIRST),
+        ]  # fmt: skip
+
+    def emit(self, g: Builder, y: View, q: View, k: View, v: View, mask: View) -> Value:
+        batch, heads, times, depth = q.shape
+        groups, keys = k.shape[1], k.shape[3]
+        given = float(self.options.get("scale", 0))
+        scale = given if given > 0 else 1 / math.sqrt(depth)
+        query = g.Mul(q, g.scalar(scale, DType.FLOAT32))
+        shared = groups not in (1, heads)
+        if shared:  # heads that share keys are rows of one matrix
+            query = g.reshape(query, (batch, groups, heads // groups * times, depth))
+        scores = g.MatMul(query, k)
+        if shared:
+            scores = g.reshape(scores, (batch, heads, times, keys))
+        weights = g.Softmax(g.Add(scores, mask), axis=-1)
+        if shared:
+            weights = g.reshape(weights, (batch, groups, heads // groups * times, keys))
+        made = g.MatMul(weights, v)
+        return g.reshape(made, y.shape) if shared else made

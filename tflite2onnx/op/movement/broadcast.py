@@ -1,0 +1,123 @@
+"""BROADCAST_TO, BROADCAST_ARGS and FILL: one element in many places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_rank, expect_type, ints
+from tflite2onnx.tensor import Array, DType, Shape
+
+
+def _check_list(operator: Operator, index: int) -> None:
+    """Raise OperatorError unless an input is a list of sizes, as the kernels want it."""
+    sizes = operator.input(index)
+    expect_type(sizes, (DType.INT32, DType.INT64))
+    if sizes.rank != 1:
+        message = f"{sizes.name} has {sizes.rank} axes where a list is expected"
+        raise OperatorError(message)
+
+
+class BroadcastTo(Operator):
+    """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
+
+    codes = ("BROADCAST_TO",)
+    sizes_from = (1,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    def check(self) -> None:
+        _check_list(self, 1)
+        if self.sized_later:
+            expect_rank(self.output, self.input(1).elements, self.input(0).dtype)
+            return
+        x, shape = self.input(0), ints(self, 1)
+        expect(self.output, shape, x.dtype)
+        missing = len(shape) - x.rank
+        fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
+        if missing < 0 or not all(old in (1, new) for old, new in fitting):
+            message = f"{list(x.shape)} cannot be broadcast to {shape}"
+            raise OperatorError(message)
+
+    def aligned(self) -> Sequence[Shape | None]:
+        x = self.input(0)
+        return [(1,) * (self.output.rank - x.rank) + x.shape, None]
+
+    def emit(self, g: Builder, y: View, x: View, shape: View) -> Value:
+        return x.value if x.sizes == y.sizes else _expanded(g, x, y, shape)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.broadcast_to(inputs[0], self.output.shape)]
+
+
+def _expanded(g: Builder, x: View, y: View, shape: View) -> Value:
+    if not shape.tensor.is_known:
+        sizes = g.listed(shape, y.order)
+        return g.within("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
+    if 0 in y.shape:  # of which ONNX Runtime makes something else
+        return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
+    return g.within("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
+
+
+class BroadcastArgs(Operator):
+    """BROADCAST_ARGS: the shape that two shapes broadcast to."""
+
+    codes = ("BROADCAST_ARGS",)
+    category = Category.TERMINATE
+    moves = True
+
+    def check(self) -> None:
+        for i in (0, 1):
+            _check_list(self, i)
+        a, b = self.input(0), self.input(1)
+        expect(b, b.shape, a.dtype)
+        expect(self.output, (max(a.elements, b.elements),), a.dtype)
+
+    def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
+        (count,) = y.shape
+        a_sizes, b_sizes = (_padded(g, x, count) for x in (a, b))
+        # Not the larger one: a size of 0 wins over 1.
+        return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        shape = np.broadcast_shapes(*(tuple(array.tolist()) for array in inputs))
+        return [np.asarray(shape, self.output.dtype.numpy)]
+
+
+def _padded(g: Builder, x: View, count: int) -> Value:
+    missing = count - x.shape[0]
+    return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
+
+
+class Fill(Operator):
+    """FILL: a shape full of one element."""
+
+    codes = ("FILL",)
+    sizes_from = (0,)
+    any_size = "..."
+    category = Category.TERMINATE
+    moves = True
+
+    def check(self) -> None:
+        _check_list(self, 0)
+        value = self.input(1)
+        expect(value, (), value.dtype)
+        if self.sized_later:
+            expect_rank(self.output, self.input(0).elements, value.dtype)
+        else:
+            expect(self.output, ints(self, 0), value.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.output.rank)
+        return [Frame({~0: names}, names)]
+
+    def emit(self, g: Builder, y: View, dims: View, value: View) -> Value:
+        return _expanded(g, value, y, dims)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.full(self.output.shape, inputs[1])]

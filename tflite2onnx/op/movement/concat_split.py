@@ -1,0 +1,297 @@
+"""CONCATENATION, PACK, UNPACK, SPLIT, SPLIT_V and TILE: tensors side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    expect,
+    expect_list,
+    expect_rank,
+    integer,
+    ints,
+    without,
+)
+from tflite2onnx.op.common.runtime_shapes import around, expect_axis, in_shape, place_of, sizes_of
+from tflite2onnx.tensor import Array, DType
+
+
+class Concatenation(Operator):
+    """CONCATENATION along an axis; constants without axes are laid in a row."""
+
+    codes = ("CONCATENATION",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    def check(self) -> None:
+        first = self.input(0)
+        inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        axis = axis_of(self.options.axis, max(first.rank, 1))
+        for tensor in inputs:
+            size = (tensor if tensor.rank == first.rank else first).shape[axis : axis + 1]
+            expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
+        total = sum(t.shape[axis] for t in inputs) if first.rank else len(inputs)
+        expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        return g.carried("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
+
+    def on_integers(self) -> bool:
+        # The uint8 kernel rescales, that of int8 refuses, all others lay down what they are given.
+        return self.one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
+
+
+class Pack(Operator):
+    """PACK: tensors of one shape along a new axis."""
+
+    codes = ("PACK",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+    rescales = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(self.options.axis, self.input(0).rank + 1)
+
+    def check(self) -> None:
+        first, count = self.input(0), len(self.op.inputs)
+        for i in range(count):
+            expect(self.input(i), first.shape, first.dtype)
+        before, after = first.shape[: self._axis], first.shape[self._axis :]
+        expect(self.output, (*before, count, *after), first.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.output.rank)
+        old = without(names, self._axis)
+        return [Frame({~0: names} | dict.fromkeys(range(len(self.op.inputs)), old), names)]
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        axis = y.axis(self._axis)
+        apart = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
+        return g.carried("Concat", y.dtype, *apart, axis=axis) if len(apart) > 1 else apart[0]
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.stack(inputs, self._axis)]
+
+
+class Unpack(Operator):
+    """UNPACK: the slices along an axis, each without it."""
+
+    codes = ("UNPACK",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    many_outputs = True
+    moves = True
+    rescales = True
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(self.options.axis, self.input(0).rank)
+
+    def check(self) -> None:
+        x = self.input(0)
+        count, size = len(self.op.outputs), x.shape[self._axis]
+        if not 0 < count == size:
+            message = f"an axis of {size} elements cannot become {count} outputs"
+            raise OperatorError(message)
+        for tensor in self.op.outputs:
+            expect(tensor, without(x.shape, self._axis), x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        left = without(names, self._axis)
+        return [Frame({0: names} | {~i: left for i in range(len(self.op.outputs))}, names)]
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
+        axis = x.axis(self._axis)
+        parts = _split(g, x, x.dtype, g.ints([1] * len(ys)), len(ys), axis)
+        return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return list(np.moveaxis(inputs[0], self._axis, 0))
+
+
+class Split(Operator):
+    """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
+
+    codes = ("SPLIT", "SPLIT_V")
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    many_outputs = True
+    moves = True
+
+    @property
+    def _data(self) -> int:
+        return 1 if self.op.code == "SPLIT" else 0
+
+    @property
+    def sized_later(self) -> bool:
+        return not self._axis_is_known or not self._are_sizes_known
+
+    @property
+    def _axis_is_known(self) -> bool:
+        return self.input(0 if self.op.code == "SPLIT" else 2).is_known
+
+    @property
+    def _are_sizes_known(self) -> bool:
+        return self.op.code == "SPLIT" or self.input(1).is_known
+
+    @property
+    def later_axes(self) -> list[int] | None:
+        return [self._axis] if self._axis_is_known else None
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        groups = super().unforeseen()
+        if self._are_sizes_known and self.op.code == "SPLIT":  # all parts are alike
+            axes = sorted({axis for group in groups for _, axis in group})
+            return [[pair for (pair,) in groups if pair[1] == axis] for axis in axes]
+        return groups
+
+    @cached_property
+    def _axis(self) -> int:
+        number = integer(self, 0 if self.op.code == "SPLIT" else 2)
+        return axis_of(number, self.input(self._data).rank)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """The size of each part; the one that says -1 takes what the others leave."""
+        whole, count = self.input(self._data).shape[self._axis], len(self.op.outputs)
+        if self.op.code == "SPLIT":
+            sizes = [whole // max(count, 1)] * count
+        else:
+            given = ints(self, 1)
+            rest = whole - sum(size for size in given if size != -1)
+            sizes = [rest if size == -1 else size for size in given]
+        if sum(sizes) != whole or min(sizes, default=-1) < 0 or len(sizes) != count:
+            message = f"an axis of {whole} elements cannot be split into {sizes}"
+            raise OperatorError(message)
+        return sizes
+
+    def check(self) -> None:
+        x = self.input(self._data)
+        if not self._axis_is_known:
+            self._check_later()
+            return
+        axis = self._axis
+        if self.sized_later:
+            expect_list(self, 1, len(self.op.outputs))
+            for tensor in self.op.outputs:
+                size = tensor.shape[axis] if tensor.rank == x.rank else 1
+                expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+            return
+        for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
+            expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+
+    def _check_later(self) -> None:
+        x = self.input(self._data)
+        expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
+        if self.op.code == "SPLIT_V":
+            expect_list(self, 1, len(self.op.outputs))
+        for tensor in self.op.outputs:
+            expect_rank(tensor, x.rank, x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self._axis_is_known else []
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return self.sized_later or axis != self._axis
+
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
+        x = xs[self._data]
+        if not self._axis_is_known:
+            return self._split_anywhere(g, *xs)
+        if self.sized_later:
+            axis = x.axis(self._axis)
+            whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
+            sizes = self._sizes_later(g, whole, xs[1])
+            return _split(g, x, x.dtype, sizes, len(ys), axis)
+        return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), x.axis(self._axis))
+
+    def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
+        """Return the parts along an axis that is computed."""
+        x, given, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
+        number = given if self.op.code == "SPLIT" else xs[2]
+        parts = around(g, sizes_of(g, x), place_of(g, number, x.rank))
+        if self.op.code == "SPLIT":
+            sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
+        else:
+            sizes = self._sizes_later(g, parts.size, given)
+        cut = _split(g, in_shape(g, x.value, parts.folded(g)), x.dtype, sizes, count, 1)
+        each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
+        return tuple(
+            in_shape(g, part, parts.before, size, parts.behind)
+            for part, size in zip(cut, each, strict=True)
+        )
+
+    def _sizes_later(self, g: Builder, whole: Value, given: View) -> Value:
+        sizes = g.listed(given)
+        # The size that is -1 takes the rest: all sizes but this -1.
+        others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
+        left = g.Equal(sizes, g.scalar(-1, DType.INT64))
+        return g.Where(left, g.Sub(whole, others), sizes)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
+
+
+def _split(
+    g: Builder, x: View | Value, dtype: DType, sizes: Value, count: int, axis: int
+) -> tuple[Value, ...]:
+    """Return so many parts of x, in the type that the node runs in until they are apart."""
+    if count == 1:
+        return (g.recast(x, dtype, dtype),)
+    carrier = g.carrier("Split", dtype)
+    parts = g.many("Split", count, g.recast(x, dtype, carrier), sizes, axis=axis)
+    return tuple(g.recast(part, carrier, dtype) for part in parts)
+
+
+class Tile(Operator):
+    """TILE: each axis over and over."""
+
+    codes = ("TILE",)
+    sizes_from = (1,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _multiples(self) -> list[int]:
+        rank, multiples = self.input(0).rank, ints(self, 1)
+        if len(multiples) != rank or min(multiples, default=0) < 0:
+            message = f"multiples {multiples} for {rank} axes"
+            raise OperatorError(message)
+        return multiples
+
+    def check(self) -> None:
+        x = self.input(0)
+        if self.sized_later:
+            expect_list(self, 1, x.rank)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
+        sizes = zip(x.shape, self._multiples, strict=True)
+        expect(self.output, [size * times for size, times in sizes], x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
+        if self.sized_later:
+            times = g.listed(multiples, x.order)
+        elif y.sizes == x.sizes:
+            return x.value
+        else:
+            times = g.ints(x.reorder(self._multiples))
+        return g.within("Tile", x.dtype, lambda v: g.Tile(v, times), x)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.tile(inputs[0], self._multiples)]

@@ -1,0 +1,119 @@
+"""DILATE and STABLEHLO_PAD: elements apart from each other, and more around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type, ints
+from tflite2onnx.op.common.runtime_shapes import BEHIND, in_shape
+from tflite2onnx.op.movement.pad import padded
+from tflite2onnx.tensor import DType
+
+
+class Dilate(Operator):
+    """DILATE: each axis with a value between its elements, as often as its dilation less one."""
+
+    codes = ("DILATE",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """How far neighbours are from each other along each axis."""
+        x, steps = self.input(0), ints(self, 1)
+        if len(steps) != x.rank or min(steps, default=1) < 1:
+            message = f"dilations {steps} of {x.rank} axes"
+            raise OperatorError(message)
+        return steps
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        pairs = zip(self.input(0).shape, self._steps, strict=True)
+        return [(size - 1) * step + 1 if size else 0 for size, step in pairs]
+
+    def check(self) -> None:
+        x, value = self.input(0), self.input(2)
+        expect_type(self.input(1), (DType.INT32,))
+        expect(value, (1,) * value.rank, x.dtype)
+        expect(self.output, self._sizes, x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
+        return apart(g, x, x.reorder(self._steps), value)
+
+
+def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+    """Return elements so many steps from each other along each stored axis, `fill` between them."""
+    sizes = x.tensor.extents
+    if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):
+        return x.value
+    if x.tensor.symbols:
+        return _apart_later(g, x, steps, fill)
+    # Each element gets an axis of its own, which grows from 1 to the distance.
+    split = x.reshaped([size for old in x.shape for size in (old, 1)])
+    grow = [size for step in steps for size in (0, step - 1)]
+    whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
+    grown = padded(g, split, x.dtype, [0] * len(grow), grow, fill.reshaped(()))
+    merged = g.reshape(grown, whole)
+    pairs = zip(x.shape, steps, strict=True)
+    last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
+    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
+    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+
+
+def _apart_later(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+    inner = g.ints(range(1, 2 * x.rank, 2))
+    grow = [size for step in steps for size in (0, step - 1)]
+    pads = g.ints([0] * len(grow) + grow)
+    padded = g.within(
+        "Pad", x.dtype, lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
+        x, fill.reshaped(()),
+    )  # fmt: skip
+    merged = in_shape(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
+    last = g.ints([1 - step if step > 1 else BEHIND for step in steps])
+    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
+    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+
+
+class StablehloPad(Operator):
+    """STABLEHLO_PAD: a value between elements, in front of them and behind.
+
+    Less than no elements in front or behind are so many cut off, of those in between too.
+    """
+
+    codes = ("STABLEHLO_PAD",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _pads(self) -> list[tuple[int, int, int]]:
+        """How many elements come in front of each axis, behind it, and between its elements."""
+        o, rank = self.options, self.input(0).rank
+        columns = o.edge_padding_low, o.edge_padding_high, o.interior_padding
+        if any(len(column or ()) != rank for column in columns) or min(columns[2], default=0) < 0:
+            message = f"paddings {columns} of {rank} axes"
+            raise OperatorError(message)
+        return list(zip(*columns, strict=True))
+
+    def check(self) -> None:
+        x, value = self.input(0), self.input(1)
+        expect(value, (1,) * value.rank, x.dtype)
+        sizes = [
+            size + max(size - 1, 0) * between + low + high
+            for size, (low, high, between) in zip(x.shape, self._pads, strict=True)
+        ]
+        if not sizes or min(sizes) < 1:
+            # The kernel makes all sizes 0 if one of them is.
+            message = f"nothing is left of {x.name} in the shape {sizes}"
+            raise OperatorError(message)
+        expect(self.output, sizes, x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
+        low, high, between = zip(*x.reorder(self._pads), strict=True)
+        spread = apart(g, x, [number + 1 for number in between], value)
+        return padded(g, spread, x.dtype, low, high, value.reshaped(()))

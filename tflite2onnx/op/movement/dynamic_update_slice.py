@@ -1,0 +1,116 @@
+"""DYNAMIC_UPDATE_SLICE: part of a tensor replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.tensor import Array, DType
+
+
+class DynamicUpdateSlice(Operator):
+    """The first tensor with the second in it, from the start indices on.
+
+    These are moved to where the update fits in.
+    """
+
+    codes = ("DYNAMIC_UPDATE_SLICE",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _room(self) -> list[int]:
+        """How far the update can move along each axis."""
+        x, update = self.input(0), self.input(1)
+        room = [a - b for a, b in zip(x.shape, update.shape, strict=False)]
+        if x.rank != update.rank or min(room, default=0) < 0:
+            message = f"{list(update.shape)} does not fit into {list(x.shape)}"
+            raise OperatorError(message)
+        return room
+
+    def check(self) -> None:
+        x, update, starts = (self.input(i) for i in range(3))
+        expect(update, update.shape, x.dtype)
+        expect(self.output, x.shape, x.dtype)
+        expect_type(starts, (DType.INT32, DType.INT64))
+        expect(starts, (len(self._room),), starts.dtype)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        """Return whether the update is as large along an axis, or has a size that is known."""
+        whole, part = (self.input(i).sizes[axis] for i in range(2))
+        return operand == 2 or whole == part or isinstance(part, int)  # starts
+
+    def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
+        if 0 in update.shape:
+            return x.value
+        sizes = zip(self.input(0).sizes, self.input(1).sizes, strict=True)
+        axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
+        if not axes:
+            return update.value
+        where = self._clamped(g, x, starts)
+        return g.within(
+            "Slice", x.dtype, lambda a, b: self._replaced(g, a, b, x, axes, where), x, update
+        )
+
+    def _clamped(self, g: Builder, x: View, starts: View) -> Value:
+        """Return where the update starts along each TFLite axis."""
+        if starts.tensor.data is not None and not x.tensor.symbols:
+            return g.ints(np.clip(starts.ints, 0, self._room).tolist())
+        wide = g.recast(starts, starts.dtype, DType.INT64)
+        zero, rooms = g.scalar(0, DType.INT64), self._rooms(g, x)
+        if starts.dtype is DType.INT32:  # numbers of 32 bits Max and Min compare right
+            return g.Min(g.Max(wide, zero), rooms)
+        return g.clamped(wide, zero, rooms)
+
+    def _rooms(self, g: Builder, x: View) -> Value:
+        """Return how far the update can move, which open sizes leave to be computed."""
+        if not x.tensor.symbols:
+            return g.ints(self._room)
+        order = [x.axis(axis) for axis in range(x.rank)]
+        whole = g.Shape(x) if order == [*range(x.rank)] else g.Gather(g.Shape(x), g.ints(order))
+        return g.Sub(whole, g.ints(self.input(1).shape))  # where both are open nobody asks
+
+    def _replaced(
+        self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
+    ) -> Value:
+        """Return a value with the update in it, which is smaller along these axes only.
+
+        What lies before and behind the update along one axis stays; between is the same task
+        with an axis less.
+        """
+        axis, *rest = axes
+        at = g.ints([x.axis(axis)])
+        first = _entry(g, where, axis)
+        last = _shifted(g, first, self.input(1).shape[axis])
+        if rest:
+            update = self._replaced(g, g.Slice(value, first, last, at), update, x, rest, where)
+        before = g.Slice(value, g.ints([0]), first, at)
+        size = self.input(0).sizes[axis]
+        end = np.iinfo(np.int64).max if isinstance(size, str) else size
+        behind = g.Slice(value, last, g.ints([int(end)]), at)
+        return g.Concat(before, update, behind, axis=x.axis(axis))
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        made, update = inputs[0].copy(), inputs[1]
+        first = np.clip(inputs[2], 0, self._room)
+        place = tuple(slice(a, a + n) for a, n in zip(first, update.shape, strict=True))
+        made[place] = update
+        return [made]
+
+
+def _entry(g: Builder, numbers: Value, index: int) -> Value:
+    """Return one of a list of numbers, as a list."""
+    if numbers.data is not None:
+        return g.ints([int(numbers.data[index])])
+    return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
+
+
+def _shifted(g: Builder, number: Value, by: int) -> Value:
+    if number.data is not None:
+        return g.ints([int(number.data[0]) + by])
+    return g.Add(number, g.ints([by]))

@@ -1,0 +1,164 @@
+"""PAD, PADV2 and MIRROR_PAD: more elements around those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, expect, expect_rank, expect_type, ints
+from tflite2onnx.op.common.runtime_shapes import sizes_of
+from tflite2onnx.tensor import Array, DType
+
+_TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
+
+
+def padded(
+    g: Builder, x: View | Value, dtype: DType, low: Sequence[int], high: Sequence[int],
+    fill: View | Value,
+) -> Value:  # fmt: skip
+    """Return x with so many elements in front of each stored axis, and behind it."""
+    if not any((*low, *high)):
+        return x if isinstance(x, Value) else x.value
+    pads = g.ints([*low, *high])
+    return g.within("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+
+
+class _Padding(Operator):
+    """What all of them share: the second input, [rank, 2], says how many elements to add."""
+
+    any_size = "..."
+    sizes_from = (1,)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _pads(self) -> list[tuple[int, int]]:
+        """The elements in front of each axis and behind it."""
+        rank, table = self.input(0).rank, self.input(1)
+        flat = ints(self, 1)
+        if table.shape != (rank, 2) or min(flat, default=0) < 0:
+            message = f"paddings {flat} of the shape {list(table.shape)} for {rank} axes"
+            raise OperatorError(message)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, _TYPES)
+        if self.sized_later:
+            expect_type(self.input(1), (DType.INT32, DType.INT64))
+            expect(self.input(1), (x.rank, 2), self.input(1).dtype)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
+        pairs = zip(x.shape, self._pads, strict=True)
+        expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
+
+    def _amounts(self, g: Builder, x: View, table: View) -> Value:
+        """Return the elements in front of all axes, then those behind, in the stored order."""
+        if self.sized_later:
+            return g.reshape(g.Transpose(g.listed(table, x.order), perm=[1, 0]), [2 * x.rank])
+        begins, ends = zip(*x.reorder(self._pads), strict=True)
+        return g.ints([*begins, *ends])
+
+    def _pad(
+        self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
+    ) -> Value:
+        pads = self._amounts(g, x, table)
+        return g.within("Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill)
+
+
+class Pad(_Padding):
+    """PAD with what stands for 0, PADV2 with a value of its own."""
+
+    codes = ("PAD", "PADV2")
+
+    def check(self) -> None:
+        super().check()
+        if self._has_value:
+            value = self.input(2)
+            expect(value, () if value.rank == 0 else (1,), self.input(0).dtype)
+
+    @property
+    def _has_value(self) -> bool:
+        return len(self.op.inputs) > 2 and self.op.inputs[2] is not None
+
+    def emit(
+        self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View
+    ) -> Value:
+        if not self.sized_later and not np.any(self._pads):
+            return x.value
+        # What is moved may stand for something else then; what is added stands for 0.
+        fill = g.scalar(y.kept.zero_point, y.dtype) if value is None else value.reshaped(())
+        return self._pad(g, x, pads, fill)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        value = inputs[2].reshape(()) if self._has_value else 0
+        return [np.pad(inputs[0], self._pads, constant_values=value)]
+
+
+class MirrorPad(_Padding):
+    """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
+
+    codes = ("MIRROR_PAD",)
+    rescales = True
+
+    @property
+    def _reflects(self) -> bool:
+        if self.options.mode not in ("REFLECT", "SYMMETRIC"):
+            message = f"there is no mode {self.options.mode}"
+            raise OperatorError(message)
+        return bool(self.options.mode == "REFLECT")
+
+    def check(self) -> None:
+        super().check()
+        self._reflects  # noqa: B018 - checks the mode
+        if self.sized_later:
+            return
+        for size, pads in zip(self.input(0).shape, self._pads, strict=True):
+            if max(pads) > max(size - self._reflects, 0):
+                message = f"{size} elements have no {max(pads)} to mirror"
+                raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
+        if not self.sized_later and not np.any(self._pads):
+            return x.value
+        if self._reflects:
+            return self._pad(g, x, table, mode="reflect")
+        if not self.sized_later and np.max(self._pads) == 1:
+            return self._pad(g, x, table, mode="edge")  # one element is its own mirror
+        # Pad has no such mode. An index per axis moves less than slices and a Concat.
+        return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v, table), x.value)
+
+    def _mirrored(self, g: Builder, x: View, value: Value, table: View) -> Value:
+        for axis in range(x.rank):
+            if self.sized_later or any(self._pads[axis]):
+                value = g.Gather(value, self._sources(g, x, table, axis), axis=x.axis(axis))
+        return value
+
+    def _sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
+        """Return which element of an axis each one is that is made."""
+        size = x.tensor.shape[axis]
+        if not self.sized_later and axis not in x.tensor.symbols:
+            affordable(size + sum(self._pads[axis]))
+            return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
+        one, count = g.scalar(1, DType.INT64), g.reshape(_entry(g, sizes_of(g, x), axis), [])
+        pads = g.listed(table)
+        before, behind = (
+            g.Gather(_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1) for end in (0, 1)
+        )
+        first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(behind, []))
+        # Mirrored at the left edge, then at the right one: -1 is 0, and so is the size its half.
+        at = g.Range(first, last, one)
+        at = g.carried("Max", DType.INT64, at, g.Sub(g.Neg(at), one))
+        mirrored = g.Sub(g.Sub(g.Add(count, count), one), at)
+        return g.carried("Min", DType.INT64, at, mirrored)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]
+
+
+def _entry(g: Builder, numbers: Value, axis: int) -> Value:
+    return g.Gather(numbers, g.ints([axis]), axis=0)

@@ -1,0 +1,339 @@
+"""Operators about the axes alone: TRANSPOSE, RESHAPE and their like, SHAPE and RANK."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from math import prod
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.layout import Axes, Frame, axis_names, identity
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.common.checks import axis_of, expect, expect_list, expect_rank, integer, ints
+from tflite2onnx.op.common.runtime_shapes import (
+    around,
+    expect_axis,
+    in_shape,
+    place_of,
+    product,
+    sizes_of,
+)
+from tflite2onnx.tensor import Array, DType, Shape, Sizes
+
+
+def runs(source: Shape, target: Shape) -> tuple[Axes, Axes]:
+    """Name the axes of both sides of a reshape so that equal names hold equal elements.
+
+    The shapes are cut wherever the products of the sizes so far agree. A piece that is one axis
+    on both sides is that axis; a piece that is split or merged is one name on all its axes, so
+    that they stay together. Axes of size 1 that pair with nothing get names of their own: they
+    can stand anywhere.
+    """
+    if 0 in source:
+        free = tuple(f"in{i}" for i in range(len(source)))
+        return free, tuple(f"out{i}" for i in range(len(target)))
+    names: tuple[list[str], list[str]] = ([""] * len(source), [""] * len(target))
+    i = j = piece = 0
+    while i < len(source) or j < len(target):
+        if i < len(source) and j < len(target) and source[i] == target[j]:
+            names[0][i] = names[1][j] = f"r{piece}"
+            i, j = i + 1, j + 1
+        elif i < len(source) and source[i] == 1:
+            names[0][i], i = f"in{i}", i + 1
+        elif j < len(target) and target[j] == 1:
+            names[1][j], j = f"out{j}", j + 1
+        else:
+            i, j = _piece(source, target, i, j, names, f"r{piece}")
+        piece += 1
+    return tuple(names[0]), tuple(names[1])
+
+
+def _piece(
+    source: Shape, target: Shape, i: int, j: int, names: tuple[list[str], list[str]], name: str
+) -> tuple[int, int]:
+    a, b = source[i], target[j]
+    names[0][i] = names[1][j] = name
+    i, j = i + 1, j + 1
+    while a != b:
+        if a < b:
+            a, names[0][i], i = a * source[i], name, i + 1
+        else:
+            b, names[1][j], j = b * target[j], name, j + 1
+    return i, j
+
+
+def open_runs(source: Sizes, target: Sizes) -> tuple[Axes, Axes]:
+    """Name the axes as `runs` does, where some sizes stay open and only equal ones are known.
+
+    What lies between these may be split or merged in any way: its axes stay together.
+    """
+    if not any(isinstance(size, str) for size in (*source, *target)):
+        return runs(_fixed(source), _fixed(target))
+    first = _common(source, target)
+    last = _common(source[first:][::-1], target[first:][::-1])
+    between = [sizes[first : len(sizes) - last] for sizes in (source, target)]
+    if any(isinstance(size, str) for sizes in between for size in sizes):
+        inner = tuple(tuple("between" for _ in sizes) for sizes in between)
+    else:
+        inner = runs(*(_fixed(sizes) for sizes in between))
+    before = tuple(f"first{i}" for i in range(first))
+    behind = tuple(f"last{i}" for i in range(last))
+    return (*before, *inner[0], *behind), (*before, *inner[1], *behind)
+
+
+def _fixed(sizes: Sizes) -> Shape:
+    return tuple(size for size in sizes if isinstance(size, int))
+
+
+def _common(a: Sizes, b: Sizes) -> int:
+    """Return how many sizes both begin with."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
+    return len(list(pairs))
+
+
+class Reshape(Operator):
+    """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
+
+    codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    sizes_from = (1,)
+    moves = True
+    any_size = "..."
+    category = Category.ATTRIBUTE
+
+    def check(self) -> None:
+        x, y = self.input(0), self.output
+        if self.sized_later:
+            self._check_later()
+            if y.symbols:
+                return
+            if y.dynamic_axes:
+                message = "how large its output is, is known at run time only"
+                raise OperatorError(message)
+        if (x.elements, x.dtype) != (y.elements, y.dtype):
+            declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
+            message = f"{declared[0]} cannot become {declared[1]}"
+            raise OperatorError(message)
+
+    def _check_later(self) -> None:
+        if self._adds_axis:
+            expect_axis(self, 1)
+        else:
+            expect_list(self, 1, self.input(1).elements)
+        expect_rank(self.output, self._rank_later, self.input(0).dtype)
+
+    @property
+    def _adds_axis(self) -> bool:
+        return self.op.code == "EXPAND_DIMS"
+
+    @property
+    def _rank_later(self) -> int:
+        """How many axes are made by what is computed."""
+        return self.input(0).rank + 1 if self._adds_axis else self.input(1).elements
+
+    def frames(self) -> Sequence[Frame]:
+        source, target = open_runs(self.input(0).sizes, self.output.sizes)
+        names = tuple(dict.fromkeys(_merged(source, target)))
+        return [Frame({0: source, ~0: target}, names)]
+
+    def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
+        if x.sizes == y.sizes:
+            return x.value
+        unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
+        if not self.sized_later or len(unknown) < 2:  # of one Reshape knows it
+            return g.reshape(x, y.sizes)
+        return in_shape(g, x.value, self._shape_later(g, y, x, rest[0]))
+
+    def _shape_later(self, g: Builder, y: View, x: View, given: View) -> Value:
+        if not self._adds_axis:
+            return g.listed(given, y.order)
+        parts = around(g, sizes_of(g, x), place_of(g, given, y.rank), 0)
+        shape = g.Concat(parts.before, g.ints([1]), parts.behind, axis=0)
+        return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
+
+    @property
+    def sized_later(self) -> bool:
+        return self.op.code != "SQUEEZE" and super().sized_later
+
+    @property
+    def resizes(self) -> bool:
+        # The kernel asks the operand, and resizes what the file declares otherwise.
+        return self.sized_later or self.inferred() != (self.output.shape,)
+
+    def inferred(self) -> tuple[Shape, ...]:
+        if self.sized_later:
+            count = self._rank_later
+            return (self.output.shape if self.output.rank == count else (1,) * count,)
+        shape = [int(size) for size in self._asked()]
+        known = prod(size for size in shape if size != -1)
+        rest = self.input(0).elements // max(known, 1)
+        made = tuple(rest if size == -1 else size for size in shape)
+        if prod(made) != self.input(0).elements or shape.count(-1) > 1:
+            message = f"{list(self.input(0).shape)} cannot become {shape}"
+            raise OperatorError(message)
+        return (made,)
+
+    def _asked(self) -> Sequence[int]:
+        """Return the shape that is asked for, with -1 for what is left."""
+        x = self.input(0)
+        if self._adds_axis:
+            axis = axis_of(integer(self, 1), x.rank + 1)
+            return (*x.shape[:axis], 1, *x.shape[axis:])
+        if self.options.get("keeps_shape"):  # a copy, of ours
+            return x.shape
+        if self.op.code == "SQUEEZE":
+            dropped = {axis_of(axis, x.rank) for axis in self.options.squeeze_dims or ()}
+            dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
+            return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
+        if len(self.op.inputs) > 1 and self.input(1).rank == 1:
+            return ints(self, 1)
+        return self.options.new_shape or ()
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [inputs[0].reshape(self.output.shape)]
+
+
+def _merged(source: Axes, target: Axes) -> list[str]:
+    """Return all names so that the names of either side come in its own sequence."""
+    merged, rest = [], list(target)
+    for name in source:
+        if name in rest:
+            at = rest.index(name)
+            merged += rest[: at + 1]
+            rest = rest[at + 1 :]
+        else:
+            merged.append(name)
+    return merged + rest
+
+
+class Transpose(Operator):
+    """TRANSPOSE renames axes, nothing more: the plan pays for what has to move.
+
+    By a permutation that is computed elements are gathered, as the node takes constants only.
+    """
+
+    codes = ("TRANSPOSE",)
+    sizes_from = (1,)
+    moves = True
+    any_size = "..."
+    category = Category.ATTRIBUTE
+
+    def check(self) -> None:
+        x = self.input(0)
+        if self.sized_later:
+            expect(self.input(1), (x.rank,), DType.INT32)
+            expect_rank(self.output, x.rank, x.dtype)
+            return
+        expect(self.output, [x.shape[axis] for axis in self._permutation], x.dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        if self.sized_later:
+            return []
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
+
+    def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
+        if not self.sized_later or not x.rank:
+            return x.value
+        old, moved = sizes_of(g, x), g.listed(permutation)
+        new = g.Gather(old, moved, axis=0)
+        # Each element made is counted, its place found, and which element stands there in x.
+        number = g.Unsqueeze(_counted(g, product(g, new)), g.ints([1]))
+        places = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
+        strides = g.Gather(_strides(g, old, x.rank), moved, axis=0)
+        source = g.reduce("ReduceSum", g.Mul(places, strides), [1], keepdims=False)
+        flat = g.reshape(x, [-1])
+        taken = g.within("Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat)
+        return in_shape(g, taken, new)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.transpose(inputs[0], self._permutation)]
+
+    @property
+    def _permutation(self) -> list[int]:
+        rank, numbers = self.input(0).rank, ints(self, 1)
+        permutation = [axis_of(number, rank) for number in numbers]
+        if sorted(permutation) != list(range(rank)):
+            message = f"{numbers} is no permutation of {rank} axes"
+            raise OperatorError(message)
+        return permutation
+
+
+def _counted(g: Builder, count: Value) -> Value:
+    zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+    return g.Range(zero, g.reshape(count, []), one)
+
+
+def _strides(g: Builder, sizes: Value, rank: int) -> Value:
+    """Return how many elements lie between neighbours along each axis."""
+    behind = np.triu(np.ones((rank, rank), np.bool_), 1)
+    factors = g.Where(behind, sizes, g.scalar(1, DType.INT64))
+    return g.reduce("ReduceProd", factors, [1], keepdims=False)
+
+
+class ShapeOf(Operator):
+    """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
+
+    codes = ("SHAPE",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+    of_shapes = True
+
+    def check(self) -> None:
+        x, y = self.input(0), self.output
+        expect(y, (x.rank,), DType.INT64 if y.dtype is DType.INT64 else DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names}, names)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        sizes = g.Shape(x)
+        if x.order != identity(x.rank):
+            sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
+        return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.asarray(self.input(0).shape, self.output.dtype.numpy)]
+
+
+class Rank(Operator):
+    """RANK: the number of axes."""
+
+    codes = ("RANK",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+    of_shapes = True
+
+    def check(self) -> None:
+        self.input(0)
+        expect(self.output, (), DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        return [Frame({0: names}, names)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.scalar(x.rank, y.dtype)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.asarray(self.input(0).rank, np.int32)]
+
+
+class AsPlanned(Operator):
+    """An operator of ours behind a tensor that the user wants in an order (`interface.pin`)."""
+
+    codes = ("AS_PLANNED",)
+    any_size = "..."
+    category = Category.IMPLICIT
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.output.rank)
+        label = tuple(names[i] for i in self.options.order)
+        return [Frame({0: names, ~0: names}, names, label, meaning=True)]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.Identity(x)

@@ -1,0 +1,105 @@
+"""REVERSE_V2 and REVERSE_SEQUENCE: axes from their end on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import axis_of, expect, expect_type, ints
+from tflite2onnx.tensor import Array, DType
+
+_SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
+
+
+class Reverse(Operator):
+    """REVERSE_V2: whole axes."""
+
+    codes = ("REVERSE_V2",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _axes(self) -> list[int]:
+        rank = self.input(0).rank
+        axes = [axis_of(number, rank) for number in ints(self, 1)]
+        if len(set(axes)) < len(axes):
+            message = f"axes {axes} are reversed more than once"
+            raise OperatorError(message)
+        return axes
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect(self.output, x.shape, x.dtype)
+        if self.input(1).is_known:
+            _ = self._axes  # checks them
+        else:
+            expect(self.input(1), (self.input(1).elements,), DType.INT32)
+
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self.input(1).is_known else []
+
+    def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
+        count = self.input(1).elements
+        if not count:
+            return x.value
+        known = self.input(1).is_known
+        at = g.ints([x.axis(axis) for axis in self._axes]) if known else g.listed(computed)
+        first, last, step = (
+            g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
+        )
+        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, at, step), x)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.flip(inputs[0], tuple(self._axes))]
+
+
+class ReverseSequence(Operator):
+    """REVERSE_SEQUENCE: the first elements of an axis, how many is said for each batch."""
+
+    codes = ("REVERSE_SEQUENCE",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _axes(self) -> tuple[int, int]:
+        """The axes of time and of batches."""
+        time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
+        rank = self.input(0).rank
+        if time == batch or not (0 <= time < rank and 0 <= batch < rank):
+            message = f"axes {time} and {batch} of {rank}"
+            raise OperatorError(message)
+        return time, batch
+
+    def check(self) -> None:
+        x, lengths, (time, batch) = self.input(0), self.input(1), self._axes
+        expect_type(x, _SEQUENCE_TYPES)
+        expect(self.output, x.shape, x.dtype)
+        expect_type(lengths, (DType.INT32, DType.INT64))
+        expect(lengths, (x.shape[batch],), lengths.dtype)
+        given = lengths.data
+        if given is not None and ((given < 0) | (given > x.shape[time])).any():
+            message = f"lengths {given.tolist()} of sequences of {x.shape[time]}"
+            raise OperatorError(message)
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        pair = {names[axis] for axis in self._axes}
+
+        def legal(label: Axes) -> bool:
+            return set(label[:2]) == pair
+
+        first = tuple(names[axis] for axis in self._axes)
+        rest = tuple(name for name in names if name not in pair)
+        return [Frame({0: names, ~0: names}, first + rest, legal=legal)]
+
+    def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
+        time, batch = (x.axis(axis) for axis in self._axes)
+        wide = g.recast(lengths, lengths.dtype, DType.INT64)
+        return g.ReverseSequence(x, wide, time_axis=time, batch_axis=batch)

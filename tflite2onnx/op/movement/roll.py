@@ -1,0 +1,60 @@
+"""Roll: elements that come round again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, axis_of, expect, ints
+from tflite2onnx.tensor import Array
+
+
+class Roll(Operator):
+    """Roll: moves elements along axes; those that fall off the end come in at the start."""
+
+    codes = ("Roll",)
+    custom = True
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _shifts(self) -> dict[int, int]:
+        """How far elements move along each axis; an axis that is named twice moves twice."""
+        x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
+        if len(shifts) != len(axes) or 0 in x.shape:
+            message = f"shifts {shifts} along axes {axes} of {list(x.shape)}"
+            raise OperatorError(message)
+        found: dict[int, int] = {}
+        for shift, number in zip(shifts, axes, strict=True):
+            axis = axis_of(number, x.rank)
+            found[axis] = found.get(axis, 0) + shift
+        return {axis: shift % x.shape[axis] for axis, shift in found.items()}
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect(self.output, x.shape, x.dtype)
+        for axis in self._shifts:
+            affordable(x.shape[axis])
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        value = x.value
+        for axis, shift in self._shifts.items():
+            if shift:
+                order = np.roll(np.arange(x.tensor.shape[axis]), shift)
+                value = self._taken(g, x, value, order, axis)
+        return value if value is not x.value else g.Identity(value)
+
+    @staticmethod
+    def _taken(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
+        place = x.axis(axis)
+        return g.within("Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array]:
+        made = inputs[0]
+        for axis, shift in self._shifts.items():
+            made = np.roll(made, shift, axis)
+        return [made]

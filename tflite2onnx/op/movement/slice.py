@@ -1,0 +1,331 @@
+"""SLICE and STRIDED_SLICE: a range of indices of every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
+from tflite2onnx.tensor import Array, DType
+
+# Before the first element, where -1 would mean the last, and behind all.
+_BEFORE, _BEHIND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_WHOLE = slice(None)
+
+
+def _part(kept: range, size: int) -> slice:
+    """Return the indices that are kept as Python slices them."""
+    if kept == range(size):
+        return _WHOLE
+    if not kept:
+        return slice(0, 0, 1)
+    return slice(kept.start, kept.stop if kept.stop >= 0 else None, kept.step)
+
+
+def _cut(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Value:
+    """Return these parts of each TFLite axis of x."""
+    cut = {x.axis(axis): part for axis, part in enumerate(parts) if part != _WHOLE}
+    if not cut:
+        return value
+    bounds = [_bounds(part) for part in cut.values()]
+    first, last, steps = (g.ints(numbers) for numbers in zip(*bounds, strict=True))
+    stepwise = any(step != 1 for *_, step in bounds)
+    return g.Slice(value, first, last, g.ints(list(cut)), steps if stepwise else None)
+
+
+def _bounds(part: slice) -> tuple[int, int, int]:
+    """Return begin, end and step as ONNX has them."""
+    step = 1 if part.step is None else part.step
+    first, last = (0, _BEHIND) if step > 0 else (_BEHIND, _BEFORE)
+    return (
+        first if part.start is None else part.start, last if part.stop is None else part.stop, step
+    )
+
+
+def _taken(data: Array, ranges: Sequence[range]) -> Array:
+    for axis, kept in enumerate(ranges):
+        data = data.take(kept, axis)
+    return data
+
+
+class Slice(Operator):
+    """SLICE: `size` elements from `begin` on; a size of -1 is all the rest.
+
+    Either may be computed.
+    """
+
+    codes = ("SLICE",)
+    sizes_from = (2,)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    moves = True
+
+    @cached_property
+    def _ranges(self) -> list[range]:
+        """The indices that are kept, per axis."""
+        shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
+        if not len(shape) == len(begins) == len(sizes):
+            message = f"{len(begins)} begins and {len(sizes)} sizes for {len(shape)} axes"
+            raise OperatorError(message)
+        ends = [
+            axis if size == -1 else begin + size
+            for axis, begin, size in zip(shape, begins, sizes, strict=True)
+        ]
+        if not all(0 <= b <= e <= axis for b, e, axis in zip(begins, ends, shape, strict=True)):
+            message = f"begins {begins} and sizes {sizes} do not lie in {list(shape)}"
+            raise OperatorError(message)
+        return [range(*pair) for pair in zip(begins, ends, strict=True)]
+
+    @property
+    def _parts(self) -> list[slice]:
+        """The same, of axes whose size stays open by what the file says."""
+        x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
+        return [
+            slice(begin or None, None if size == -1 else begin + size) if axis in x.symbols
+            else _part(kept, x.shape[axis])
+            for axis, (kept, begin, size) in enumerate(numbers)
+        ]  # fmt: skip
+
+    def check(self) -> None:
+        x = self.input(0)
+        if self._is_known:
+            expect(self.output, [len(r) for r in self._ranges], x.dtype)
+            return
+        for i in (1, 2):
+            expect_list(self, i, x.rank)
+        if self.sized_later or -1 in ints(self, 2):
+            expect_rank(self.output, x.rank, x.dtype)
+            return
+        sizes = ints(self, 2)
+        expect(self.output, sizes, x.dtype)
+        if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
+            message = f"sizes {sizes} do not lie in {list(x.shape)}"
+            raise OperatorError(message)
+
+    @property
+    def _is_known(self) -> bool:
+        return self.input(1).is_known and self.input(2).is_known
+
+    @property
+    def sized_later(self) -> bool:
+        if not self.input(2).is_known:
+            return True
+        return not self.input(1).is_known and -1 in ints(self, 2)
+
+    def emit(self, g: Builder, y: View, x: View, begin: View, size: View) -> Value:
+        if self._is_known:
+            return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._parts), x.value)
+        first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
+        last = g.Add(first, count)
+        if self.sized_later:
+            rest = g.Equal(count, g.scalar(-1, DType.INT64))
+            last = g.Where(rest, g.scalar(_BEHIND, DType.INT64), last)
+        axes = g.ints([x.axis(axis) for axis in range(x.rank)])
+        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [_taken(inputs[0], self._ranges)]
+
+
+class _Part(NamedTuple):
+    """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept.
+
+    `asked` is the same in the file's words, which hold for any size.
+    """
+
+    axis: int | None
+    kept: range
+    asked: slice = _WHOLE
+    shrinks: bool = False
+
+
+class StridedSlice(Operator):
+    """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
+
+    Bit i of a mask is about entry i of begin, end and strides: `begin_mask` and `end_mask` leave
+    the bound out, `ellipsis_mask` stands for as many whole axes as are left, `new_axis_mask`
+    inserts an axis, `shrink_axis_mask` takes one index and drops the axis. With `offset` the ends
+    count from the begins.
+    """
+
+    codes = ("STRIDED_SLICE",)
+    sizes_from = (1, 2, 3)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    moves = True
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        shape = self.input(0).shape
+        entries = self._entries()
+        parts, axis = [], 0
+        for entry in entries:
+            if entry is None:
+                parts.append(_Part(None, range(1)))
+                continue
+            parts.append(self._part(entry, axis, shape[axis]))
+            axis += 1
+        return parts
+
+    def _entries(self) -> list[int | None]:
+        """Return an entry's number per axis, -1 for an axis that is kept whole, None for a new one.
+
+        An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
+        """
+        o, rank = self.options, self.input(0).rank
+        count = self.input(1).elements
+        bits = range(count)
+        ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
+        new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]
+        whole = rank - (count - len(new) - len(ellipsis))
+        if not self.input(2).elements == self.input(3).elements == count:
+            message = "begin, end and strides have different lengths"
+        elif len(ellipsis) > 1:
+            message = "more than one ellipsis"
+        elif (o.ellipsis_mask | o.new_axis_mask) >> count:
+            message = f"masks of more than {count} entries"
+        elif whole < len(ellipsis):
+            message = f"{count} entries for {rank} axes"
+        else:
+            at = ellipsis[0] if ellipsis else count
+            entries = [None if i in new else i for i in bits]
+            return entries[:at] + [-1] * whole + entries[at + 1 :]
+        raise OperatorError(message)
+
+    def _part(self, entry: int, axis: int, size: int) -> _Part:
+        if entry < 0:
+            return _Part(axis, range(size))
+        o, bit = self.options, 1 << entry
+        step = ints(self, 3)[entry] if self._steps_are_known else 1
+        if step == 0:
+            message = f"the stride of axis {axis} is 0"
+            raise OperatorError(message)
+        if self.sized_later:
+            return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
+        begin, end = (ints(self, i)[entry] for i in (1, 2))
+        # The kernel lets the bounds lie one element outside, on the side where the steps end.
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        first, last = (low, high) if step > 0 else (high, low)
+        start = first if o.begin_mask & bit else _clamped(begin, size, low, high)
+        if o.shrink_axis_mask & bit:
+            if not 0 <= start < size or step < 0:
+                message = f"index {begin} of axis {axis}, which has {size} elements"
+                raise OperatorError(message)
+            asked = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
+            return _Part(axis, range(start, start + 1), asked, shrinks=True)
+        end += start if o.offset else 0
+        stop = last if o.end_mask & bit else _clamped(end, size, low, high)
+        asked = slice(
+            None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
+            None if o.end_mask & bit else end,
+            None if step == 1 else step,
+        )
+        return _Part(axis, range(start, stop, step), asked)
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        # With `offset` an end is known by where the begin is, which may be counted from the end.
+        return not self.options.offset
+
+    def check(self) -> None:
+        shape = [len(part.kept) for part in self._parts if not part.shrinks]
+        if self.sized_later:
+            if self.options.offset:
+                message = "ends that count from the begins have to be constant"
+                raise OperatorError(message)
+            for i in (1, 2, 3):
+                expect_list(self, i, self.input(1).elements)
+            expect_rank(self.output, len(shape), self.input(0).dtype)
+            return
+        expect(self.output, shape, self.input(0).dtype)
+
+    def frames(self) -> Sequence[Frame]:
+        old = axis_names(self.input(0).rank)
+        names: Axes = tuple(
+            f"new{i}" if part.axis is None else old[part.axis] for i, part in enumerate(self._parts)
+        )
+        kept = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
+        return [Frame({0: old, ~0: kept}, names)]
+
+    @property
+    def _steps_are_known(self) -> bool:
+        return self.input(3).is_known
+
+    def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
+        if self.sized_later:
+            bounds = self._bounds(g, begin, end, step)
+            return g.within("Slice", x.dtype, lambda v: self._cut_later(g, y, x, v, bounds), x)
+        return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
+
+    def _bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
+        """Return where each entry begins and ends, in ONNX's words, and its steps."""
+        o, entries = self.options, np.arange(self.input(1).elements)
+        first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
+        first = _unless(g, o.begin_mask >> entries & 1, lambda: _ends(g, steps, 0, _BEHIND), first)
+        last = _unless(
+            g, o.end_mask >> entries & 1, lambda: _ends(g, steps, _BEHIND, _BEFORE), last
+        )
+        single = o.shrink_axis_mask >> entries & 1
+        if not single.any():
+            return first, last, steps
+        is_last = g.Equal(first, g.scalar(-1, DType.INT64))
+        next_one = g.Add(first, g.scalar(1, DType.INT64))
+        after = g.Where(is_last, g.scalar(_BEHIND, DType.INT64), next_one)
+        return first, g.Where(single.astype(np.bool_), after, last), steps
+
+    def _cut_later(
+        self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, ...]
+    ) -> Value:
+        entries = [entry for entry in self._entries() if entry is not None]
+        axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
+        chosen = [entry for entry in entries if entry >= 0]
+        first, last, steps = (_chosen(g, bound, chosen) for bound in bounds)
+        return self._reduced(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
+
+    def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+        shape, unknown = x.tensor.shape, x.tensor.symbols
+        parts = [
+            p.asked if p.axis in unknown else _part(p.kept, shape[p.axis])
+            for p in self._parts if p.axis is not None
+        ]  # fmt: skip
+        return self._reduced(g, y, x, _cut(g, x, value, parts))
+
+    def _reduced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+        """Return a slice without the axes that go, and with those that are new."""
+        dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
+        left = (part for part in self._parts if not part.shrinks)
+        added = [y.axis(i) for i, part in enumerate(left) if part.axis is None]
+        value = g.Squeeze(value, g.ints(dropped)) if dropped else value
+        return g.Unsqueeze(value, g.ints(added)) if added else value
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        ranges = [part.kept for part in self._parts if part.axis is not None]
+        return [_taken(inputs[0], ranges).reshape(self.output.shape)]
+
+
+def _unless(g: Builder, mask: Array, masked: Callable[[], Value], bound: Value) -> Value:
+    """Return a bound but for the entries where a mask leaves it out."""
+    return g.Where(mask.astype(np.bool_), masked(), bound) if mask.any() else bound
+
+
+def _ends(g: Builder, steps: Value, forward: int, backward: int) -> Value:
+    """Return a bound for each entry by the direction of its steps."""
+    if steps.data is not None:
+        return g.ints(np.where(steps.data > 0, forward, backward).tolist())
+    bounds = (g.scalar(bound, DType.INT64) for bound in (forward, backward))
+    return g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *bounds)
+
+
+def _chosen(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
+    if numbers.data is not None:
+        return g.ints([int(numbers.data[entry]) for entry in entries])
+    return g.Gather(numbers, g.ints(entries), axis=0)
+
+
+def _clamped(index: int, size: int, low: int, high: int) -> int:
+    return min(max(index + size if index < 0 else index, low), high)

@@ -1,0 +1,74 @@
+"""Blocks of pixels that become channels, and back."""
+
+from __future__ import annotations
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.windows import ImageOperator
+from tflite2onnx.tensor import DType
+
+
+class Blocks(ImageOperator):
+    """What both directions have in common: only values move, block by block.
+
+    The channels of one pixel of a block lie together, which is what ONNX calls DCR. ONNX Runtime
+    has the nodes for few types but float32; for others the axes are split, swapped and merged.
+    """
+
+    moves = True
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        # Where axes are split, one size can be left to Reshape, which is that of the batch.
+        return self.input(0).dtype is DType.FLOAT32 or super().keeps_open(operand, axis)
+
+    def block(self) -> int:
+        """Return how high and wide a block is."""
+        size = int(self.options.block_size)
+        if size < 1:
+            message = f"its blocks are {size} x {size}"
+            raise OperatorError(message)
+        return size
+
+
+class DepthToSpace(Blocks):
+    """DEPTH_TO_SPACE: channels become the pixels of blocks."""
+
+    codes = ("DEPTH_TO_SPACE",)
+
+    def check(self) -> None:
+        x, size = self.sizes(0), self.block()
+        channels, rest = divmod(x["C"], size * size)
+        if rest:
+            message = f"{x['C']} channels cannot become blocks of {size} x {size}"
+            raise OperatorError(message)
+        made = (x["N"], x["H"] * size, x["W"] * size, channels)
+        expect(self.output, made, self.input(0).dtype)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        size, (n, *_), channels = self.block(), y.sizes, y.size("C")
+        if x.dtype is DType.FLOAT32:
+            return g.DepthToSpace(x, blocksize=size, mode="DCR")
+        split = g.reshape(x, [n, size, size, channels, x.size("H"), x.size("W")])
+        return g.reshape(g.Transpose(split, perm=[0, 3, 4, 1, 5, 2]), y.sizes)
+
+
+class SpaceToDepth(Blocks):
+    """SPACE_TO_DEPTH: the pixels of blocks become channels."""
+
+    codes = ("SPACE_TO_DEPTH",)
+
+    def check(self) -> None:
+        x, size = self.sizes(0), self.block()
+        if x["H"] % size or x["W"] % size:
+            message = f"{x['H']} x {x['W']} pixels are no whole blocks of {size} x {size}"
+            raise OperatorError(message)
+        made = (x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)
+        expect(self.output, made, self.input(0).dtype)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        size, (n, *_), channels = self.block(), x.sizes, x.size("C")
+        if x.dtype is DType.FLOAT32:
+            return g.SpaceToDepth(x, blocksize=size)
+        split = g.reshape(x, [n, channels, y.size("H"), size, y.size("W"), size])
+        return g.reshape(g.Transpose(split, perm=[0, 3, 5, 1, 2, 4]), y.sizes)

@@ -1,0 +1,104 @@
+"""STABLEHLO_RNG_BIT_GENERATOR: bits that look random, and follow from a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.unsigned import Word, halves
+from tflite2onnx.op.movement.bitcast import joined
+from tflite2onnx.tensor import DType
+
+_TYPES = (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64)
+_THREEFRY = 2  # other algorithms are Philox, by default too
+_WORD = 32
+
+# Constants of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011).
+_PARITY = 0x1BD11BDA
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PHILOX_FACTORS = 0xD2511F53, 0xCD9E8D57
+_PHILOX_STEPS = 0x9E3779B9, 0xBB67AE85
+
+
+class RandomBits(Operator):
+    """Bits by Threefry or Philox: a counter is encrypted, as often as bits are needed.
+
+    That of the new state has gone on.
+
+    The state is a key, a counter, and with Philox the high half of a counter of 128 bits, for
+    which the key stands in.
+    """
+
+    codes = ("STABLEHLO_RNG_BIT_GENERATOR",)
+    category = Category.TERMINATE
+    many_outputs = True
+
+    @property
+    def _is_threefry(self) -> bool:
+        return bool(self.options.algorithm == _THREEFRY)
+
+    def check(self) -> None:
+        state = self.input(0)
+        sizes = (2,) if self._is_threefry else (2, 3)
+        if len(self.op.outputs) != 2 or state.elements not in sizes:
+            message = f"a state of {state.elements} elements, and {len(self.op.outputs)} outputs"
+            raise OperatorError(message)
+        expect(state, (state.elements,), DType.UINT64)
+        expect(self.op.outputs[0], state.shape, DType.UINT64)
+        expect_type(self.op.outputs[1], _TYPES)
+
+    def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:
+        made = ys[1]
+        per_element = made.dtype.bits // _WORD
+        words = made.tensor.elements * per_element
+        per_block = 2 if self._is_threefry else 4
+        blocks = -(-words // per_block)
+
+        def part(index: int) -> Word:
+            bounds = g.ints([index]), g.ints([index + 1]), g.ints([0])
+            return Word(g, g.Slice(state, *bounds), DType.UINT64)
+
+        numbers = [g.scalar(number, DType.INT64) for number in (0, blocks, 1)]
+        count = Word(g, g.cast(g.Range(*numbers), DType.UINT64), DType.UINT64)
+        key, counter = halves(part(0)), halves(part(1) + count)
+        if self._is_threefry:
+            results: Sequence[Word] = threefry(key, counter)
+        else:
+            results = philox(key, (*counter, *(key if state.shape == (2,) else halves(part(2)))))
+        axis = g.ints([1])
+        flat = g.reshape(
+            g.Concat(*(g.Unsqueeze(word.value, axis) for word in results), axis=1),
+            [blocks * per_block],
+        )
+        bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
+        if per_element > 1:
+            pairs = g.reshape(bits, [made.tensor.elements, 2])
+            bits = joined(g, pairs, DType.UINT32, DType.UINT64)
+        kind = DType.UINT32 if per_element == 1 else DType.UINT64
+        rest = [part(index).value for index in range(2, state.shape[0])]
+        after = g.Concat(part(0).value, (part(1) + blocks).value, *rest, axis=0)
+        return after, g.reshape(g.recast(bits, kind, made.dtype), made.shape)
+
+
+def threefry(key: tuple[Word, Word], counter: tuple[Word, Word]) -> tuple[Word, Word]:
+    """Return what Threefry-2x32 makes of counters in 20 rounds."""
+    keys = (*key, key[0] ^ key[1] ^ _PARITY)
+    x, y = counter[0] + keys[0], counter[1] + keys[1]
+    for group in range(1, 6):
+        for places in _ROTATIONS[(group - 1) % 2]:
+            x = x + y
+            y = y.rotated_left(places) ^ x
+        x, y = x + keys[group % 3], y + keys[(group + 1) % 3] + group
+    return x, y
+
+
+def philox(key: tuple[Word, Word], counter: Sequence[Word]) -> tuple[Word, ...]:
+    """Return what Philox-4x32 makes of counters in 10 rounds."""
+    a, b, c, d = counter
+    for _ in range(10):
+        low, high = halves(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])
+        other_low, other_high = halves(c.as_type(DType.UINT64) * _PHILOX_FACTORS[1])
+        a, b, c, d = other_high ^ b ^ key[0], other_low, high ^ d ^ key[1], low
+        key = key[0] + _PHILOX_STEPS[0], key[1] + _PHILOX_STEPS[1]
+    return a, b, c, d

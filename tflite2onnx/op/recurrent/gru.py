@@ -1,0 +1,106 @@
+"""GRU: what `raise_recurrent_loops` makes of a loop of Keras, and LiteRT's custom operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stacked
+from tflite2onnx.tensor import Array, DType, Shape
+
+_TIMES = 3  # axes of a sequence: time, batch, numbers
+_GATES = 3
+_BIAS = 1 + 2 * _GATES  # the input
+
+
+class Gru(Operator):
+    """GRU: a sequence [time, batch, features], W and R of each gate, b, and the first state."""
+
+    codes = ("GRU",)
+    any_size = "..."
+    category = Category.TERMINATE
+    many_outputs = True
+
+    def check(self) -> None:
+        x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)
+        units = h.shape[-1]
+        for i in range(1, _BIAS):
+            expect_constant(self.input(i), (units, units if i > _GATES else x.shape[-1]))
+        expect(b, (2 * _GATES * units,), x.dtype)
+        expect(h, (x.shape[1], units), x.dtype)
+
+    def emit(
+        self, g: Builder, y: tuple[View, ...], x: View, *parameters: View
+    ) -> tuple[Value, ...]:
+        *matrices, b, h = parameters
+        tensors = [each.tensor for each in matrices]
+        halves = tensors[:_GATES], tensors[_GATES:]
+        w, r = (stacked(g, x.tensor, each, on_axis_1) for each in halves)
+        made, last = g.many(
+            "GRU", 2, x, w, r, b.reshaped((1, *b.shape)), None, h.reshaped((1, *h.sizes)),
+            hidden_size=h.shape[-1], linear_before_reset=int(self.options.reset_after),
+        )  # fmt: skip
+        return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)
+
+
+class UnidirectionalSequenceGru(Operator):
+    """UNIDIRECTIONAL_SEQUENCE_GRU: gated recurrent units, time first.
+
+    The reset gate is applied before the matrix, as ONNX does by default. Weights are those of the
+    input and the state, side by side; the gates are reset and update, where ONNX has the update
+    gate, which it takes for the share of the old state as well, first.
+    """
+
+    codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
+    custom = True
+    category = Category.TERMINATE
+    many_outputs = True
+
+    def shapes(self) -> Sequence[Shape]:
+        times, batch, _ = self.input(0).shape
+        state = self.input(1).shape
+        return [(times, batch, state[-1]), state]
+
+    def check(self) -> None:
+        x, state = self.input(0), self.input(1)
+        if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:
+            message = f"an input of {list(x.shape)}, and {len(self.op.outputs)} outputs"
+            raise OperatorError(message)
+        (_, batch, inputs), units = x.shape, state.shape[-1]
+        expect(x, x.shape, DType.FLOAT32)
+        expect(state, (batch, units), DType.FLOAT32)
+        expect(self.input(2), (2 * units, inputs + units), DType.FLOAT32)
+        expect(self.input(3), (2 * units,), DType.FLOAT32)
+        expect(self.input(4), (units, inputs + units), DType.FLOAT32)
+        expect(self.input(5), (units,), DType.FLOAT32)
+        for i in range(2, 6):
+            if self.input(i).data is None:
+                message = f"{self.input(i).name} is not constant"
+                raise OperatorError(message)
+        for tensor, shape in zip(self.op.outputs, self.shapes(), strict=True):
+            expect(tensor, shape, DType.FLOAT32)
+
+    def emit(
+        self, g: Builder, ys: tuple[View, View], x: View, state: View, gates: View, biases: View,
+        candidate: View, bias: View,
+    ) -> tuple[Value, Value]:  # fmt: skip
+        units, inputs = state.shape[-1], x.shape[-1]
+        weights = _update_first(gates.constant, candidate.constant)
+        added = np.concatenate([_update_first(biases.constant, bias.constant), np.zeros(3 * units)])
+        named = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
+        w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in named)
+        made, last = g.many(
+            "GRU", 2, x, w, r, added[None].astype(np.float32), None,
+            g.Unsqueeze(state, g.ints([0])), hidden_size=units,
+        )  # fmt: skip
+        return g.reshape(made, ys[0].shape), g.reshape(last, ys[1].shape)
+
+
+def _update_first(gates: Array, candidate: Array) -> Array:
+    """Return the parameters of the gates, reset and update, and of the candidate as ONNX's."""
+    reset, update = np.split(gates, 2)
+    return np.concatenate([update, reset, candidate])

@@ -1,0 +1,202 @@
+"""LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
+
+What ONNX's LSTM means as well becomes one, all else the formulas of the kernels: ONNX's has no
+projection and no layer normalization, and its `clip` bounds what goes into the gates where
+`cell_clip` bounds the cell. Files made of Keras layers have a `cell_clip` of 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.layout import Frame
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.recurrent import lstm_basic
+from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
+from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
+from tflite2onnx.op.recurrent.lstm_integer import clipped_at, grids
+from tflite2onnx.tensor import DType, Shape
+
+# TFLite's sequence of gates, and how far behind the first weights each group of inputs begins.
+_GATES = "ifco"
+_RECURRENT, _PEEPHOLE, _BIAS, _PROJECTION = 4, 8, 11, 15
+_PEEPHOLES = "ifo"
+_SEQUENCE = 3  # axes
+_BASIC = 1  # LSTMKernelType
+
+
+class Slots(NamedTuple):
+    """Where the inputs of one direction are: the first of each group.
+
+    A group has one for each gate; the states are h and c.
+    """
+
+    weights: int
+    states: int
+    normalization: int | None = None
+    auxiliary: int | None = None
+
+
+class UnidirectionalLstm(Recurrent):
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: a cell with gates, step after step."""
+
+    codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
+    # The kernel looks up its functions in tables and rounds each gate.
+    steps: ClassVar[Mapping[str, int]] = {"UNIDIRECTIONAL_SEQUENCE_LSTM int8": 3}
+    slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
+    states: ClassVar[tuple[tuple[int, ...], ...]] = ((18, 19),)
+    ranks: ClassVar[tuple[int, ...]] = (2, 3)
+
+    def check(self) -> None:
+        """Raise OperatorError for what the kernels do not take."""
+        expect_type(self.input(0), (DType.FLOAT32, DType.INT8))
+        if min(self.options.cell_clip, self.options.proj_clip) < 0:
+            message = "a clip is negative"
+            raise OperatorError(message)
+        if self.activation_function == "NONE":
+            # ApplyActivationToVector then leaves its output as it is, which is that of a gate.
+            message = "the kernels have no result without an activation function"
+            raise OperatorError(message)
+        self.expect_sequences(self.ranks)
+        for slots in self.slots:
+            self._check_direction(slots)
+
+    @property
+    def shares_state(self) -> bool:
+        """Whether h and c are the same variable, as Keras makes of `initial_state=[s, s]`."""
+        h, c = (self.input(i) for i in self.states[0])
+        return bool(self.options.get("shared_state")) and h is c and len(self.states) == 1
+
+    @property
+    def units(self) -> list[int]:
+        """How many features each direction makes."""
+        last = _RECURRENT + _GATES.index("o")
+        return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
+
+    def _check_direction(self, slots: Slots) -> None:
+        cell = self._cell(slots)
+        x, other = self.input(0), self.optional(self.auxiliary)
+        n, h = cell.cells, cell.units
+        row = (n,)
+        for gate in cell.gates.values():
+            expect_constant(gate.weights, (n, x.shape[-1]))
+            expect_constant(gate.recurrent, (n, h), (n,))
+            if gate.recurrent.rank == 1:  # the diagonal of a matrix
+                expect_type(gate.recurrent, (DType.FLOAT32,))
+            expect_constant(gate.bias, row)
+            for vector in (gate.peephole, gate.normalization):
+                expect_constant(vector, row)
+            expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
+        expect_constant(cell.projection, (h, n))
+        expect_constant(cell.projection_bias, (h,))
+        if cell.projection is None and n != h:
+            message = f"{n} cells make no {h} outputs without a projection"
+            raise OperatorError(message)
+        if cell.grids.cell and n != h and cell.gates["o"].peephole:
+            # It would take the vectors to be as long as the output.
+            message = "the integer kernel does not look at the cell where there is a projection"
+            raise OperatorError(message)
+        self.expect_state(slots.states, h, x.dtype)
+        self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
+
+    def _cell(self, slots: Slots) -> Cell:
+        gates = {letter: self._gate(slots, letter) for letter in ORDER}
+        there = {letter: gate for letter, gate in gates.items() if gate}
+        first = there["o"]
+        projection = self.optional(slots.weights + _PROJECTION)
+        x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
+        return Cell(
+            x, h, there, projection,
+            self.optional(slots.weights + _PROJECTION + 1),
+            self.activation_function if x.dtype is DType.FLOAT32 else "TANH",
+            clipped_at(self.options.cell_clip, c),
+            clipped_at(self.options.proj_clip, self.output),
+            Grids() if x.dtype is DType.FLOAT32 else grids(
+                self.op.intermediates, "".join(there), c, h, self.output,
+                normalized=first.normalization is not None, projected=projection is not None,
+            ),
+            self.shares_state,
+        )  # fmt: skip
+
+    def _gate(self, slots: Slots, letter: str) -> Gate | None:
+        """Return the parameters of a gate; None if it is the input gate, and there are none."""
+        place = _GATES.index(letter)
+        if letter == "i" and self.optional(slots.weights) is None:
+            return None
+        after = slots.weights + _PEEPHOLE + _PEEPHOLES.find(letter)
+        norm, extra = slots.normalization, slots.auxiliary
+        return Gate(
+            self.input(slots.weights + place),
+            self.input(slots.weights + _RECURRENT + place),
+            self.input(slots.weights + _BIAS + place),
+            self.optional(after) if letter in _PEEPHOLES else None,
+            None if norm is None else self.optional(norm + place),
+            None if extra is None else self.optional(extra + place),
+        )
+
+    def run(
+        self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
+    ) -> tuple[Value, tuple[Value, ...]]:
+        """Emit ONNX's LSTM, or the steps."""
+        cell, reverse = self._cell(self.slots[direction]), direction > 0
+        h, c = (cell.units, cell.cells)
+        batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
+        if not cell.is_onnx(states[1].tensor, times):
+            before = states[0].reshaped((batch, h)), states[1].reshaped((batch, c))
+            shape = (*x.sizes[:-1], h)
+            return cell.run(g, x, auxiliary, before, shape, reverse=reverse)
+        sequence = x if x.rank == _SEQUENCE else x.reshaped((1, *x.shape))
+        initial = [state.reshaped((1, batch, c)) for state in states]
+        y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
+        last = tuple(g.Squeeze(state, g.ints([0])) for state in after)
+        return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else last[0]), last
+
+
+class Lstm(UnidirectionalLstm):
+    """LSTM: a single step. Its kernel BASIC has operands of its own, see `lstm_basic`."""
+
+    codes = ("LSTM",)
+    # The kernel BASIC, of uint8, rounds the gates of the cell to 12 bits.
+    steps: ClassVar[Mapping[str, int]] = {"LSTM int8": 3, "LSTM uint8": 64}
+    ranks = (2,)
+
+    @property
+    def _is_basic(self) -> bool:
+        return bool(self.options.kernel_type == _BASIC)
+
+    def check(self) -> None:
+        """Raise OperatorError for what the kernels do not take."""
+        if self._is_basic:
+            lstm_basic.check(self)
+        else:
+            super().check()
+
+    def shapes(self) -> Sequence[Shape]:
+        """Return the outputs' shapes: the kernels find them, and some files have none."""
+        return lstm_basic.shapes(self) if self._is_basic else super().shapes()
+
+    def frames(self) -> Sequence[Frame]:
+        """Return none: there is no time."""
+        return []
+
+    def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
+        """Emit a step."""
+        return lstm_basic.emit(self, g, *xs) if self._is_basic else super().emit(g, y, *xs)
+
+
+class BidirectionalLstm(UnidirectionalLstm):
+    """BIDIRECTIONAL_SEQUENCE_LSTM: two of them, the second from the last step on."""
+
+    codes = ("BIDIRECTIONAL_SEQUENCE_LSTM",)
+    slots = (Slots(1, 35, auxiliary=40), Slots(18, 37, auxiliary=44))
+    states = ((35, 36), (37, 38))
+    auxiliary = 39
+    ranks = (3,)
+
+    @property
+    def adds_auxiliary(self) -> bool:
+        """Whether there are parameters for the auxiliary sequence."""
+        return self.optional(41) is not None

@@ -1,0 +1,150 @@
+"""RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN: activation(x W + h R + b)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.common.hybrid import is_hybrid
+from tflite2onnx.op.elementwise.activation import activated
+from tflite2onnx.op.recurrent.base import (
+    Recurrent,
+    bias,
+    expect_constant,
+    on_axis_1,
+    over_time,
+    stacked,
+)
+from tflite2onnx.tensor import DType
+
+# The activations that ONNX's RNN has as well.
+_ONNX = {"TANH": None, "RELU": ["Relu"]}
+_SEQUENCE = 3  # axes
+
+
+class Slots(NamedTuple):
+    """Where the inputs of one direction are: weights, recurrent weights and bias, and the state."""
+
+    weights: int
+    auxiliary: int | None = None
+
+    @property
+    def state(self) -> int:
+        """The input h."""
+        return self.weights + 3
+
+
+class UnidirectionalRnn(Recurrent):
+    """UNIDIRECTIONAL_SEQUENCE_RNN: one layer that hears itself, step after step."""
+
+    codes = ("UNIDIRECTIONAL_SEQUENCE_RNN",)
+    slots: ClassVar[tuple[Slots, ...]] = (Slots(1),)
+    states: ClassVar[tuple[tuple[int, ...], ...]] = ((4,),)
+    ranks: ClassVar[tuple[int, ...]] = (3,)
+
+    def check(self) -> None:
+        """Raise OperatorError for what the kernels do not take."""
+        x, other = self.input(0), self.optional(self.auxiliary)
+        expect_type(x, (DType.FLOAT32,))
+        self.expect_sequences(self.ranks)
+        for slots, n in zip(self.slots, self.units, strict=True):
+            expect_constant(self.input(slots.weights), (n, x.shape[-1]))
+            expect_constant(self.input(slots.weights + 1), (n, n))
+            expect_constant(self.input(slots.weights + 2), (n,))
+            extra = self.optional(slots.auxiliary)
+            expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
+            self.expect_state(slots.state, n, x.dtype)
+        if len({self.optional(slots.auxiliary) is None for slots in self.slots}) > 1:
+            message = "one direction has auxiliary weights, the other has none"
+            raise OperatorError(message)
+
+    @property
+    def units(self) -> list[int]:
+        """How many features each direction makes."""
+        return [self.input(slots.weights).shape[0] for slots in self.slots]
+
+    @property
+    def adds_auxiliary(self) -> bool:
+        """Whether there are weights for the auxiliary sequence."""
+        return self.optional(self.slots[0].auxiliary) is not None
+
+    def run(
+        self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
+    ) -> tuple[Value, tuple[Value, ...]]:
+        """Emit ONNX's RNN, or the steps."""
+        slots = self.slots[direction]
+        w, r, b = (self.input(slots.weights + i) for i in range(3))
+        extra = [self.input(slots.auxiliary)] if auxiliary and slots.auxiliary else []
+        data, units, reverse = x.tensor, w.shape[0], direction > 0
+        shape = (*x.sizes[:-1], units)
+        if x.rank == _SEQUENCE and self.activation_function in _ONNX:
+            rows = [stacked(g, data, [each], on_axis_1) for each in (w, *extra)]
+            y, h = g.many(
+                "RNN", 2, g.Concat(x, auxiliary, axis=2) if extra else x,
+                g.Concat(*rows, axis=2) if extra else rows[0],
+                stacked(g, data, [r], on_axis_1),
+                np.concatenate([bias(b), np.zeros(units, np.float32)])[None],
+                None, states[0].reshaped((1, self.batch, units)),
+                hidden_size=units,
+                direction="reverse" if reverse else None,
+                activations=_ONNX[self.activation_function],
+            )  # fmt: skip
+            return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
+        recurrent = stacked(g, data, [r], np.transpose)
+
+        def step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
+            sums = g.Gemm(before[0], recurrent, now)
+            return (activated(g, self.activation_function, sums),)
+
+        sums = g.Add(g.MatMul(x, stacked(g, data, [w], np.transpose)), bias(b))
+        if auxiliary and extra:
+            sums = g.Add(sums, g.MatMul(auxiliary, stacked(g, data, extra, np.transpose)))
+        before = (states[0].reshaped((self.batch, units)),)
+        if x.rank < _SEQUENCE:
+            after = step(g, sums, before)
+            return after[0], after
+        return over_time(g, step, sums, before, (shape, shape[1:]), reverse=reverse)
+
+
+class Rnn(UnidirectionalRnn):
+    """RNN: a single step."""
+
+    codes = ("RNN",)
+    ranks = (2,)
+
+
+class BidirectionalRnn(UnidirectionalRnn):
+    """BIDIRECTIONAL_SEQUENCE_RNN: two of them, the second from the last step on.
+
+    Two things its kernel does are not converted, as no model can mean them: of sequences that are
+    time-major it multiplies all times by integer weights as often as there are times, and it
+    takes auxiliary sequences to have as many features as the others where it should not.
+    """
+
+    codes = ("BIDIRECTIONAL_SEQUENCE_RNN",)
+    slots = (Slots(1, 10), Slots(5, 11))
+    states = ((4,), (8,))
+    auxiliary = 9
+
+    def check(self) -> None:
+        """Raise OperatorError for what the kernel does not take."""
+        super().check()
+        x, other, major = self.input(0), self.optional(self.auxiliary), self.options.time_major
+        hybrid = is_hybrid(x, self.input(self.slots[0].weights))
+        if hybrid and major:
+            message = "LiteRT runs integer weights over time-major sequences again and again"
+            raise OperatorError(message)
+        if other is not None and other.shape != x.shape and (hybrid or major):
+            message = f"LiteRT reads {list(other.shape)} as if it were {list(x.shape)}"
+            raise OperatorError(message)
+
+    def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
+        """Return what a direction reads; batch by batch it is the first sequence for both."""
+        if self.adds_auxiliary or self.options.time_major:
+            return super().sources(direction, views)
+        return views[0], None

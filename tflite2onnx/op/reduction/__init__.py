@@ -1,0 +1,1 @@
+"""Operators that reduce axes or accumulate along them."""

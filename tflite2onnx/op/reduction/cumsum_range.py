@@ -1,0 +1,122 @@
+"""RANGE and CUMSUM: numbers one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.layout import Frame
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import (
+    affordable,
+    axis_of,
+    expect,
+    expect_rank,
+    expect_type,
+    integer,
+)
+from tflite2onnx.tensor import Array, DType
+
+_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
+
+
+class Range(Operator):
+    """RANGE: from a start, by a step, up to a limit.
+
+    Of numbers that are computed it multiplies, as ONNX's node does, where the kernel adds.
+    """
+
+    codes = ("RANGE",)
+    sizes_from = (0, 1, 2)
+    any_size = "..."
+    category = Category.TERMINATE
+
+    @cached_property
+    def _numbers(self) -> Array:
+        start, limit, step = (self._scalar(i) for i in range(3))
+        forth = start <= limit and step > 0
+        if not forth and not (start >= limit and step < 0):
+            message = f"there is no way from {start} to {limit} in steps of {step}"
+            raise OperatorError(message)
+        if start.dtype.kind == "f":
+            count = float(np.ceil(np.abs((limit - start) / step)))
+        else:
+            count = len(range(int(start), int(limit), int(step)))
+        affordable(count)
+        # One addition after another, as the kernel does it: floats round each time.
+        steps = np.full(int(count), step, start.dtype)
+        steps[:1] = start
+        return np.add.accumulate(steps, dtype=start.dtype)
+
+    def _scalar(self, index: int) -> Array:
+        tensor = self.input(index)
+        expect_type(tensor, _TYPES)
+        expect(tensor, (), self.input(0).dtype)
+        if tensor.data is None:
+            message = f"{tensor.name} is not constant"
+            raise OperatorError(message)
+        return tensor.data.astype(tensor.dtype.numpy).reshape(())
+
+    def check(self) -> None:
+        if self.sized_later:
+            for i in range(3):
+                expect_type(self.input(i), _TYPES)
+                expect(self.input(i), (), self.input(0).dtype)
+            expect_rank(self.output, 1, self.input(0).dtype)
+            return
+        expect(self.output, self.output.shape, self.input(0).dtype)
+        expect(self.output, self._numbers.shape, self.input(0).dtype)
+
+    def emit(self, g: Builder, y: View, *bounds: View) -> Value:
+        if not self.sized_later:
+            return g.constant(self._numbers)
+        if y.dtype is not DType.FLOAT32:
+            return g.Range(*bounds)
+        # ONNX Runtime counts in double precision, in which 0.3 / 0.1 of float32 is more than 3.
+        start, limit, step = bounds
+        steps = g.Ceil(g.Abs(g.Div(g.Sub(limit, start), step)))
+        zero, one = (g.scalar(number, DType.FLOAT32) for number in range(2))
+        return g.Add(g.Mul(g.Range(zero, steps, one), step), start)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [self._numbers]
+
+
+class CumSum(Operator):
+    """CUMSUM: the sums of all elements so far along an axis.
+
+    Each sum is without its own element if `exclusive`, and from the end on if `reverse`.
+    """
+
+    codes = ("CUMSUM",)
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    types: ClassVar[tuple[DType, ...]] = _TYPES
+
+    @cached_property
+    def _axis(self) -> int:
+        return axis_of(integer(self, 1), self.input(0).rank)
+
+    def frames(self) -> Sequence[Frame]:
+        return super().frames() if self.input(1).is_known else []
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, self.types)
+        expect(self.output, x.shape, x.dtype)
+        if self.input(1).is_known:
+            _ = self._axis  # checks it
+        else:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+
+    def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
+        if self.input(1).is_known:
+            axis = g.scalar(x.axis(self._axis), DType.INT64)
+        else:
+            axis = computed.reshaped(())
+        o = self.options
+        return g.CumSum(x, axis, exclusive=int(bool(o.exclusive)), reverse=int(bool(o.reverse)))

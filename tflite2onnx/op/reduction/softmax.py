@@ -1,0 +1,94 @@
+"""Normalizations along the last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.common.checks import expect_same_shape
+from tflite2onnx.quantize import is_quantized
+from tflite2onnx.tensor import DType, Quantization
+
+
+class LastAxis(Operator):
+    """One input and an output of its shape; what is computed is computed along the last axis."""
+
+    any_size = "..."
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    types: ClassVar[str] = "float32"
+
+    def check(self) -> None:
+        x, y = self.input(0), self.output
+        if x.rank == 0:
+            message = f"{x.name} has no axis"
+            raise OperatorError(message)
+        expect_same_shape(x, y)
+        for tensor in (x, y):
+            if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
+                message = f"{tensor.name} is {tensor.dtype.label}, which has no kernel"
+                raise OperatorError(message)
+        if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
+            message = f"{x.dtype.label} does not become {y.dtype.label}"
+            raise OperatorError(message)
+
+
+class Softmax(LastAxis):
+    """SOFTMAX: exp(beta * x), divided by its sum."""
+
+    codes = ("SOFTMAX",)
+    types = "float32 float16"
+    steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}  # exponentials come from a table
+
+    @property
+    def written(self) -> Quantization | None:
+        made = self.output.quantization
+        if made is None or self.output.dtype is not DType.UINT8:
+            return None
+        # QuantizeSoftmaxOutput<uint8_t> of optimized_ops.h adds no zero point.
+        return replace(made, zero_point=np.zeros_like(made.zero_point))
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        beta = self.options.beta
+        scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
+        if self._overflows():
+            return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
+        return g.Softmax(scaled, axis=y.axis(-1))
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        return axis < self.output.rank - 1 or self.output.quantization is None
+
+    def _overflows(self) -> bool:
+        """Return whether ONNX Runtime's QLinearSoftmax, fused of the nodes, makes 0 of what is 1.
+
+        Its table of exponentials ends a factor of e**5 below the largest float32 that the sum of
+        an axis leaves room for; each is multiplied by the number of output steps in 1.
+        """
+        made, size = self.output.quantization, max(self.output.shape[-1], 1)
+        if made is None or self.output.dtype is DType.INT16:  # of which there is no such kernel
+            return False
+        return bool(np.exp(-5) / made.scale[0] > size)
+
+
+class LogSoftmax(LastAxis):
+    """LOG_SOFTMAX: x minus the logarithm of the sum of exp(x)."""
+
+    codes = ("LOG_SOFTMAX",)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.LogSoftmax(x, axis=y.axis(-1))
+
+
+class L2Normalization(LastAxis):
+    """L2_NORMALIZATION: x divided by its Euclidean norm, which counts as 1e-6 at least."""
+
+    codes = ("L2_NORMALIZATION",)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        norm = g.reduce("ReduceL2", x, [x.axis(-1)], keepdims=True)
+        return g.Div(x, g.Max(norm, g.scalar(1e-6, x.dtype)))

@@ -1,0 +1,133 @@
+"""What becomes of energies in bands, one after another: steps of the front end, in int64.
+
+TFLite Micro and TensorFlow's AudioMicrofrontend take the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value
+from tflite2onnx.op.signal.tflm_base import (
+    WORD,
+    bit_length,
+    larger,
+    powers,
+    scalars,
+    shifted,
+    smaller,
+)
+from tflite2onnx.tensor import Array, DType
+
+# Natural logarithms as log2(1 + x) - x in 128 steps, in units of 2 ** -16; of log.cc.
+_SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
+_HALF = 1 << (_LOG_BITS - 1)
+# Fractional bits of the signal-to-noise ratio, and of what gain control makes of it.
+SNR_BITS, _OUTPUT_BITS = 12, 6
+
+
+def rooted(g: Builder, x: Value) -> Value:
+    """Return square roots, rounded, but not beyond 16 bits."""
+    one = g.scalar(1, DType.INT64)
+    root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
+    # A double has 53 bits, and so the root may be one off.
+    root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), x), DType.INT64))
+    above = g.Add(root, one)
+    root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), x), DType.INT64))
+    up = g.And(
+        g.Greater(g.Sub(x, g.Mul(root, root)), root),
+        g.Not(g.Equal(root, g.scalar(0xFFFF, DType.INT64))),
+    )
+    return g.Add(root, g.cast(up, DType.INT64))
+
+
+class Subtraction(NamedTuple):
+    """How noise is estimated, with as many bits more than the signal, and taken away.
+
+    Rates, of each channel, and what remains in any case are parts of `unit`.
+    """
+
+    g: Builder
+    bits: int
+    unit: int
+    rising: Array
+    falling: Array
+    remaining: int
+
+    def signal(self, x: Value) -> Value:
+        """Return the signal with the bits that the estimate has."""
+        return self._word(self.g.Mul(x, self._number(1 << self.bits)))
+
+    def gained(self, signal: Value) -> Value:
+        """Return what a signal adds to the estimate."""
+        return self.g.Mul(signal, self.rising)
+
+    def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
+        """Return the estimate after another one, in a graph that may be a loop's."""
+        total = g.Add(gained, g.Mul(before, self.falling))
+        return g.Mod(g.Div(total, self._number(self.unit)), self._number(1 << WORD))
+
+    def left(self, x: Value, signal: Value, estimate: Value) -> Value:
+        """Return what is left of the signal."""
+        g = self.g
+        kept = g.Sub(signal, smaller(g, estimate, signal))
+        least = g.Div(g.Mul(x, self._number(self.remaining)), self._number(self.unit))
+        return larger(g, g.Div(kept, self._number(1 << self.bits)), self._word(least))
+
+    def _word(self, x: Value) -> Value:
+        return self.g.Mod(x, self._number(1 << WORD))
+
+    def _number(self, number: int) -> Value:
+        return self.g.scalar(number, DType.INT64)
+
+
+def amplified(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
+    """Return numbers [n] with the gain that their noise asks for, and large ones made smaller."""
+    number = scalars(g)
+    product = g.Mul(x, _gain(g, noise, gains))
+    ratio = g.Mod(shifted(g, product, shift), number(1 << WORD))
+    small = shifted(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
+    large = g.Sub(shifted(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
+    return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
+
+
+def _gain(g: Builder, noise: Value, gains: Operand) -> Value:
+    """Return a parabola's value: the table has three numbers for each power of two."""
+    number = scalars(g)
+    interval = bit_length(g, noise, WORD)
+    place = larger(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+    power = g.Gather(powers(WORD + 1), interval)
+    within = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
+    base, linear, square = (g.Gather(gains, g.Add(place, number(i))) for i in range(3))
+    slope = g.Add(shifted(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
+    rise = shifted(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
+    wide = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
+    few = g.Gather(gains, smaller(g, noise, number(2)))
+    return g.Where(g.LessOrEqual(noise, number(2)), few, wide)
+
+
+def logarithm(g: Builder, x: Value, scale: int) -> Value:
+    """Return natural logarithms of numbers [n], in parts of `scale`; 0 of what is less than 1."""
+    number = scalars(g)
+    whole = g.Sub(bit_length(g, larger(g, x, number(1)), WORD), number(1))
+    power = g.Gather(powers(WORD), whole)
+    part = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
+    part = larger(g, part, number(0))
+    segment = g.Div(part, number((1 << _LOG_BITS) // _SEGMENTS))
+    table = _log_table()
+    here, there = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
+    within = g.Mod(part, number((1 << _LOG_BITS) // _SEGMENTS))
+    between = shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
+    binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
+    natural = shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
+    grown = g.Add(g.Mul(natural, number(scale)), number(_HALF))
+    made = shifted(g, g.Mod(grown, number(1 << WORD)), _LOG_BITS)
+    return g.Where(g.Greater(x, number(1)), made, number(0))
+
+
+def _log_table() -> Array:
+    """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as the kernel has them."""
+    x = np.arange(_SEGMENTS + 1) / _SEGMENTS
+    return np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS)).astype(np.int64)

@@ -1,0 +1,154 @@
+"""AudioMicrofrontend: the front end of microcontrollers in one operator, over a whole sound."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Body
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.common.checks import affordable, expect, expect_type
+from tflite2onnx.op.signal.frontend_steps import Subtraction, amplified, logarithm, rooted
+from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
+from tflite2onnx.op.signal.microfrontend_tables import (
+    NOISE_BITS,
+    WINDOW_BITS,
+    Settings,
+    filters,
+    gains,
+    snr_shift,
+    window,
+)
+from tflite2onnx.op.signal.tflm_base import WORD, bit_length, larger, powers, shifted, smaller
+from tflite2onnx.tensor import Array, DType
+
+_TYPES = DType.INT32, DType.FLOAT32, DType.UINT16
+_MOST_FEATURE = (1 << 16) - 1
+_SAMPLE = 16  # bits
+
+
+class AudioMicrofrontend(Operator):
+    """AudioMicrofrontend: features of a sound, by frames, with those before and behind.
+
+    LiteRT makes int32 or float32, TensorFlow uint16 in place of int32; the file says which. Only
+    the noise of a frame hangs on the frames before it: that is a loop, all else is for all frames
+    at once.
+    """
+
+    codes = ("AudioMicrofrontend",)
+    custom = True
+    category = Category.TERMINATE
+    as_filed = True
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return Settings(self.options)
+
+    @cached_property
+    def _subtraction(self) -> tuple[int, Array, int]:
+        """The bits of the estimate, the rate of each channel, and what remains."""
+        s = self._settings
+        even, odd = s.part("even_smoothing"), s.part("odd_smoothing")
+        rates = np.where(np.arange(s.channels) % 2, odd, even).astype(np.int64)
+        return s.whole("smoothing_bits", 0, WORD - 1), rates, s.part("min_signal_remaining")
+
+    @property
+    def _frames(self) -> int:
+        return (self.input(0).elements - self._settings.size) // self._settings.step + 1
+
+    @cached_property
+    def _stacks(self) -> Array:
+        """Which frames stand side by side, [stacks, frames]; one behind the last is of zeros."""
+        s, count = self._settings, self._frames
+        left, right = (s.whole(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right"))
+        stride = s.whole("frame_stride", 1, 1 << 30)
+        affordable(-(-count // stride) * (left + 1 + right) * s.channels)
+        places = np.arange(0, count, stride)[:, None] + np.arange(-left, right + 1)
+        if self.options.get("zero_padding", 0):
+            return np.where((places < 0) | (places >= count), count, places)
+        return places.clip(0, count - 1)
+
+    def check(self) -> None:
+        s, x = self._settings, self.input(0)
+        if x.elements < s.size:
+            message = f"a frame of {s.size} samples of {x.elements}"
+            raise OperatorError(message)
+        affordable(x.elements)
+        affordable(self._frames * s.length)
+        expect(x, (x.elements,), DType.INT16)
+        factors(s.length // 2)
+        _ = filters(s), self._subtraction
+        if self.options.get("enable_pcan", 0):
+            _ = gains(s), snr_shift(s)
+        s.whole("scale_shift", 0, WORD - 1)
+        s.whole("out_scale", 1, (1 << 31) - 1)
+        stacks, frames = self._stacks.shape
+        expect_type(self.output, _TYPES)
+        expect(self.output, (stacks, frames * s.channels), self.output.dtype)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        s = self._settings
+        energy, room = self._energies(g, g.cast(x, DType.INT64))
+        bands = g.MatMul(energy, filters(s))
+        signal = g.Div(rooted(g, bands), room)
+        features = self._features(g, *self._without_noise(g, signal))
+        scale = s.whole("out_scale", 1, (1 << 31) - 1)
+        if y.dtype is DType.FLOAT32:
+            made = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
+        else:
+            made = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
+        if self.options.get("zero_padding", 0):
+            made = g.Concat(made, g.constant(np.zeros((1, s.channels), y.dtype.numpy)), axis=0)
+        return g.reshape(g.Gather(made, self._stacks, axis=0), y.shape)
+
+    def _energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
+        """Return energies [frames, frequencies], and the power of 2 that is in their roots."""
+        s = self._settings
+        places = s.step * np.arange(self._frames)[:, None] + np.arange(s.size)
+        frames = shifted(g, g.Mul(g.Gather(x, places, axis=0), window(s.size)), WINDOW_BITS)
+        # Of the least number the absolute value is no int16, and so does not count.
+        loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
+        largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
+        largest = larger(g, largest, g.scalar(0, DType.INT64))
+        used = bit_length(g, largest, _SAMPLE)
+        room = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used)
+        power = g.Gather(powers(_SAMPLE), g.Unsqueeze(room, g.ints([1])))
+        fixed = Fixed(g, DType.INT16)
+        scaled = fixed.kept(g.Mul(frames, power))
+        if s.length > s.size:
+            scaled = g.Pad(scaled, g.ints([0, 0, 0, s.length - s.size]))
+        parts = Real(fixed, s.length).of(scaled)
+        return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
+
+    def _without_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
+        """Return what is left of a signal [frames, channels], and the noise that was there."""
+        bits, rates, remaining = self._subtraction
+        unit = 1 << NOISE_BITS
+        steps = Subtraction(g, bits, unit, rates, unit - rates, remaining)
+        signal = steps.signal(x)
+        inner, shape = g.nested(), (self._settings.channels,)
+        before, gained = (
+            inner.typed(Value(dtype=DType.INT64, name=name), DType.INT64, shape)
+            for name in ("before", "gained")
+        )
+        estimate = inner.typed(steps.estimate(inner, gained, before), DType.INT64, shape)
+        seen = inner.typed(inner.Identity(estimate), DType.INT64, shape)
+        body = Body("step", (before, gained), tuple(inner.nodes), (estimate, seen), ())
+        silence = g.constant(np.zeros(shape, np.int64))
+        _, noise = g.many("Scan", 2, silence, steps.gained(signal), body=body, num_scan_inputs=1)
+        return steps.left(x, signal, noise), noise
+
+    def _features(self, g: Builder, x: Value, noise: Value) -> Value:
+        """Return loudness in proportion to noise, as a logarithm, [frames, channels]."""
+        s = self._settings
+        value = g.reshape(x, (-1,))
+        if self.options.get("enable_pcan", 0):
+            value = amplified(g, value, g.reshape(noise, (-1,)), gains(s), snr_shift(s))
+        if self.options.get("enable_log", 0):
+            up, down = max(s.correction, 0), max(-s.correction, 0)
+            value = shifted(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
+            value = g.Mod(value, g.scalar(1 << WORD, DType.INT64))
+            value = logarithm(g, value, 1 << s.whole("scale_shift", 0, WORD - 1))
+        value = smaller(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
+        return g.reshape(value, (self._frames, s.channels))

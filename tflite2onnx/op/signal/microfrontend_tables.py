@@ -1,0 +1,161 @@
+"""The tables of AudioMicrofrontend: window, filters and gains, in float32 where the kernel is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.op.common.checks import affordable
+from tflite2onnx.op.signal.frontend_steps import SNR_BITS
+from tflite2onnx.tensor import Array
+
+WINDOW_BITS, _FILTER_BITS, NOISE_BITS = 12, 12, 14
+_MOST, _MOST_GAIN = 1 << 16, (1 << 15) - 1
+_INTERVALS = 32
+
+
+class Settings:
+    """The options; numbers that the kernel reads as float32 are such.
+
+    Attributes:
+        size, step: samples of a frame, and how many it is to the next one.
+        length: of the Fourier transform, a power of 2.
+        correction: by how many bits energies are less than they could be.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self.rate = self.whole("sample_rate", 1, 1 << 20)
+        self.size = self.whole("window_size", 1, _MOST) * self.rate // 1000
+        self.step = self.whole("window_step", 1, _MOST) * self.rate // 1000
+        if not 2 < self.size <= _MOST or not 1 <= self.step <= self.size:
+            message = f"frames of {self.size} samples, {self.step} apart"
+            raise OperatorError(message)
+        self.length = 1 << (self.size - 1).bit_length()
+        self.correction = self.length.bit_length() - 1 - _FILTER_BITS // 2
+        self.channels = self.whole("num_channels", 1, self.length)
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        """Return an integer; OperatorError if it is less, or more."""
+        number = int(self._options.get(name, 0))
+        if not low <= number <= high:
+            message = f"its {name} is {number}"
+            raise OperatorError(message)
+        return number
+
+    def real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
+        """Return a real number; OperatorError if it is less, or more."""
+        number = np.float32(self._options.get(name, 0))
+        if not low <= number <= high:
+            message = f"its {name} is {number}"
+            raise OperatorError(message)
+        return number
+
+    def part(self, name: str) -> int:
+        """Return a part of 1 as one of what 1 is in the reduction of noise."""
+        return int(self.real(name, 0, 1) * np.float32(1 << NOISE_BITS))
+
+
+def window(size: int) -> Array:
+    """Return Hann's window, int64, of which 1 is 2 ** 12 (window_util.c)."""
+    turn = float(np.float32(2 * math.pi / size))
+    values = [np.float32(0.5 - 0.5 * math.cos(turn * (i + 0.5))) for i in range(size)]
+    whole = [math.floor(float(v * np.float32(1 << WINDOW_BITS)) + 0.5) for v in values]
+    return np.array(whole, np.int64)
+
+
+def _mel(frequency: np.float32) -> np.float32:
+    return np.float32(1127.0 * math.log1p(float(frequency) / 700.0))
+
+
+class _Band(NamedTuple):
+    start: int
+    end: int
+    center: np.float32
+
+
+def filters(settings: Settings) -> Array:
+    """Return the weight of each frequency in each channel, int64 (filterbank_util.c).
+
+    A band rises from the middle of the one before to its own, and falls to that of the next.
+
+    Raises:
+        OperatorError: the bands reach beyond half of the sample rate, or are too many.
+    """
+    low = settings.real("lower_band_limit")
+    high = settings.real("upper_band_limit", float(np.nextafter(low, np.float32(np.inf))))
+    frequencies = settings.length // 2 + 1
+    spacing = np.float32(0.5 * settings.rate / float(np.float32(frequencies) - np.float32(1)))
+    affordable(frequencies * (settings.channels + 2))
+    bands = _bands(settings, low, high, spacing)
+    if bands[-1].end >= frequencies:
+        message = f"its bands reach frequency {bands[-1].end} of {frequencies}"
+        raise OperatorError(message)
+    matrix = np.zeros((frequencies, settings.channels + 2), np.int64)
+    before = _mel(low)
+    for channel, band in enumerate(bands):
+        for i in range(band.start, band.end):
+            weight = (band.center - _mel(np.float32(i) * spacing)) / (band.center - before)
+            rounded = float(weight * np.float32(1 << _FILTER_BITS))
+            matrix[i, channel] = math.floor(rounded + 0.5)
+            falling = (1.0 - float(weight)) * (1 << _FILTER_BITS)
+            matrix[i, channel + 1] = math.floor(falling + 0.5)
+        before = band.center
+    return matrix[:, 1:-1]
+
+
+def _bands(
+    settings: Settings, low: np.float32, high: np.float32, spacing: np.float32
+) -> list[_Band]:
+    """Return where bands begin and end; the first one serves for its falling half alone."""
+    count = settings.channels + 1
+    wide = (_mel(high) - _mel(low)) / np.float32(count)
+    place = int(1.5 + float(low / spacing))  # without the constant part
+    bands = []
+    for channel in range(count):
+        center = _mel(low) + wide * np.float32(channel + 1)
+        start = place
+        while place < settings.length and _mel(np.float32(place) * spacing) <= center:
+            place += 1
+        bands.append(_Band(start, place, center))
+    return bands
+
+
+def gains(settings: Settings) -> Array:
+    """Return the parabolas of gains over noise, int64 [125] (pcan_gain_control_util.c)."""
+    made = [_gain(settings, 0), _gain(settings, 1)]
+    for interval in range(2, _INTERVALS + 1):
+        first = 1 << (interval - 1)
+        last = 2 * first - (interval == _INTERVALS)
+        here, middle, there = (
+            _gain(settings, x) for x in (first, first + (first >> 1), last)
+        )
+        linear = 4 * (middle - here) - (there - here)
+        made += [here, linear, there - here - linear, 0]
+    return np.array(made[:-1], np.int64).astype(np.int16).astype(np.int64)
+
+
+def _gain(settings: Settings, x: int) -> int:
+    bits = settings.whole("smoothing_bits", 0, 31) - settings.correction
+    if not 0 <= bits <= 31:
+        message = f"its smoothing_bits are {bits + settings.correction}"
+        raise OperatorError(message)
+    noise = np.float32(x) / np.float32(1 << bits) + settings.real("pcan_offset")
+    strength = np.float64(settings.real("pcan_strength"))
+    with np.errstate(all="ignore"):
+        power = np.float32(np.float64(noise) ** -strength)
+    gain = np.float32(1 << settings.whole("gain_bits", 0, 31)) * power
+    return _MOST_GAIN if gain > _MOST_GAIN else int(gain + np.float32(0.5))
+
+
+def snr_shift(settings: Settings) -> int:
+    """Return how many bits a product with a gain has too many; OperatorError if that is none."""
+    shift = settings.whole("gain_bits", 0, 31) - settings.correction - SNR_BITS
+    if shift < 0:
+        message = f"its gain_bits are {settings.whole('gain_bits', 0, 31)}"
+        raise OperatorError(message)
+    return shift

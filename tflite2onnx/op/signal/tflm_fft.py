@@ -1,0 +1,114 @@
+"""The Fourier transforms of the front end of microcontrollers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, OperatorError, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
+from tflite2onnx.op.signal.tflm_base import Signal
+from tflite2onnx.tensor import DType
+
+_COMPLEX = 2  # numbers
+_TYPES = DType.FLOAT32, DType.INT16, DType.INT32
+_LONGEST, _LONGEST_OF_INTEGERS = 1 << 20, 1 << 16
+
+
+class _Fourier(Signal):
+    """What both have in common: transforms along the last axis."""
+
+    @property
+    def length(self) -> int:
+        """How many real numbers are transformed; OperatorError if the kernel could not."""
+        whole = self.input(0).dtype is not DType.FLOAT32
+        length = self.option("fft_length", 2, _LONGEST_OF_INTEGERS if whole else _LONGEST)
+        if whole:
+            if length % 2:
+                message = f"a transform of the length {length}, which is odd"
+                raise OperatorError(message)
+            factors(length // 2)
+        return length
+
+    @property
+    def frequencies(self) -> int:
+        """How many complex numbers stand for the real ones."""
+        return self.length // 2 + 1
+
+    @property
+    def computed(self) -> DType:
+        """The type to compute in.
+
+        ONNX Runtime's sums over other lengths than powers of 2 are off by 5e-5 of the range.
+        """
+        if self.input(0).dtype is not DType.FLOAT32:
+            return DType.INT64
+        return DType.FLOAT64 if self.length & (self.length - 1) else DType.FLOAT32
+
+    def samples(self) -> int:
+        """Return the size of the last axis, of a type that there is a kernel for."""
+        x = self.input(0)
+        expect_type(x, _TYPES)
+        if not x.rank or not x.elements:
+            message = f"a transform of {list(x.shape)}"
+            raise OperatorError(message)
+        return x.shape[-1]
+
+
+class SignalRfft(_Fourier):
+    """SignalRfft: the Fourier transform of real numbers; that of integers divides by the length."""
+
+    codes = ("SignalRfft",)
+
+    def check(self) -> None:
+        x, size, length = self.input(0), self.samples(), self.length
+        if size > length:
+            message = f"a transform of the length {length} for {list(x.shape)}"
+            raise OperatorError(message)
+        expect(self.output, (*x.shape[:-1], _COMPLEX * self.frequencies), x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        length, size = self.length, x.shape[-1]
+        value = g.reshape(g.recast(x, x.dtype, self.computed), (-1, size))
+        if length > size:
+            value = g.Pad(value, g.ints([0, 0, 0, length - size]))
+        if self.computed is DType.INT64:
+            made = Real(Fixed(g, x.dtype), length).of(value)
+        else:
+            made = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
+        return g.reshape(g.recast(made, self.computed, x.dtype), y.shape)
+
+
+class SignalIrfft(_Fourier):
+    """SignalIrfft: the real numbers of which SignalRfft has made these; integers stay as small."""
+
+    codes = ("SignalIrfft",)
+
+    def check(self) -> None:
+        x, size = self.input(0), self.samples()
+        if size != _COMPLEX * self.frequencies:
+            message = f"a transform of the length {self.length} from {list(x.shape)}"
+            raise OperatorError(message)
+        expect(self.output, (*x.shape[:-1], self.length), x.dtype)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        pairs = -1, self.frequencies, _COMPLEX
+        value = g.reshape(g.recast(x, x.dtype, self.computed), pairs)
+        if self.computed is DType.INT64:
+            made = Real(Fixed(g, x.dtype), self.length).inverse(value)
+        else:
+            whole = self._whole(g, value)
+            parts = g.dft(whole, 1, inverse=True)
+            made = g.Gather(parts, g.scalar(0, DType.INT64), axis=2)
+        return g.reshape(g.recast(made, self.computed, x.dtype), y.shape)
+
+    def _whole(self, g: Builder, x: Value) -> Value:
+        """Return all frequencies: those above the middle mirror those below.
+
+        What has no counterpart is real, whatever the imaginary part says.
+        """
+        places = np.arange(self.length)
+        there = (self.length - places) % self.length
+        imaginary = np.sign(there - places)
+        signs = np.stack([np.ones(self.length), imaginary], -1).astype(self.computed.numpy)
+        return g.Mul(g.Gather(x, np.minimum(places, there), axis=1), signs)

@@ -1,0 +1,1 @@
+"""Operators on images: convolution, pooling, resizing, detection."""

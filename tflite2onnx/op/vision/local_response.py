@@ -1,0 +1,40 @@
+"""LOCAL_RESPONSE_NORMALIZATION: each channel divided by what its neighbours are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.windows import ImageOperator
+from tflite2onnx.tensor import DType
+
+
+class LocalResponseNormalization(ImageOperator):
+    """x / (bias + alpha * s) ** beta, s the sum of squares of channels up to `radius` away."""
+
+    codes = ("LOCAL_RESPONSE_NORMALIZATION",)
+    any_size = "NHW"
+
+    def check(self) -> None:
+        self.sizes(0)
+        expect(self.input(0), self.input(0).shape, DType.FLOAT32)
+        expect(self.output, self.input(0).shape, DType.FLOAT32)
+        o = self.options
+        if o.radius < 0:
+            message = f"its radius is {o.radius}"
+            raise OperatorError(message)
+        if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load such a node
+            message = f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
+            raise OperatorError(message)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        o = self.options
+        if min(o.alpha, o.beta) == 0:  # nor one with a 0; then no channel counts but the own one
+            factor = np.float32(o.bias) ** -np.float32(o.beta)
+            return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
+        # All that are farther away than there are channels are nowhere.
+        size = 2 * min(int(o.radius), x.size("C")) + 1
+        # ONNX divides alpha by the size.
+        return g.LRN(x, size=size, alpha=o.alpha * size, beta=float(o.beta), bias=float(o.bias))

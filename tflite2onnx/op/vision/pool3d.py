@@ -1,0 +1,69 @@
+"""Pooling of volumes, for which TFLite has custom operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.checks import expect, expect_real
+from tflite2onnx.op.common.windows import ImageOperator, Window, listed_window_of
+from tflite2onnx.op.vision.pool import average, averaged
+from tflite2onnx.tensor import DType, Quantization, Shape
+
+_AXES = 5
+
+
+class _VolumePool(ImageOperator):
+    """What both have in common."""
+
+    custom = True
+    tflite = "NDHWC -> NDHWC"
+    onnx = "NCDHW -> NCDHW"
+
+    @cached_property
+    def _window(self) -> Window:
+        return listed_window_of(self.options, _AXES)
+
+    def _volume(self) -> Shape:
+        x = self.sizes(0)
+        return x["D"], x["H"], x["W"]
+
+    def shapes(self) -> Sequence[Shape]:
+        x = self.sizes(0)
+        return [(x["N"], *self._window.steps(self._volume()), x["C"])]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_real(x)
+        if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
+            message = f"volumes {self.options.get('data_format')} of {x.dtype.label}"
+            raise OperatorError(message)
+        expect(self.output, self.shapes()[0], x.dtype)
+
+
+class AvgPool3D(_VolumePool):
+    """AvgPool3D: as AVERAGE_POOL_2D, with one axis more."""
+
+    codes = ("AvgPool3D",)
+
+    def on_integers(self) -> bool:
+        return self.input(0).dtype is DType.INT16
+
+    @property
+    def averages(self) -> Quantization:
+        return averaged(self.input(0).dtype, self._window.kernel)
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return average(g, x, self._window.attributes(self._volume()))
+
+
+class MaxPool3D(_VolumePool):
+    """MaxPool3D: as MAX_POOL_2D, with one axis more."""
+
+    codes = ("MaxPool3D",)
+    moves = True
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        return g.carried("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))

@@ -1,0 +1,65 @@
+"""Convolution2DTransposeBias: MediaPipe's transposed convolution, which finds its own size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.c_struct_options import integers, padding_of
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.vision.conv import Convolution
+from tflite2onnx.tensor import DType, Shape
+
+
+class Convolution2DTransposeBias(Convolution):
+    """Convolution2DTransposeBias: a transposed convolution with biases.
+
+    With padding SAME it cuts off k - (n - 1) % stride - 1 rows, for n rows of the input: not what
+    a convolution that made the input of the output would have padded.
+    """
+
+    codes = ("Convolution2DTransposeBias",)
+    custom = True
+    tflite = "NHWC, OHWI, O -> NHWC"
+    onnx = "NCHW, IOHW, O -> NCHW"
+    product = (0, 1, 2)
+
+    def _cut(self) -> tuple[list[int], list[int]]:
+        """Return the strides, and how many rows and columns are cut off."""
+        padding, stride_w, stride_h = integers(self, 3)
+        strides, name = [stride_h, stride_w], padding_of(padding)
+        if min(strides) < 1 or name == "UNKNOWN":
+            message = f"its strides are {strides}, its padding is {name}"
+            raise OperatorError(message)
+        x, w = self.sizes(0), self.sizes(1)
+        same = name == "SAME"
+        lost = [
+            max(0, w[axis] - (x[axis] - 1) % stride - 1) if same else 0
+            for axis, stride in zip("HW", strides, strict=True)
+        ]
+        return strides, lost
+
+    def shapes(self) -> Sequence[Shape]:
+        (strides, lost), x, w = self._cut(), self.sizes(0), self.sizes(1)
+        image = (
+            stride * (x[axis] - 1) + w[axis] - cut
+            for axis, stride, cut in zip("HW", strides, lost, strict=True)
+        )
+        return [(x["N"], *image, w["O"])]
+
+    def check(self) -> None:
+        self.check_operands()
+        x, w = self.sizes(0), self.sizes(1)
+        if x["C"] != w["I"]:
+            message = f"{x['C']} channels for filters of {w['I']} channels each"
+            raise OperatorError(message)
+        for tensor in (self.input(0), self.input(1), self.input(2)):
+            expect(tensor, tensor.shape, DType.FLOAT32)
+        expect(self.output, self.shapes()[0], DType.FLOAT32)
+
+    def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
+        strides, lost = self._cut()
+        pads = [n // 2 for n in lost] + [n - n // 2 for n in lost]
+        kernel = [w.size("H"), w.size("W")]
+        return g.ConvTranspose(x, w, b, kernel_shape=kernel, strides=strides, pads=pads)

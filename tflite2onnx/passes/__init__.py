@@ -1,0 +1,1 @@
+"""Passes: each takes a TFLite graph or model and returns an equivalent one."""

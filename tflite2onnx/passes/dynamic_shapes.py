@@ -1,0 +1,509 @@
+"""Which sizes stay open in the ONNX model: those of inputs that the file does not fix.
+
+Of what some operators make (WHERE, UNIQUE) no size is known before the model runs: it is open too.
+
+What other sizes follow from them is found out by trial: the open sizes get other values, distinct
+ones, and each operator says what shapes it makes then. A size that changes with them is open too,
+and sizes that are equal in all trials have one name. Where different ones meet in an operator that
+wants them equal they are so, or the model could not run: they get one name, too. The file's own
+word on inner tensors is not asked, since it is often missing or stale.
+
+Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
+trials as well: what comes out the same is a constant, and what does not is left to be computed.
+A size that nobody foresees can be anything, as that of a variable which grows in a loop: what is
+the same in two trials, as whether such a size is less than a number, may differ in a third. It is
+a constant only if all operators behind the size move elements.
+
+Whether an operator can be converted for any size is its own affair: `Operator.keeps_open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, zip_longest
+from typing import Protocol
+
+import numpy as np
+
+from tflite2onnx.errors import FixedSizeError, OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.fold_constants import Rules, constants_made, room_for
+from tflite2onnx.passes.normalise import densify
+from tflite2onnx.tensor import Shape, Tensor
+
+# How the sizes grow: in one trial by so much that even what is divided many times grows, and what
+# has to be even stays so; in the other by little, to tell apart what divides without a rest.
+_STRIDE = 128
+_PRIMES = (2, 5, 11, 17, 23, 31, 41, 47, 59, 67, 73, 83)
+# What is enough for any window, and divides without a rest.
+_ROOM = 4096
+BATCH = "batch"
+
+Known = Mapping[Tensor, Tensor]
+_Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
+
+
+class Sized(Rules, Protocol):
+    """What is asked of an operator: its shapes, and whether it can do without them."""
+
+    def inferred(self) -> tuple[Shape, ...]:
+        """Return the shapes of the outputs that follow from the inputs."""
+
+    @property
+    def sized_later(self) -> bool:
+        """Whether the sizes of the outputs follow from inputs that are not constant."""
+
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """Its outputs, then the inputs of its sub-graphs."""
+
+    @property
+    def resizes(self) -> bool:
+        """Whether its outputs may have other shapes than the file declares."""
+
+    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return sizes that are known at run time: (place in `writes`, axis) of what is equal."""
+
+    def entries(self) -> Sequence[Sequence[Shape]]:
+        """Return the shapes of the inputs of each sub-graph."""
+
+    def keeps_open(self, operand: int, axis: int) -> bool:
+        """Return whether the operator can be converted for any size of an axis."""
+
+
+SizedOf = Callable[[Op], Sized]
+
+
+def settled(graph: Graph, operator_of: SizedOf) -> Graph:
+    """Return the graph in the shapes that its operators make of inputs as the file sizes them.
+
+    A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
+    open batch it says that there is one row. Where it does not know how many axes there are it
+    declares none, like those of a number. LiteRT asks the kernels, as is done here. What is wrong
+    with an operator at these sizes is said when it is converted.
+    """
+    guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
+    if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
+        return graph
+    walk = _Walk(graph, operator_of)
+    walk.through(graph.ops)
+    return graph.on(walk.shapes)
+
+
+def tried(graph: Graph, operator_of: SizedOf) -> list[Known]:
+    """Return each tensor as it is at the sizes of the file, and as it is where inputs are larger.
+
+    What cannot be inferred is as declared.
+    """
+    places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
+    names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
+    graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
+    return [_Walk(graph, operator_of, sizes).whole() for sizes in trials]
+
+
+class _Walk:
+    """Goes through operators, in sub-graphs too, and learns what tensors are.
+
+    `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
+    those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
+    Sizes that nobody foresees are `sizes`, and what is `computed` from them is no constant. Where
+    it is not `strict` what cannot be inferred is as declared.
+    """
+
+    def __init__(
+        self, graph: Graph, operator_of: SizedOf, sizes: Mapping[_Place, int] | None = None,
+        computed: frozenset[Tensor] = frozenset(), *, strict: bool = False,
+    ) -> None:  # fmt: skip
+        self._graph, self._operator_of = graph, operator_of
+        self._sizes, self._computed, self._strict = sizes or {}, computed, strict
+        self._room = room_for(graph)
+        self.shapes: dict[Tensor, Tensor] = {}
+        self.known: dict[Tensor, Tensor] = {}
+        self.ran: list[tuple[Op, Op]] = []
+
+    def whole(self) -> Known:
+        """Return each tensor of the graph as it is, with its elements where they are constant."""
+        self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
+        self.through(self._graph.ops)
+        return self.known
+
+    def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        """Learn the shapes of inputs, and return them so."""
+        given = tuple(
+            _resized(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
+            for t, shape in zip(tensors, shapes, strict=True)
+        )
+        self.shapes |= dict(zip(tensors, given, strict=True))
+        self.known |= dict(zip(tensors, given, strict=True))
+        return given
+
+    def through(self, ops: Sequence[Op]) -> None:
+        """Learn what operators make."""
+        for op in ops:
+            here = op.reading(self.known)
+            here = replace(here, graphs=self._inside(here)) if op.graphs else here
+            self.ran.append((op, here))
+            outputs = [_resized(*pair, self._sizes) for pair in self._outputs(op, here)]
+            here = replace(here, outputs=tuple(outputs))
+            self.shapes |= dict(zip(op.outputs, outputs, strict=True))
+            fixed = self._computed.isdisjoint(op.outputs)
+            made = constants_made(here, self._operator_of, self._room) if fixed else []
+            self._room -= sum(t.nbytes for t in made)
+            self.known |= dict(zip(op.outputs, made or outputs, strict=True))
+
+    def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each output as declared and as it is made."""
+        made = here.outputs
+        try:
+            made = _made(here, self._operator_of, other_ranks=not self._sizes)
+        except OperatorError:
+            if self._strict:
+                raise
+        return zip(op.outputs, made, strict=True)
+
+    def _inside(self, op: Op) -> tuple[Graph, ...]:
+        graphs = []
+        for graph, shapes in zip(op.graphs, self._operator_of(op).entries(), strict=True):
+            inputs = self.begin(graph.inputs, shapes)
+            self.through(graph.ops)
+            outputs = tuple(self.known.get(t, t) for t in graph.outputs)
+            graphs.append(replace(graph, inputs=inputs, outputs=outputs))
+        return tuple(graphs)
+
+
+def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
+    """Return the graph with the names of all open sizes, and constants where none is involved.
+
+    Sizes of inputs can be those of the file.
+
+    Raises:
+        FixedSizeError: an operator makes no output for other sizes than the file's.
+    """
+    graph = _with_room(graph, operator_of) if inputs else graph
+    places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
+    unforeseen = _unforeseen(graph, operator_of)
+    if not places and not unforeseen:
+        return graph
+    graph = densify(graph)
+    computed: frozenset[Tensor] = frozenset()
+    while True:
+        trials = _Trials(graph, operator_of, places, unforeseen, computed)
+        more = trials.computed()
+        if more <= computed:
+            return trials.result()
+        computed |= more
+        unforeseen = _unforeseen(graph, operator_of, computed)
+
+
+def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
+    """Return the graph with larger inputs where it runs with those only.
+
+    An open size is declared as 1: no window of a spectrogram fits into a single sample.
+    """
+    places = [(t, axis) for t in graph.inputs for axis in t.dynamic_axes if t.shape[axis] == 1]
+    room = {(t, axis): _ROOM for t, axis in places if axis}
+    for sizes in ({}, room) if room else ():
+        walk = _Walk(graph, operator_of, sizes, strict=True)
+        try:
+            walk.whole()
+        except OperatorError:
+            continue
+        return graph.on(walk.shapes) if sizes else graph
+    return graph
+
+
+def _unforeseen(
+    graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
+) -> dict[_Place, str]:
+    """Return the sizes that nobody foresees with their names.
+
+    What follows from constants, or from shapes, is foreseen. What follows from such a size in a
+    sub-graph may be another one: whether it is, is seen where that grows.
+    """
+    found: dict[_Place, str] = {}
+    outermost = {*graph.ops}
+    if not any(_groups(op, operator_of) for op in graph.every_op()):
+        return found
+    while True:
+        walk = _Walk(graph, operator_of, _sizes(found, _STRIDE), computed)
+        walk.whole()
+        more = {
+            place: f"{places[0][0].name}_{places[0][1]}"
+            for op, here in walk.ran
+            # The file is believed there, see `check_open`.
+            if op in outermost or not _sized_later(operator_of(here))
+            for places in _groups(here, operator_of, op)
+            for place in places
+        }
+        if more.keys() <= found.keys():
+            return found
+        found = more | found
+
+
+def _groups(
+    op: Op, operator_of: SizedOf, origin: Op | None = None
+) -> Sequence[Sequence[_Place]]:
+    """Return the sizes that nobody foresees, each as the places of what is equal.
+
+    These are of the operator's own tensors, or of those that it has in the graph.
+    """
+    try:
+        with guarded():
+            groups, writes = operator_of(op).unforeseen(), operator_of(origin or op).writes
+            found = [[(writes[place], axis) for place, axis in group] for group in groups]
+    except OperatorError:  # said later, with all else that is wrong
+        return ()
+    return found if all(axis < t.rank for group in found for t, axis in group) else ()
+
+
+def _sized_later(operator: Sized) -> bool:
+    try:
+        with guarded():
+            return operator.sized_later
+    except OperatorError:  # likewise
+        return False
+
+
+def _resizes(operator: Sized) -> bool:
+    try:
+        with guarded():
+            return operator.resizes
+    except OperatorError:  # likewise
+        return False
+
+
+def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
+    """Raise an error if an operator cannot do with an open size that it reads or writes.
+
+    Raises:
+        FixedSizeError: it needs to know the size.
+        UnsupportedOperators: it needs one that not even the file knows.
+    """
+    for op, operator in operators:
+        if _sized_later(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
+            message = "how large its output is, is known at run time only"
+            raise UnsupportedOperators([OperatorError(message).at(op.place)])
+        operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
+        operands += [(~i, t) for i, t in enumerate(op.outputs)]
+        for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
+            with guarded():
+                if not operator.keeps_open(operand, axis):
+                    message = f"it needs to know the size of axis {axis} of {tensor.name}"
+                    raise FixedSizeError(message).at(op.place)
+
+
+class _ClashError(FixedSizeError):
+    """The inputs of an operator do not fit together at the sizes of a trial."""
+
+    def __init__(self, error: OperatorError, op: Op) -> None:
+        self.op = op
+        super().__init__(error.reason, op.place)
+
+
+def _meetings(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    """Yield two names of sizes where inputs are aligned at their last axes."""
+    shapes = [t.shape[::-1] for t in op.inputs if t is not None]
+    for sizes in zip_longest(*shapes, fillvalue=1):
+        yield from pairwise(dict.fromkeys(called[size] for size in sizes if size in called))
+
+
+def _united(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return for all names but one of those that are equal this one."""
+    first: dict[str, str] = {}
+    for pair in pairs:
+        one, other = (first.get(name, name) for name in pair)
+        if one != other:
+            first = {name: one if found == other else found for name, found in first.items()}
+            first[other] = one
+    return first
+
+
+def _with_sizes(op: Op, same: Mapping[int, int]) -> Op:
+    """Return an operator some of whose inputs' sizes are others."""
+    inputs = tuple(
+        t and replace(t, shape=tuple(same.get(size, size) for size in t.shape)) for t in op.inputs
+    )
+    return replace(op, inputs=inputs)
+
+
+class _Trials:
+    """The graph as it is at the sizes of the file, and at others."""
+
+    def __init__(
+        self, graph: Graph, operator_of: SizedOf, places: Sequence[_Place],
+        unforeseen: Mapping[_Place, str], computed: frozenset[Tensor],
+    ) -> None:  # fmt: skip
+        self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
+        self._computed = computed
+        self._file = self._known({})
+        names, grown = self._grown(places)
+        close = self._tried(_sizes(names, 1))
+        self._others = [grown] if close is None else [grown, close]
+        self._names: dict[tuple[int, ...], str] = {}
+        for (tensor, axis), name in names.items():
+            self._names.setdefault(self._sizes_of(tensor, axis), name)
+
+    def _grown(self, places: Sequence[_Place]) -> tuple[dict[_Place, str], Known]:
+        """Return names for the open sizes of the inputs: each its own, or one for all batches."""
+        own = {place: f"{place[0].name}_{place[1]}" for place in places}
+        apart = {**own, **self._unforeseen}
+        batches = [place for place in places if place[1] == 0]
+        together = apart | dict.fromkeys(batches, BATCH)
+        if len(batches) > 1:
+            known = self._tried(_sizes(apart, _STRIDE))
+            if known is not None:
+                return apart, known
+        return self._agreed(together)
+
+    def _agreed(self, names: dict[_Place, str]) -> tuple[dict[_Place, str], Known]:
+        """Return names by which all sizes that have to be equal are, and the trial."""
+        while True:
+            sizes = _sizes(names, _STRIDE)
+            try:
+                return names, self._known(sizes)
+            except _ClashError as clash:
+                called = {size: names[place] for place, size in sizes.items()}
+                same = self._agreement(clash.op, called)
+                if not same:
+                    raise
+                names = {place: same.get(name, name) for place, name in names.items()}
+
+    def _agreement(self, op: Op, called: Mapping[int, str]) -> dict[str, str]:
+        """Return which names are another's if that is what an operator wants, none if it is not."""
+        pairs = list(dict.fromkeys(_meetings(op, called)))
+        sizes = {name: size for size, name in called.items()}
+        for chosen in [*([pair] for pair in pairs), pairs]:
+            same = _united(chosen)
+            equal = {sizes[other]: sizes[one] for other, one in same.items()}
+            try:
+                _made(_with_sizes(op, equal), self._operator_of)
+            except FixedSizeError:
+                continue
+            return same
+        return {}
+
+    def _tried(self, sizes: Mapping[_Place, int]) -> Known | None:
+        try:
+            return self._known(sizes)
+        except FixedSizeError:
+            return None
+
+    def _known(self, sizes: Mapping[_Place, int]) -> Known:
+        """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
+        strict = bool(sizes)
+        return _Walk(self._graph, self._operator_of, sizes, self._computed, strict=strict).whole()
+
+    def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
+        """Return the sizes of an axis in the file and in the trials."""
+        return tuple(known[tensor].shape[axis] for known in (self._file, *self._others))
+
+    def computed(self) -> frozenset[Tensor]:
+        """Return what is the same in all trials, but follows from sizes that nobody foresees."""
+        later = self._tried(_sizes(self._unforeseen, _STRIDE)) if self._unforeseen else None
+        found: set[Tensor] = set()
+        if later is None:
+            return frozenset()
+        for op in self._graph.every_op():
+            operator, inputs = self._operator_of(op), [t for t in op.inputs if t is not None]
+            moved = operator.moves or operator.of_shapes
+            varies = not moved and any(self._varies(t, later) for t in inputs)
+            if varies or (not operator.of_shapes and not found.isdisjoint(inputs)):
+                found.update(t for t in op.outputs if self._same(t))
+        return frozenset(found)
+
+    def _varies(self, tensor: Tensor, later: Known) -> bool:
+        """Return whether a tensor holds other elements where sizes that nobody foresees differ."""
+        data, other = (known.get(tensor, tensor).data for known in (self._file, later))
+        return data is not None and other is not None and not np.array_equal(data, other)
+
+    def result(self) -> Graph:
+        """Return the graph with names of sizes."""
+        known: dict[Tensor, Tensor] = {}
+        graph = self._graph_with(self._graph, known)
+        return replace(graph, tensors=tuple(known.get(t, t) for t in graph.tensors))
+
+    def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
+        """Return a graph with names of sizes, and note its tensors."""
+        known |= {t: self._named(t) for t in graph.inputs}
+        ops, outermost = [], graph is self._graph
+        for op in graph.ops:
+            same = [self._same(t) for t in op.outputs]
+            if op.outputs and all(same):
+                known |= {t: self._file[t] for t in op.outputs}
+            else:
+                named = {t: self._named(t) for t in op.outputs}
+                # What the file says of it in a sub-graph is needed still, see `check_open`.
+                known |= {t: _told(y) for t, y in named.items()} if outermost else named
+                graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
+                outputs = tuple(known[t] for t in op.outputs)
+                ops.append(replace(op.reading(known), outputs=outputs, graphs=graphs))
+        return replace(
+            graph, ops=tuple(ops),
+            inputs=tuple(known[t] for t in graph.inputs),
+            outputs=tuple(known.get(t, t) for t in graph.outputs),
+        )  # fmt: skip
+
+    def _same(self, tensor: Tensor) -> bool:
+        """Return whether a tensor holds the same elements in all trials."""
+        data = self._file[tensor].data
+        others = [known[tensor].data for known in self._others]
+        return data is not None and all(o is not None and np.array_equal(data, o) for o in others)
+
+    def _named(self, tensor: Tensor) -> Tensor:
+        symbols = {}
+        for axis in range(tensor.rank):
+            sizes = self._sizes_of(tensor, axis)
+            if len(set(sizes)) > 1:
+                symbols[axis] = self._names.setdefault(sizes, f"{tensor.name}_{axis}")
+        return replace(tensor, symbols=symbols) if symbols else tensor
+
+
+def _told(tensor: Tensor) -> Tensor:
+    """Return a tensor all whose sizes are known but for those that have names."""
+    if tensor.dynamic_axes <= tensor.symbols.keys():
+        return tensor
+    sizes = (-1 if axis in tensor.symbols else size for axis, size in enumerate(tensor.shape))
+    return replace(tensor, shape_signature=tuple(sizes))
+
+
+def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
+    """Return sizes for a trial; those of one name grow alike, those of others do not."""
+    order = list(dict.fromkeys(names.values()))
+    primes = [prime + 100 * (i // len(_PRIMES)) for i, prime in enumerate(_primes(len(order)))]
+    growth = dict(zip(order, primes, strict=True))
+    # A batch can well be small: what is computed of it takes room.
+    return {
+        (t, axis): t.shape[axis] + growth[name] * (by if axis else 1) + (by == 1)
+        for (t, axis), name in names.items()
+    }
+
+
+def _resized(origin: Tensor, tensor: Tensor, sizes: Mapping[_Place, int]) -> Tensor:
+    """Return a tensor with the sizes in a trial that nobody foresees."""
+    shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
+
+
+def _primes(count: int) -> Iterator[int]:
+    return (_PRIMES[i % len(_PRIMES)] for i in range(count))
+
+
+def _made(op: Op, operator_of: SizedOf, *, other_ranks: bool = False) -> tuple[Tensor, ...]:
+    """Return the outputs of an operator in the shapes that its inputs lead to.
+
+    Raises:
+        FixedSizeError: it makes none, or one of another rank than the file says, unless there
+            may be `other_ranks`.
+    """
+    try:
+        with guarded():
+            shapes = operator_of(op).inferred()
+            pairs = list(zip(op.outputs, shapes, strict=True))
+    except OperatorError as error:
+        raise _ClashError(error, op) from error
+    other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
+    if other_rank and not (other_ranks or _sized_later(operator_of(op))):
+        message = "its output has another rank than the file says"
+        raise FixedSizeError(message).at(op.place)
+    return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

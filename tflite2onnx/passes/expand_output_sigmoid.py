@@ -1,0 +1,64 @@
+"""LOGISTIC whose results are what a model says: scores, right to their last digits however small.
+
+ONNX Runtime's Sigmoid is a quotient of polynomials, which errs by up to 1e-7, whatever the result:
+that leaves three digits of a score of 1e-4, and none of one of 1e-8. Inside a network this is lost
+among larger numbers, as it is in an output of many. What an output of few gives is spelled out,
+1 / (1 + exp(-x)), which errs by a part of the result only, as LiteRT's kernel does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.tensor import DType, Tensor
+
+_FEW = 1024  # elements: four nodes for more of them would take time
+
+
+def spell_out_scores(graph: Graph, rules_of: RulesOf) -> Graph:
+    """Return the graph with other operators for LOGISTIC where an output gives its results."""
+    told = {t for t in graph.own_outputs if t.elements <= _FEW}
+    _trace(graph, rules_of, told)
+
+    def change(op: Op) -> list[Op]:
+        is_score = op.is_builtin("LOGISTIC") and not told.isdisjoint(op.outputs)
+        return _spelled_out(op) if is_score else [op]
+
+    return graph.mapped(change)
+
+
+def _trace(graph: Graph, rules_of: RulesOf, told: set[Tensor]) -> None:
+    """Add what is moved, and nothing else, on its way to one of the tensors."""
+    for op in reversed(graph.ops):
+        if told.isdisjoint(op.outputs):
+            continue
+        for inner in op.graphs:
+            told.update(inner.outputs)
+            _trace(inner, rules_of, told)
+        rules = rules_of(op)
+        if rules is not None and rules.moves:
+            told.update(t for t in op.inputs if t is not None)
+
+
+def _spelled_out(op: Op) -> list[Op]:
+    """Return operators that do the same; the operator itself if it has many or other results."""
+    match op.inputs, op.outputs:
+        case [[Tensor(dtype=DType.FLOAT32) as x], [Tensor(dtype=DType.FLOAT32) as y]] if (
+            x.shape == y.shape and y.elements <= _FEW
+        ):
+            pass
+        case _:
+            return [op]
+    one = Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
+    negative, power, total = (
+        replace(y, name=f"{y.name}/{name}") for name in ("negative", "power", "total")
+    )
+    steps = [
+        ("NEG", (x,), negative), ("EXP", (negative,), power), ("ADD", (power, one), total),
+        ("DIV", (one, total), y),
+    ]  # fmt: skip
+    return [Op(code, op.index, inputs, (made,)) for code, inputs, made in steps]

@@ -1,0 +1,1 @@
+"""TensorFlow operators that TFLite has under another name."""

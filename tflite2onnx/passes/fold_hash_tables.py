@@ -1,0 +1,113 @@
+"""Hash tables become constants: TFLite to TFLite, the whole model.
+
+HASHTABLE refers to a table by number, HASHTABLE_IMPORT fills it, mostly in a sub-graph that
+CALL_ONCE runs, HASHTABLE_FIND and HASHTABLE_SIZE read it. A table is filled once: what is
+imported later is ignored, and of equal keys the first counts. So what is read is known if what
+is imported is constant, and its readers get it as further inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.op.indexing.hash_table import FILLING
+from tflite2onnx.reader.sparsity import bytes_behind
+from tflite2onnx.tensor import Tensor
+
+READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
+_IMPORT_INPUTS = 3
+_MORE = 1 << 16
+
+
+class _Table(NamedTuple):
+    """Keys that all differ, and the value of each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def with_tables(model: Model) -> Model:
+    """Return a model whose readers of tables have (keys, values) in place of the table's handle.
+
+    Those whose table is not known stay as they are.
+    """
+    if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
+        return model
+    tables: dict[int, _Table | None] = {}
+    room = _room_for(model)
+    for graph in _in_order(model):
+        handles = _handles(graph)
+        for op in graph.ops:
+            imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
+            number = handles.get(op.inputs[0]) if imports else None
+            if number is not None and number not in tables:
+                room -= sum(t.elements for t in op.inputs[1:] if t is not None)
+                tables[number] = _imported(op) if room >= 0 else None
+    known = {number: table for number, table in tables.items() if table is not None}
+    graphs = (
+        replace(graph, ops=tuple(_rewritten(graph.ops, _handles(graph), known)))
+        for graph in model.graphs
+    )
+    return model._replace(graphs=tuple(graphs))
+
+
+def _room_for(model: Model) -> int:
+    """Return how many elements tables may have; many could be of the same bytes of the file."""
+    imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
+    given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
+    return _MORE + bytes_behind([t.data for t in dict.fromkeys(given) if t.data is not None])
+
+
+def _in_order(model: Model) -> Iterator[Graph]:
+    """Yield the graphs, those first that CALL_ONCE runs before all others."""
+    called = {
+        op.options.get("init_subgraph_index")
+        for graph in model.graphs for op in graph.ops if op.is_builtin("CALL_ONCE")
+    }  # fmt: skip
+    yield from (graph for i, graph in enumerate(model.graphs) if i in called)
+    yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
+
+
+def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
+    """Return which tables the handles of a graph refer to."""
+    return {
+        op.outputs[0]: int(op.options.get("table_id", 0))
+        for op in graph.ops
+        if op.is_builtin("HASHTABLE") and op.outputs
+    }
+
+
+def _imported(op: Op) -> _Table | None:
+    """Return what an import fills a table with, None if that is not known."""
+    _, keys, values = op.inputs if len(op.inputs) == _IMPORT_INPUTS else (None, None, None)
+    if keys is None or values is None or keys.elements != values.elements:
+        return None
+    if keys.data is None or values.data is None:
+        return None
+    entries: dict[object, object] = {}
+    for key, value in zip(keys.data.ravel().tolist(), values.data.ravel().tolist(), strict=True):
+        entries.setdefault(key, value)
+    return _Table(_listed(keys, entries.keys()), _listed(values, entries.values()))
+
+
+def _listed(like: Tensor, items: Iterable[object]) -> Tensor:
+    kind = np.object_ if like.dtype.numpy is None else like.dtype.numpy
+    data = np.array([*items], kind)
+    return replace(like, shape=data.shape, data=data, shape_signature=())
+
+
+def _rewritten(
+    ops: Iterable[Op], handles: Mapping[Tensor | None, int], known: Mapping[int, _Table]
+) -> Iterator[Op]:
+    for op in ops:
+        number = handles.get(op.inputs[0]) if op.inputs else None
+        table = None if number is None else known.get(number)
+        if op.is_builtin(*READING) and table is not None:
+            yield replace(op, inputs=(*table, *op.inputs[1:]))
+        elif not op.is_builtin(*FILLING):
+            yield op

@@ -1,0 +1,227 @@
+"""TFLite to TFLite: the same model in fewer forms, before any layout is chosen.
+
+The passes, in order; each takes a graph and returns one:
+
+1. `densify`: sparse constants become dense ones, and DENSIFY goes.
+2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
+   and whatever else can be computed from constants or shapes alone is.
+3. `recurrent`: loops that are layers of an LSTM, a GRU or an RNN become such.
+4. `spell_out_scores`: LOGISTIC that the model's outputs give is computed to its last digits.
+5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
+6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
+   have given back to the result.
+7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
+   weights are shaped like the input and can be permuted in its stead.
+8. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
+9. `join_paddings`: convolutions pad what PAD did before them.
+10. `drop_dead`: operators that nothing reads go.
+
+What an operator does with its operands is asked of the operator (`Rules`), never known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.graph import Graph, Op, Options, copying
+from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.passes.expand_output_sigmoid import spell_out_scores
+from tflite2onnx.passes.fold_constants import Rules, RulesOf, fold, replaces
+from tflite2onnx.passes.fuse_convolutions import join_dilations, join_paddings
+from tflite2onnx.passes.recurrent.raise_recurrent_loops import recurrent
+from tflite2onnx.quantize import same_scale
+from tflite2onnx.reader.sparsity import densify_all
+from tflite2onnx.tensor import Shape, Tensor
+
+_MATRIX = 2  # axes
+_IMAGE = 4
+
+
+def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
+    """Apply all passes."""
+    graph = fold(densify(graph), rules_of)
+    graph = spell_out_scores(recurrent(graph, rules_of), rules_of)
+    graph = align(graph, rules_of)
+    graph = join_dilations(absorb_flatten(keep_axes(graph)))
+    return drop_dead(join_paddings(graph))
+
+
+def densify(graph: Graph) -> Graph:
+    """Replace sparse constants by dense ones.
+
+    Raises:
+        ModelFileError: one is damaged, or they are too large for what is stored.
+    """
+    read = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
+    sparse = [t for t in read if t.sparsity is not None and t.data is not None]
+    known = {
+        t: replace(t, data=data, sparsity=None)
+        for t, data in zip(sparse, densify_all(sparse), strict=True)
+    }
+
+    def dense(op: Op) -> list[Op]:
+        here = op.reading(known)
+        source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
+        if source is None or not replaces(source, op.outputs, source.dtype):
+            return [here]
+        known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
+        return []
+
+    return graph.mapped(dense, known)
+
+
+_Shaped = dict[tuple[Tensor, Shape], Tensor]
+
+
+def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Graph:
+    """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE.
+
+    What a sub-graph makes of a tensor is not to be had in the graphs `around` it.
+    """
+    ops: list[Op] = []
+    made = dict(around or {})
+    for op in graph.ops:
+        rules = rules_of(op)
+        shapes = _aligned(op, rules)
+        inputs = list(op.inputs)
+        for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
+            if tensor is None or shape is None or shape == tensor.shape:
+                continue
+            key = (tensor, shape)
+            if key not in made:
+                made[key] = _with_shape(tensor, shape)
+                if tensor.data is None:
+                    ops.append(copying(op, tensor, made[key]))
+            inputs[i] = made[key]
+        graphs = tuple(align(inner, rules_of, made) for inner in op.graphs)
+        ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
+    return replace(graph, ops=tuple(ops))
+
+
+def _aligned(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
+    try:
+        with guarded():
+            return rules.aligned() if rules else [None] * len(op.inputs)
+    except OperatorError as error:
+        raise UnsupportedOperators([error.at(op.place)]) from error
+
+
+def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
+    """Return a tensor with other leading axes; those that are counted from the end stay."""
+    name = f"{tensor.name}/{'x'.join(map(str, shape))}"
+    quantization = tensor.quantization
+    if quantization is not None and quantization.per_axis:
+        axis = quantization.axis + len(shape) - tensor.rank
+        quantization = replace(quantization, axis=axis)
+    symbols = {axis + len(shape) - tensor.rank: s for axis, s in tensor.symbols.items()}
+    return replace(tensor.reshaped(shape), name=name, quantization=quantization, symbols=symbols)
+
+
+def keep_axes(graph: Graph) -> Graph:
+    """Let FULLY_CONNECTED keep the axes of an image, as far as all its readers want them back.
+
+    Keras flattens the places of an image before a dense layer, in whose result the kernel gives
+    up the axes anyway, and reshapes it to an image. Flattened, no convolution reads or makes it
+    but behind a Transpose.
+    """
+    every = list(graph.every_op())
+    reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
+    made = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
+    readers: dict[Tensor | None, list[Op]] = {}
+    for op in every:
+        for tensor in dict.fromkeys(op.inputs):
+            readers.setdefault(tensor, []).append(op)
+    handed_on = {t for each in graph.every_graph() for t in each.outputs}
+    kept: dict[Op, Op] = {}
+    for op in every:
+        after = readers.get(op.outputs[0], []) if op.outputs else []
+        if len(after) == 1 and op.outputs[0] not in handed_on:
+            kept |= _kept(op, made, after[0])
+    gone = {readers[op.outputs[0]][0] for op in kept}
+    return graph.mapped(lambda op: () if op in gone else (kept.get(op, op),))
+
+
+def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
+    """Return the operator with the axes of an image, if the one after it restores them."""
+    if not (op.is_builtin("FULLY_CONNECTED") and after.is_builtin("RESHAPE") and op.inputs[1:]):
+        return {}
+    x, weights, image = op.inputs[0], op.inputs[1], after.outputs[0]
+    source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
+    if x is None or weights is None or source is None or weights.rank != _MATRIX:
+        return {}
+    if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same(source, x):
+        return {}
+    if source.shape[-1] != weights.shape[1] or not _same(op.outputs[0], image):
+        return {}
+    options = Options({**op.options, "keep_num_dims": True})
+    inputs = (source, *op.inputs[1:])
+    return {op: replace(op, inputs=inputs, outputs=(image,), options=options)}
+
+
+def absorb_flatten(graph: Graph) -> Graph:
+    """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
+    reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
+    pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
+    sources = {y: x for x, y in pairs if x is not None and _same(x, y)}
+    made: _Shaped = {}
+
+    def absorbing(op: Op) -> list[Op]:
+        source, shape = _unflattened(op, sources)
+        weights = op.inputs[1] if shape else None
+        if source is None or weights is None:
+            return [op]
+        shaped = made.setdefault((weights, shape), weights.reshaped(shape))
+        return [replace(op, inputs=(source, shaped, *op.inputs[2:]))]
+
+    return graph.mapped(absorbing)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors hold the same numbers if they hold the same integers."""
+    return a.elements == b.elements and same_scale(a, b)
+
+
+def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
+    """Return the input of FULLY_CONNECTED with more than one axis of features.
+
+    The weights should be shaped like these; () if the operator had better stay as it is.
+    """
+    dense = op.is_builtin("FULLY_CONNECTED") and len(op.inputs) > 1
+    x, weights = op.inputs[:2] if dense else (None, None)
+    matrices = [t.rank == _MATRIX for t in (weights, *op.outputs) if t is not None]
+    if x is None or weights is None or weights.data is None or not all(matrices):
+        return None, ()
+    source = sources.get(x, x)
+    first = features_from(source.shape, weights.shape[1])
+    features = source.shape[first:]
+    along = weights.quantization
+    fixed = along is not None and (along.block_size > 0 or (along.per_axis and along.axis != 0))
+    fixed = fixed or max(source.symbols, default=-1) >= first
+    if not 1 < len(features) < source.rank or fixed:
+        return None, ()
+    return source, (weights.shape[0], *features)
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """Drop operators whose outputs nothing reads."""
+    ops, _ = _alive(graph)
+    return replace(graph, ops=ops)
+
+
+def _alive(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
+    """Return the operators that are needed, and all tensors that these read."""
+    alive: set[Tensor] = set(graph.outputs)
+    kept = []
+    for op in reversed(graph.ops):
+        if op.outputs and alive.isdisjoint(op.outputs):
+            continue
+        graphs = []
+        for inner in op.graphs:
+            ops, read = _alive(inner)
+            graphs.append(replace(inner, ops=ops))
+            alive |= read
+        kept.append(replace(op, graphs=tuple(graphs)) if graphs else op)
+        alive |= {t for t in op.inputs if t is not None}
+    return tuple(reversed(kept)), alive

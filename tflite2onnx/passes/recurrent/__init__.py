@@ -1,0 +1,1 @@
+"""WHILE loops that are recurrent layers."""

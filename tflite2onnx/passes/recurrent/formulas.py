@@ -1,0 +1,252 @@
+"""What operators compute, as formulas that can be compared: which numbers, whatever the operators.
+
+A formula is a `Sum` of matrix products and a bias, an operator `Applied` to formulas, or an
+`Atom`: a tensor of which nothing more is known. Columns that are cut out of a sum are a sum of
+fewer rows; reshapes that leave the columns alone are nothing.
+
+Matrices are as in the file, of integers too if the operator that multiplies makes real numbers of
+them: what rounds its data instead, as a kernel does, is no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.graph import Op
+from tflite2onnx.passes.fold_constants import Rules, RulesOf
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """A tensor."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """What an operator makes of formulas, element by element; "ONE_MINUS" is a SUB from 1."""
+
+    code: str
+    arguments: tuple[Formula, ...]
+
+
+class Matrix(NamedTuple):
+    """Weights as they are stored, [columns, columns of the source].
+
+    Scales, if there are any, are one or those of the rows.
+    """
+
+    data: Array
+    dtype: DType
+    quantization: Quantization | None = None
+
+    def rows(self, indices: Array) -> Matrix:
+        """Return some of the rows."""
+        kept = self.quantization
+        if kept is not None and kept.per_axis:
+            scale, zero = kept.scale[indices], kept.zero_point[indices]
+            kept = replace(kept, scale=scale, zero_point=zero)
+        return Matrix(self.data[indices], self.dtype, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The bias, and the product of each source with its matrix."""
+
+    products: Mapping[Formula, Matrix]
+    bias: Array
+
+    def rows(self, indices: Array) -> Sum:
+        """Return some of the columns."""
+        return Sum({s: m.rows(indices) for s, m in self.products.items()}, self.bias[indices])
+
+
+Formula: TypeAlias = Atom | Applied | Sum
+# A name, which stands for any formula, but for the same wherever it stands; or what is applied.
+Pattern: TypeAlias = "str | tuple[str | Pattern, ...]"
+
+_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+_ELEMENTWISE = ("LOGISTIC", "TANH", "MUL", "ADD")
+_COMMUTE = ("MUL", "ADD")
+_MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
+_RANK = 2  # of a matrix
+_MOST_PRODUCTS = 4  # of a sum to which others are added: a gate has two
+# Elements of all that is computed; what recurrent layers cut and add up is far smaller.
+_MOST = 1 << 24
+
+
+class Formulas:
+    """The formulas of the tensors that some operators make; a tensor has one, made once."""
+
+    def __init__(self, ops: Sequence[Op], rules_of: RulesOf) -> None:
+        self.made = {t: op for op in ops for t in op.outputs}
+        self._rules_of = rules_of
+        self._left = _MOST
+        self._known: dict[Tensor, Formula] = {}
+        for op in ops:  # in order of execution: nothing is deep in recursion
+            for tensor in op.outputs:
+                self._known[tensor] = self._formula(op, tensor) or Atom(tensor)
+
+    def of(self, tensor: Tensor) -> Formula:
+        """Return the formula of a tensor."""
+        return self._known.setdefault(tensor, Atom(tensor))
+
+    def maker(self, tensor: Tensor) -> Op | None:
+        """Return the operator that makes a tensor; a CAST to its own type makes nothing."""
+        op = self.made.get(tensor)
+        while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
+            if op.inputs[0].dtype is not tensor.dtype:
+                break
+            op = self.made.get(op.inputs[0])
+        return op
+
+    def _affords(self, elements: int) -> bool:
+        """Return whether so many elements more can be computed; a tiny file can ask for any."""
+        self._left -= elements
+        return self._left >= 0
+
+    def _formula(self, op: Op, made: Tensor) -> Formula | None:
+        inputs = [t for t in op.inputs if t is not None]
+        product = op.code in _PRODUCTS
+        real = _is_real(made) and (product or not any(t.quantization for t in inputs))
+        if op.custom or op.activation != "NONE" or not real or not inputs:
+            return None
+        if product:
+            return self._product(op, inputs)
+        if op.code == "CAST" and inputs[0].dtype is made.dtype:
+            return self.of(inputs[0])
+        if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == made.elements:
+            return Applied("ONE_MINUS", (self.of(inputs[1]),))
+        if op.code in _ELEMENTWISE:
+            return self._applied(op, inputs, made)
+        return self._moved(op, inputs, made) if op.code in _MOVES else None
+
+    def _product(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
+        x, weights = inputs[:2]
+        matrix = None if op.options.get("adj_x") else self._matrix(op, weights)
+        if matrix is None or not _is_real(x) or x.shape[-1:] != matrix.data.shape[1:]:
+            return None
+        bias = np.zeros(len(matrix.data), np.float32)
+        if inputs[2:]:
+            if inputs[2].data is None or not _is_real(inputs[2]):
+                return None
+            bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
+        source = self.of(x)
+        return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
+
+    def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
+        """Return constant weights, if the operator multiplies real numbers by them."""
+        rules, kept = self._rules_of(op), weights.quantization
+        if weights.data is None or weights.rank != _RANK or rules is None or rules.rounds:
+            return None
+        turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
+        if kept is not None and kept.per_axis and (turned or kept.axis != 0 or kept.block_size):
+            return None
+        data = weights.data.T if turned else weights.data
+        return Matrix(data, weights.dtype, kept) if self._affords(sum(data.shape)) else None
+
+    def _applied(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
+        formulas = [self.of(t) for t in inputs]
+        if op.code == "ADD":
+            if not self._affords(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
+                return None
+            for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
+                if isinstance(a, Sum) and constant.data is not None:
+                    return _with_bias(a, constant.data)
+        if any(t.elements != made.elements for t in inputs):
+            return None
+        return (_added(*formulas) if op.code == "ADD" else None) or Applied(op.code, (*formulas,))
+
+    def _moved(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
+        """Return the formula of columns that an operator cuts out, or leaves in their places."""
+        moving = [t for t in inputs if t.data is None]
+        rules = self._rules_of(op)
+        if rules is None or len(moving) != 1 or not self._affords(moving[0].elements):
+            return None
+        formula, shape = self.of(moving[0]), moving[0].shape
+        columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
+        places = np.arange(moving[0].elements).reshape(shape)
+        results = evaluated(rules, [places if t.data is None else t.data for t in inputs])
+        if len(results) != len(op.outputs) or not columns or not places.size:
+            return None
+        rows = places.size // columns
+        taken = results[op.outputs.index(made)].reshape(rows, -1)
+        first = taken[0]
+        if not np.array_equal(taken, first + columns * np.arange(rows)[:, None]):
+            return None
+        if np.array_equal(first, np.arange(columns)):
+            return formula
+        if not isinstance(formula, Sum) or first.max() >= columns:
+            return None
+        cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
+        return formula.rows(first) if self._affords(cut) else None
+
+
+def evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return what an operator makes of arrays, nothing if it cannot tell."""
+    try:
+        with guarded():
+            return rules.evaluate(*arrays) or ()
+    except OperatorError:
+        return ()
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+
+
+def _is_one(tensor: Tensor) -> bool:
+    return tensor.data is not None and bool((tensor.data == 1).all())
+
+
+def _added(a: Formula, b: Formula) -> Formula | None:
+    """Return the sum of two sums of different products."""
+    if not isinstance(a, Sum) or not isinstance(b, Sum) or a.bias.shape != b.bias.shape:
+        return None
+    if not a.products.keys().isdisjoint(b.products) or len(a.products) > _MOST_PRODUCTS:
+        return None
+    return Sum({**a.products, **b.products}, a.bias + b.bias)
+
+
+def _with_bias(formula: Sum, constant: Array) -> Formula | None:
+    bias = formula.bias
+    if constant.size != 1 and (constant.size, constant.shape[-1:]) != (bias.size, bias.shape):
+        return None
+    return Sum(formula.products, bias + constant.astype(np.float32).reshape(-1))
+
+
+def matches(
+    pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
+) -> Iterator[dict[str, Formula]]:
+    """Yield what the names of a pattern stand for in a formula; some may be known before.
+
+    The arguments of MUL and ADD may be in any sequence.
+    """
+    if isinstance(pattern, str):
+        if known.get(pattern, formula) is formula:
+            yield {**known, pattern: formula}
+        return
+    code, *parts = pattern
+    if not isinstance(formula, Applied) or formula.code != code:
+        return
+    for arguments in permutations(formula.arguments) if code in _COMMUTE else [formula.arguments]:
+        if len(arguments) == len(parts):
+            yield from _all_match(parts, arguments, known)
+
+
+def _all_match(
+    patterns: Sequence[Pattern], formulas: Sequence[Formula], known: Mapping[str, Formula]
+) -> Iterator[dict[str, Formula]]:
+    if not patterns:
+        yield dict(known)
+        return
+    for found in matches(patterns[0], formulas[0], known):
+        yield from _all_match(patterns[1:], formulas[1:], found)

@@ -1,0 +1,378 @@
+"""Loops that are recurrent layers, as Keras writes them, become recurrent operators.
+
+Such a loop counts its rounds from a constant to a constant, or to the size of the sequence where
+that stays open. In each it reads the next item of a
+sequence, makes new states of this and its states, and writes one of them to the next place of a
+list, or leaves it for the end. What the states become is compared as formulas (`formulas`), so
+that it does not matter which operators these are made of: only what is the same sum of products,
+gate by gate, is replaced. All else stays a loop.
+
+    LSTM: c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')
+    GRU:  h' = sigmoid(z) * h + (1 - sigmoid(z)) * tanh(g),
+          where g is x W + (sigmoid(r) * h) R + b, or x W + b + sigmoid(r) * (h R + b')
+    RNN:  h' = tanh(x W + h R + b)
+
+f, i, g, o, z, r are sums x W + h R + b with matrices of their own. LSTM and RNN become TFLite's
+UNIDIRECTIONAL_SEQUENCE_LSTM and _RNN with their states in the end as outputs; GRU, which TFLite
+does not have, an operator of ours: (sequence, W, R, b, state), W and R once for each gate in ONNX's
+sequence of gates.
+
+Weights may be integers: of float data they are made real, as those of these operators are. A loop
+whose products round their data, as the kernels do it, stays a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.graph import Graph, Op, Options, copying
+from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.passes.recurrent.formulas import (
+    Atom,
+    Formula,
+    Formulas,
+    Matrix,
+    Pattern,
+    Sum,
+    evaluated,
+    matches,
+)
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
+
+_LSTM: Pattern = ("MUL", ("LOGISTIC", "o"), ("TANH", "c'"))
+_CELL: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), ("MUL", ("LOGISTIC", "i"), ("TANH", "g")))
+_GRU: Pattern = ("ADD", ("MUL", "z'", "h"), ("MUL", ("ONE_MINUS", "z'"), ("TANH", "g")))
+_UPDATE: Pattern = ("LOGISTIC", "z")
+_RESET: Pattern = ("MUL", ("LOGISTIC", "r"), "h")
+_RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
+_RNN: Pattern = ("TANH", "g")
+
+
+def recurrent(graph: Graph, rules_of: RulesOf) -> Graph:
+    """Return the graph with recurrent operators in place of loops that are such."""
+    around = {t: op for op in graph.every_op() for t in op.outputs}
+
+    def replaced(op: Op) -> list[Op]:
+        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
+            return [op]
+        try:
+            with guarded(), np.errstate(all="ignore"):  # parameters may well be infinite
+                return _replaced(_Loop(op, rules_of, around)) or [op]
+        except OperatorError:  # what it cannot be is said when it is converted as a loop
+            return [op]
+
+    return graph.mapped(replaced)
+
+
+class _Variable(NamedTuple):
+    """What a loop hands on: its first value, its value in a round, the next, that in the end."""
+
+    first: Tensor
+    now: Tensor
+    next: Tensor
+    last: Tensor
+
+
+class _Layer(NamedTuple):
+    """A recurrent operator: the item that it reads, its parameters and states, h first."""
+
+    code: str
+    item: Formula
+    parameters: Sequence[Matrix | Array | None]
+    states: Sequence[_Variable]
+    options: Mapping[str, object]
+
+
+class _Gate(NamedTuple):
+    """x W + h R + b; the matrices are [units, columns]."""
+
+    x: Formula
+    weights: Matrix
+    recurrent: Matrix
+    bias: Array
+
+
+class _Loop:
+    """A loop whose rounds are counted; `rounds` is how many, or the name of an open size.
+
+    `limit` is what is counted to, `around` the operators that make tensors anywhere.
+    """
+
+    def __init__(self, op: Op, rules_of: RulesOf, around: Mapping[Tensor, Op]) -> None:
+        (body,) = op.graphs
+        self.op, self.body = op, body
+        firsts = [t for t in op.inputs[1:] if t is not None]
+        rows = zip(firsts, body.inputs, body.outputs[1:], op.outputs, strict=True)
+        self.variables = [_Variable(*row) for row in rows]
+        self.formulas = Formulas(body.ops, rules_of)
+        self.made = self.formulas.made
+        self.counters = {v.now: v for v in self.variables if self._counts(v)}
+        self.limit: Tensor | None = None
+        self._around, self._rules_of = around, rules_of
+        self.rounds = self._rounds()
+
+    def _counts(self, variable: _Variable) -> bool:
+        """Return whether a variable is one more in each round."""
+        op = self.made.get(variable.next)
+        if op is None or not op.is_builtin("ADD") or variable.first.data is None:
+            return False
+        if op.activation != "NONE":  # which would bound it
+            return False
+        constants = [t.data for t in op.inputs if t is not None and t.data is not None]
+        by_one = len(constants) == 1 and bool((constants[0] == 1).all())
+        return variable.now in op.inputs and by_one and _is_number(variable.next)
+
+    def _rounds(self) -> int | str:
+        """Return how many rounds there are, 0 if that cannot be told."""
+        begins = self.op.inputs[0]
+        nexts = {v.next: v for v in self.counters.values()}
+        ends: list[int | str | None] = []
+        for test in self._tests(self.body.outputs[0]):
+            op = self.made.get(test)
+            counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
+            limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
+            if counter is None or limit is None:
+                return 0
+            self.limit = limit
+            ends.append(self._end(limit, _start(counter)))
+        if begins is None or begins.data is None or not begins.data.all():
+            return 0
+        counts = [end for end in ends if isinstance(end, int)]
+        if len(counts) == len(ends):
+            return max(min(counts), 1)
+        return (ends[0] or 0) if len(set(ends)) == 1 else 0
+
+    def _end(self, limit: Tensor, start: int) -> int | str | None:
+        """Return how far a limit is from a start, None if that cannot be told."""
+        if limit.data is not None:
+            return int(limit.data.max()) - start
+        op = self._around.get(limit)
+        shape = self._around.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
+        rules = self._rules_of(op) if op else None
+        if op is None or rules is None or shape is None or not shape.is_builtin("SHAPE") or start:
+            return None
+        x, constants = shape.inputs[0], [t.data for t in op.inputs[1:] if t is not None]
+        known = [data for data in constants if data is not None]
+        if x is None or len(known) < len(constants):
+            return None
+        places = evaluated(rules, [np.arange(x.rank), *known])
+        return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
+
+    def _tests(self, condition: Tensor) -> list[Tensor]:
+        """Return what has to be true for another round."""
+        found, left, seen = [], [condition], set[Tensor]()
+        while left:
+            tensor = left.pop()
+            op = self.made.get(tensor)
+            if tensor in seen:  # or else each AND of the same twice would double them
+                continue
+            seen.add(tensor)
+            if op is None or not op.is_builtin("LOGICAL_AND", "RESHAPE"):
+                found.append(tensor)
+                continue
+            tests = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
+            left += [t for t in tests if t is not None]
+        return found
+
+    def counted(self, start: int) -> Tensor | None:
+        """Return what is counted to from a start on, None if that is no tensor."""
+        if isinstance(self.rounds, str):
+            return None if start else self.limit
+        return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
+
+    def of(self, variable: _Variable) -> Formula:
+        """Return the formula of a variable's next value."""
+        return self.formulas.of(variable.next)
+
+    def sequence(self, item: Formula) -> Tensor | None:
+        """Return the sequence from outside of which a formula is the item of each round."""
+        op = self.made.get(item.tensor) if isinstance(item, Atom) else None
+        if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
+            return None
+        sequence, index = op.inputs[:2]
+        counter = self.counters.get(index) if index is not None else None
+        if sequence is None or counter is None or _start(counter) != 0:
+            return None
+        inside = sequence in self.made or sequence in self.body.inputs
+        axis = op.options.get("axis", 0) % max(sequence.rank, 1)
+        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
+        return sequence if fits and not inside and axis == 0 else None
+
+    def written(self, variable: _Variable) -> Formula | None:
+        """Return what is written to a list round by round, None if the variable is no such list."""
+        op = self.formulas.maker(variable.next)
+        if op is None or not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
+            return None
+        items, item, starts = op.inputs
+        if items is not variable.now or item is None or starts is None:
+            return None
+        whole = (1, *variable.now.sizes[1:]) == item.sizes
+        fits = whole and variable.now.sizes[0] == self.rounds and self._is_place(starts)
+        return self.formulas.of(item) if fits else None
+
+    def _is_place(self, starts: Tensor) -> bool:
+        """Return whether a place is that of the round along the first axis, and 0 along others."""
+        op = self.made.get(starts)
+        if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
+            return False
+        first, zeros = op.inputs
+        while first is not None and first not in self.counters:
+            reshape = self.made.get(first)
+            first = reshape.inputs[0] if reshape and reshape.is_builtin("RESHAPE") else None
+        if first is None or zeros is None or zeros.data is None or zeros.data.any():
+            return False
+        return _start(self.counters[first]) == 0
+
+
+def _is_number(tensor: Tensor) -> bool:
+    return tensor.elements == 1 and tensor.dtype is DType.INT32
+
+
+def _start(counter: _Variable) -> int:
+    return 0 if counter.first.data is None else int(counter.first.data.max())
+
+
+def _replaced(loop: _Loop) -> list[Op]:
+    """Return the operators that do the same as a loop, none if it is no recurrent layer."""
+    states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
+    layers = (layer for state in states for layer in _layers(loop, state))
+    return next(filter(None, (_written_out(loop, layer) for layer in layers)), [])
+
+
+def _written_out(loop: _Loop, layer: _Layer) -> list[Op]:
+    """Return the layer, and what makes all outputs of the loop of its own; none if not all are."""
+    op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
+    if sequence is None or not _fit(layer, sequence.sizes[1:]):
+        return []
+    shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
+    every = Tensor(
+        f"{state.last.name}/sequence", shape, DType.FLOAT32,
+        symbols={axis: size for axis, size in enumerate(sizes) if isinstance(size, str)},
+    )  # fmt: skip
+    ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
+    sources = [_source(loop, layer, variable, every, ends) for variable in loop.variables]
+    pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
+    if len(pairs) < len(sources) or any(x.elements != y.elements for x, y in pairs):
+        return []
+    parameters = [_constant(state.last.name, each) for each in layer.parameters]
+    inputs = (sequence, *parameters, *(each.first for each in layer.states))
+    made = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
+    return [made, *(copying(op, source, target) for source, target in pairs)]
+
+
+def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
+    if parameter is None:
+        return None
+    if isinstance(parameter, Matrix):
+        data, dtype, kept = parameter
+        return Tensor(name, data.shape, dtype, data, kept)
+    return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
+
+
+def _source(
+    loop: _Loop, layer: _Layer, variable: _Variable, every: Tensor, ends: Sequence[Tensor]
+) -> Tensor | None:
+    """Return what a variable is in the end, None if that is nothing that the layer makes."""
+    if variable.now in loop.counters:
+        return loop.counted(_start(variable))
+    if variable in layer.states:
+        return ends[layer.states.index(variable)]
+    result = loop.of(layer.states[0])
+    if loop.written(variable) is result:
+        return every
+    return ends[0] if loop.of(variable) is result else None
+
+
+def _fit(layer: _Layer, item: Sizes) -> bool:
+    """Return whether states and matrices are those of a batch of items."""
+    batch, features = item
+    units = layer.states[0].now.shape[-1]
+    matrices = [p.data.shape[1] for p in layer.parameters if isinstance(p, Matrix)]
+    half = len(matrices) // 2
+    return matrices == [features] * half + [units] * half and all(
+        state.now.sizes == (batch, units) for state in layer.states
+    )
+
+
+def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
+    """Yield the layers of which a variable is the state h."""
+    known = {"h": loop.formulas.of(state.now)}
+    result = loop.of(state)
+    for parts in matches(_LSTM, result, known):
+        for cell in matches(_CELL, parts["c'"], parts):
+            yield from _lstm(loop, state, cell)
+    for parts in matches(_GRU, result, known):
+        for gates in matches(_UPDATE, parts["z'"], parts):
+            yield from _gru(state, gates)
+    for parts in matches(_RNN, result, known):
+        gate = _gate(parts["g"], parts["h"])
+        if gate is not None:
+            options = {"fused_activation_function": "TANH", "time_major": True}
+            parameters = (gate.weights, gate.recurrent, gate.bias)
+            yield _Layer("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [state], options)
+
+
+def _lstm(loop: _Loop, state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
+    cells = [
+        v for v in loop.variables
+        if loop.formulas.of(v.now) is parts["c"] and loop.of(v) is parts["c'"]
+    ]  # fmt: skip
+    gates = _gates([parts[letter] for letter in "ifgo"], parts["h"])
+    if cells and gates:
+        options = {
+            "fused_activation_function": "TANH", "time_major": True, "cell_clip": 0.0,
+            "proj_clip": 0.0,
+        }  # fmt: skip
+        columns = list(zip(*gates, strict=True))[1:]
+        weights, recurrent, biases = columns
+        parameters = (*weights, *recurrent, *[None] * 3, *biases, None, None)
+        states = [state, cells[0]]
+        yield _Layer("UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, states, options)
+
+
+def _gru(state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
+    h, candidate = parts["h"], parts["g"]
+    for after in matches(_RESET_AFTER, candidate, parts):
+        gates = _gates([after["z"], after["r"]], h)
+        of_x, of_h = after["gx"], after["gh"]
+        if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
+            continue
+        inner = _gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
+        if gates and inner and list(of_x.products) == [gates[0].x]:
+            yield _gru_of(state, [*gates, inner], [of_x.bias, of_h.bias], after=True)
+    for source in candidate.products if isinstance(candidate, Sum) else ():
+        for before in matches(_RESET, source, parts):
+            gates = _gates([before["z"], before["r"]], h)
+            inner = _gate(candidate, source)
+            if gates and inner and inner.x is gates[0].x:
+                yield _gru_of(state, [*gates, inner], [inner.bias, 0 * inner.bias], after=False)
+
+
+def _gru_of(
+    state: _Variable, gates: Sequence[_Gate], biases: Sequence[Array], *, after: bool
+) -> _Layer:
+    update, reset, inner = gates
+    both = [update.bias, reset.bias]
+    matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
+    added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
+    parameters: list[Matrix | Array] = [*matrices, added]
+    return _Layer("GRU", inner.x, parameters, [state], {"reset_after": after})
+
+
+def _gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
+    """Return gates that all read the same item; none if they are something else."""
+    gates = [gate for gate in (_gate(formula, h) for formula in formulas) if gate is not None]
+    same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
+    return gates if same else []
+
+
+def _gate(formula: Formula, h: Formula) -> _Gate | None:
+    if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
+        return None
+    (x,) = formula.products.keys() - {h}
+    return _Gate(x, formula.products[x], formula.products[h], formula.bias)

@@ -1,0 +1,1 @@
+"""Variables become inputs and outputs."""

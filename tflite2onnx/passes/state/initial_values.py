@@ -1,0 +1,67 @@
+"""What variable tensors hold before the first run: nothing yet, or what is computed once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.normalise import densify
+from tflite2onnx.quantize import dequantized
+from tflite2onnx.tensor import Array, DType, Tensor
+
+# The operators that LiteRT runs once if they read constants only: DEQUANTIZE in the first run, the
+# others when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such kernels
+# too, but by default LiteRT runs these operators in XNNPACK, which computes them in each run.
+_COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
+
+
+def cleared(tensor: Tensor, room: int) -> Array:
+    """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
+
+    ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
+
+    Raises:
+        OperatorError: the elements take more bytes than there is `room`, or are no numbers.
+    """
+    if tensor.dtype.numpy is None:
+        message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
+        raise OperatorError(message)
+    if room < 0:
+        size = f"{tensor.nbytes:,} bytes"
+        message = f"{tensor.name} is a variable of {size}, which with all others are too many"
+        raise OperatorError(message)
+    zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
+    element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
+    return np.broadcast_to(element, tensor.shape)  # a file may declare any size
+
+
+def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
+    """Return the elements of the variable tensors that LiteRT computes once, of constants."""
+    writers = Counter(t for op in graph.ops for t in op.outputs)
+    ops = tuple(
+        op for op in graph.ops
+        if op.is_builtin(*_COMPUTED_ONCE) and all(t and t.data is not None for t in op.inputs)
+        and op.outputs and all(t.is_variable and writers[t] == 1 for t in op.outputs)
+    )  # fmt: skip
+    if not ops:
+        return {}
+    outputs = tuple(op.outputs[0] for op in ops)
+    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)), rules_of)
+    found = (
+        (variable, made.data if made.data is not None else _dequantized(op))
+        for op, variable, made in zip(ops, outputs, folded.outputs, strict=True)
+    )
+    return {variable: data for variable, data in found if data is not None}
+
+
+def _dequantized(op: Op) -> Array | None:
+    source, target = op.inputs[0], op.outputs[0]
+    if source is None or source.data is None or source.quantization is None:
+        return None
+    same = op.is_builtin("DEQUANTIZE") and source.data.shape == target.shape
+    return dequantized(source.data, source.quantization) if same else None

@@ -1,0 +1,469 @@
+"""State as dataflow: what a model remembers becomes further inputs and outputs of its graph.
+
+TFLite has two kinds of variables. A *resource* is known by name: VAR_HANDLE refers to it,
+ASSIGN_VARIABLE sets it, READ_VARIABLE reads it, and CALL_ONCE runs a sub-graph before the first
+run that sets the initial values. A *variable tensor* (`is_variable`) is a tensor that keeps its
+elements, and that operators like SVDF and LSTM write to though it is one of their inputs.
+
+Operators are gone through in order of execution, and for each variable the tensor is known that
+holds its value by then. A reader is given that tensor, a writer makes a new one. A variable that
+is written to, and read in a later run, is a state: its first value is an input of the graph, its
+last one an output. One that nothing writes to is a constant. Variable tensors of the sub-graphs
+that operators run do not last: they begin anew each time.
+
+An operator that writes to its variable inputs gets one more output for each of them, in the
+sequence of the inputs: the next value. If two of its inputs are the same variable, its option
+`shared_state` says so. What an operator keeps inside is a variable input as well (see
+`lift_kernel_memory`).
+
+A variable may also be computed: Keras gives a layer an `initial_state` that way. An operator that
+computes it in each run leaves nothing of what it held before. But LiteRT runs some operators on
+constants only once: a variable that one of them computes is a state, and the constant is its
+initial value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.graph import Graph, Model, Op, Options, copying
+from tflite2onnx.op.control_flow.variables import RESOURCES
+from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.inline_subgraphs import inlined
+from tflite2onnx.passes.normalise import densify
+from tflite2onnx.passes.state.initial_values import cleared, computed_once
+from tflite2onnx.passes.state.lift_kernel_memory import remembered
+from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.utils.unique_names import Names
+
+# TFLite's operators that write to their variable inputs; all others but read them.
+_WRITERS = frozenset(
+    (
+        "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
+    )
+)  # fmt: skip
+# Of all initial values that the file does not have; a tiny file can ask for any number.
+_MOST_BYTES = 1 << 30
+
+
+class Resource(NamedTuple):
+    """What VAR_HANDLE refers to."""
+
+    container: str
+    name: str
+
+
+Variable: TypeAlias = Resource | Tensor
+
+
+class Use(NamedTuple):
+    """A variable that is read or written to, and the tensor that its elements come from or go to.
+
+    Of a variable tensor that is the variable itself.
+    """
+
+    variable: Variable
+    tensor: Tensor
+    writes: bool
+
+
+def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
+    """Return a graph of the model without variables, with its states as inputs and outputs.
+
+    `index` is that of the graph in the model, where it has not all that it calls inside.
+
+    Raises:
+        UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
+    """
+    graph, kept, goes_on = remembered(graph, rules_of)
+    if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
+        return graph
+    lasting = kept.union(model.graphs[index].tensors)
+    return _Explicit(model, graph, index, lasting, rules_of).graph(goes_on)
+
+
+def _variables(op: Op) -> list[Tensor]:
+    return [t for t in (*op.inputs, *op.outputs) if t is not None and t.is_variable]
+
+
+def _writes_to_inputs(op: Op) -> bool:
+    return op.custom or op.is_builtin(*_WRITERS)
+
+
+def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
+    """Return what the handles refer to; the same names are the same variable."""
+    return {
+        op.outputs[0]: Resource(
+            str(op.options.get("container", "")), str(op.options.get("shared_name", ""))
+        )
+        for op in ops
+        if op.is_builtin("VAR_HANDLE") and op.outputs
+    }
+
+
+def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
+    """Yield which variables the operators of a graph read and write to, in sub-graphs too.
+
+    `around` are all handles of a graph that the operators are within.
+    """
+    handles = _handles(graph.every_op()) if around is None else around
+    for op in graph.every_op():
+        resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
+        if resource and op.is_builtin("READ_VARIABLE"):
+            yield from (Use(resource, t, writes=False) for t in op.outputs)
+        elif resource and op.is_builtin("ASSIGN_VARIABLE"):
+            yield from (Use(resource, t, writes=True) for t in op.inputs[1:] if t is not None)
+        reads = [t for t in op.inputs if t is not None and t.is_variable]
+        yield from (Use(t, t, writes=False) for t in reads)
+        writes = [*(reads if _writes_to_inputs(op) else ()), *op.outputs]
+        yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
+
+
+class _Threads:
+    """Goes through the operators in order of execution.
+
+    `start` gives the tensor that holds a variable at the start, and is asked for it when that is
+    read. `goes_on` are the tensors that say whether the run goes on behind their operators. `now`
+    are the tensors that hold the variables in the end, `written` the operators that wrote to them
+    last, `known` the tensors that have others in their place.
+    """
+
+    def __init__(
+        self, graph: Graph, start: Callable[[Variable], Tensor], names: Names,
+        around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
+        goes_on: frozenset[Tensor] = frozenset(),
+    ) -> None:  # fmt: skip
+        self._start, self._names = start, names
+        handles = around.handles if around else _handles(graph.every_op())
+        self.handles: Mapping[Tensor, Resource] = handles
+        self.ops: list[Op] = []
+        self.now: dict[Variable, Tensor] = dict(now or {})
+        self.written: dict[Variable, Op] = {}
+        self.known: dict[Tensor, Tensor] = around.known if around else {}
+        steps = {
+            "CALL_ONCE": lambda _: None,
+            "READ_VARIABLE": self._read,
+            "ASSIGN_VARIABLE": self._assign,
+        }
+        problems = []
+        running: Tensor | None = None
+        for op in graph.ops:
+            before = None if running is None else dict(self.now)
+            try:
+                with guarded():
+                    (self._compute if op.custom else steps.get(op.code, self._compute))(op)
+                    if running is not None and before is not None:
+                        self._hold(op, running, before)
+                    running = self._running(op, running, goes_on)
+            except OperatorError as error:
+                problems.append(error.at(_place(op)))
+        if problems:
+            raise UnsupportedOperators(problems)
+
+    def holder(self, tensor: Tensor) -> Tensor:
+        """Return what holds the elements of a tensor, by now if that is variable."""
+        return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
+
+    def value(self, variable: Variable) -> Tensor:
+        """Return what holds a variable by now."""
+        if variable not in self.now:
+            self.now[variable] = self._start(variable)
+        return self.now[variable]
+
+    def _write(self, variable: Variable, value: Tensor, op: Op) -> None:
+        self.now[variable], self.written[variable] = value, op
+
+    def _resource(self, op: Op) -> Resource:
+        handle = op.inputs[0]
+        if handle is None or handle not in self.handles:
+            message = "its variable is not known: the handle comes from no VAR_HANDLE"
+            raise OperatorError(message)
+        return self.handles[handle]
+
+    def _read(self, op: Op) -> None:
+        source, (target,) = self.value(self._resource(op)), op.outputs
+        if not target.shape:  # of a variable without a fixed shape
+            self.known[target] = target = replace(target, shape=source.shape)
+        _check_same(source, target)
+        if source.data is None:
+            self.ops.append(copying(op, source, target, resizes=False))
+        else:
+            self.known[target] = replace(target, data=source.data.reshape(target.shape))
+
+    def _assign(self, op: Op) -> None:
+        _, value = op.inputs
+        if value is None:
+            message = "input 1 is missing"
+            raise OperatorError(message)
+        self._write(self._resource(op), self.holder(value), op)
+
+    def _compute(self, op: Op) -> None:
+        inputs = [None if t is None else self.holder(t) for t in op.inputs]
+        variables = [t for t in op.inputs if t is not None and t.is_variable]
+        outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
+        if _writes_to_inputs(op):
+            outputs += [self._made(t, op) for t in variables]
+            if len({*variables}) < len(variables):
+                op = replace(op, options=Options({**op.options, "shared_state": True}))
+        op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
+        self.ops.append(self._run(op) if op.graphs else op)
+
+    def _running(
+        self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
+    ) -> Tensor | None:
+        """Return what says whether the run goes on behind an operator, None if it does."""
+        here = next((t for t in op.outputs if t in goes_on), None)
+        if here is None or before is None:
+            return here or before
+        both = replace(here, name=self._names.free(here.name))
+        self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
+        return both
+
+    def _hold(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
+        """Let what an operator has written to hold what it held if the run has ended before."""
+        for variable, value in list(self.now.items()):
+            if variable in self.written and value is not before.get(variable):
+                old = before[variable] if variable in before else self._start(variable)
+                new, made = (self._like(variable, old, what) for what in ("new", "held"))
+                _check_same(value, old)
+                self.ops.append(copying(op, value, new, resizes=False))
+                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (made,)))
+                self.now[variable] = made
+
+    def _run(self, op: Op) -> Op:
+        """Return control flow with what its sub-graphs write to as further variables."""
+        uses = (use for graph in op.graphs for use in _uses(graph, self.handles))
+        written = list(dict.fromkeys(use.variable for use in uses if use.writes))
+        before = [self.value(variable) for variable in written]
+        graphs = [self._within(op, graph, dict(zip(written, before, strict=True)))
+                  for graph in op.graphs]  # fmt: skip
+        for variable, tensor in zip(written, before, strict=True):
+            self._write(variable, self._like(variable, tensor, "after"), op)
+        first = before if op.is_builtin("WHILE") else []
+        return replace(
+            op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
+            outputs=(*op.outputs, *(self.now[variable] for variable in written)),
+        )  # fmt: skip
+
+    def _within(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
+        """Return a sub-graph that hands on variables, which a loop is given each round anew."""
+        given = {}
+        if op.is_builtin("WHILE"):
+            given = {v: self._like(v, tensor, "before") for v, tensor in before.items()}
+        inner = _Threads(graph, self.value, self._names, self, given)
+        outputs = [inner.holder(t) for t in graph.outputs]
+        for variable, tensor in before.items():
+            source, target = inner.value(variable), self._like(variable, tensor, "made")
+            _check_same(source, target)
+            inner.ops.append(copying(op, source, target, resizes=False))
+            outputs.append(target)
+        inputs = (*graph.inputs, *given.values())
+        return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
+
+    def _like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
+        """Return a new tensor for a variable; named after this, or else names would grow."""
+        name = self._names.free(f"{variable.name or 'variable'}/{what}")
+        return replace(tensor, name=name, data=None)
+
+    def _made(self, variable: Tensor, op: Op) -> Tensor:
+        """Return a new tensor for what an operator writes to a variable."""
+        made = replace(self._like(variable, variable, "made"), is_variable=False)
+        self._write(variable, made, op)
+        return self.now[variable]
+
+
+def _place(op: Op) -> str:
+    """Name the operator, and the tensor that it reads if it makes none."""
+    if op.outputs or not op.inputs:
+        return op.place
+    return f"{op.code} (operator {op.index}, {', '.join(t.name for t in op.inputs if t)})"
+
+
+def _check_same(source: Tensor, target: Tensor) -> None:
+    """Raise OperatorError unless the elements of one tensor can be those of another."""
+    if (source.elements, source.dtype) != (target.elements, target.dtype):
+        declared = [f"{t.dtype.label}{list(t.shape)}" for t in (source, target)]
+        message = f"{declared[0]} of {source.name} cannot become {declared[1]}"
+        raise OperatorError(message)
+
+
+class _Explicit:
+    """The variables of one graph of a model, as they are at the start, and the graph without."""
+
+    def __init__(
+        self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor], rules_of: RulesOf
+    ) -> None:
+        self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
+        self._names = Names(t.name for t in graph.tensors)
+        self._inputs = {*graph.inputs}
+        uses = list(_uses(graph))
+        self._written = {use.variable for use in uses if use.writes}
+        # How a variable is read says what its elements stand for, else how it is written to.
+        uses.sort(key=lambda use: use.writes)
+        self._like = {use.variable: use.tensor for use in reversed(uses)}
+        resources = any(isinstance(variable, Resource) for variable in self._like)
+        self._values = _initial_values(model, graph, rules_of) if resources else {}
+        once = computed_once(graph, rules_of)
+        self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
+        self._room = _MOST_BYTES
+        self._start: dict[Variable, Tensor] = {}
+        self._initial: dict[Variable, Array] = {}
+
+    def graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
+        """Return the graph without variables, where some tensors say whether the run goes on."""
+        graph = self._graph
+        ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
+        graph = replace(graph, ops=ops)
+        threads = _Threads(graph, self._first, self._names, goes_on=goes_on)
+        outputs = tuple(threads.holder(t) for t in graph.outputs)
+        lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
+        states = [(v, threads.written[v]) for v in lasting if v in threads.written]
+        ends = [self._ends(threads, variable, op) for variable, op in states]
+        known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
+        listed = {*graph.tensors}
+        made = [t for v, t in self._start.items() if v not in listed]
+        changed = replace(
+            graph,
+            inputs=(*graph.inputs, *(before for before, _ in ends)),
+            outputs=(*outputs, *(after for _, after in ends)),
+            ops=tuple(threads.ops),
+            tensors=(*known, *made),
+            initial=tuple(self._initial[variable] for variable, _ in states),
+            variables=tuple(_name(variable) for variable, _ in states),
+        )
+        return _without_handles(changed)
+
+    def _first(self, variable: Variable) -> Tensor:
+        """Return what holds a variable at the start: an input, a constant if nothing changes it."""
+        if isinstance(variable, Tensor) and variable in self._inputs:
+            return variable
+        if isinstance(variable, Tensor) and variable not in self._lasting:
+            return replace(variable, is_variable=False, data=self._cleared(variable))
+        if variable not in self._start:
+            if isinstance(variable, Resource):
+                start = self._resource(variable)
+            else:
+                start = replace(variable, is_variable=False, shape_signature=())
+            if variable in self._computed_once:
+                start = replace(start, data=self._computed_once[variable])
+            data = self._cleared(start) if start.data is None else start.data
+            self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
+            kept = None if variable in self._written else data
+            self._start[variable] = replace(start, data=kept)
+        return self._start[variable]
+
+    def _cleared(self, variable: Tensor) -> Array:
+        self._room -= variable.nbytes
+        return cleared(variable, self._room)
+
+    def _resource(self, variable: Resource) -> Tensor:
+        """Return a tensor like a resource, with its initial value if that is known."""
+        like, name = self._like[variable], variable.name or "variable"
+        value = self._values.get(variable)
+        if value is None:
+            if variable not in self._assigned:
+                message = f"nothing assigns a value to the variable {name}"
+                raise OperatorError(message)
+            value = replace(like, data=None)
+        elif value.data is None or value.data.shape != value.shape:
+            message = f"the initial value of {name} follows from what is not constant"
+            raise OperatorError(message)
+        _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
+        quantization = like.quantization if like.shape == value.shape else value.quantization
+        return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
+
+    @cached_property
+    def _assigned(self) -> set[Variable]:
+        uses = (use for graph in self._model.graphs for use in _uses(graph))
+        return {use.variable for use in uses if use.writes}
+
+    def _read_elsewhere(self) -> list[Variable]:
+        """Return what other signatures read."""
+        others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
+        uses = (use for i in others for use in _uses(self._model.graphs[i]))
+        return list(dict.fromkeys(use.variable for use in uses if not use.writes))
+
+    def _ends(self, threads: _Threads, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
+        """Return the input and the output of a state that an operator is the last to write to."""
+        with _blaming(op):
+            before = self._first(variable)
+            after = replace(before, name=self._names.free(f"{before.name}/next"))
+            _check_same(threads.now[variable], after)
+        threads.ops.append(copying(op, threads.now[variable], after, resizes=False))
+        return before, after
+
+
+def _name(variable: Variable) -> str:
+    """Return the name of a variable, which is that for all signatures."""
+    container = variable.container if isinstance(variable, Resource) else ""
+    return f"{container}/{variable.name}" if container else variable.name
+
+
+def _without_handles(graph: Graph) -> Graph:
+    """Return the graph without the handles that nothing refers to any more."""
+    used = {t for op in graph.every_op() for t in op.inputs}
+    used |= {t for each in graph.every_graph() for t in each.outputs}
+
+    def kept(op: Op) -> list[Op]:
+        return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
+
+    return graph.mapped(kept)
+
+
+def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:
+    """Return what CALL_ONCE sets the resources to, constants if that can be told.
+
+    Each sub-graph is called once for all signatures, whichever runs first; a signature without
+    a CALL_ONCE of its own relies on those of others.
+    """
+    values: dict[Resource, Tensor] = {}
+    called: set[int] = set()
+    for each in (graph, *model.graphs):
+        for op in each.ops:
+            if not op.is_builtin("CALL_ONCE"):
+                continue
+            with _blaming(op):
+                index = int(op.options.init_subgraph_index)
+                if index not in called:
+                    called.add(index)
+                    made = _set_by(model, index, values, rules_of)
+                    for resource, value in made.items():
+                        if each is graph or resource not in values:
+                            values[resource] = value
+    return values
+
+
+def _set_by(
+    model: Model, index: int, known: Mapping[Resource, Tensor], rules_of: RulesOf
+) -> dict[Resource, Tensor]:
+    """Return what a sub-graph sets the resources to."""
+
+    def start(variable: Variable) -> Tensor:
+        if not isinstance(variable, Resource) or variable not in known:
+            message = "it reads a variable that is not set yet"
+            raise OperatorError(message)
+        return known[variable]
+
+    if not 0 <= index < len(model.graphs):
+        message = f"there is no sub-graph {index}"
+        raise OperatorError(message)
+    graph = inlined(model, index)
+    threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
+    written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
+    graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
+    return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))
+
+
+@contextmanager
+def _blaming(op: Op) -> Iterator[None]:
+    try:
+        with guarded():
+            yield
+    except OperatorError as error:
+        raise UnsupportedOperators([error.at(_place(op))]) from error

@@ -1,0 +1,1 @@
+"""TensorLists become tensors."""

@@ -1,0 +1,266 @@
+"""TensorFlow's lists become tensors: TFLite to TFLite, before any size is found out.
+
+A loop of Keras that TFLite's converter leaves to the Flex delegate keeps what it makes in lists:
+TensorListReserve makes one, SetItem and GetItem write and read it, Stack makes a tensor of it. The
+tensors between these are variants, of which the file says nothing. As all items of a list have one
+shape, a list is a tensor here whose first axis counts the items, also as a variable of a loop. An
+item that has not been set is 0, as it is in TensorFlow.
+
+How large an item is, the file says but for the sizes that it leaves open, and before a loop there
+is no item to ask. So the graph is tried at several sizes (`dynamic_shapes.tried`): where an item is
+always as large as an input, it is the input that is asked when the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.passes.dynamic_shapes import Known, SizedOf, tried
+from tflite2onnx.passes.tensor_lists.list_operators import (
+    COUNTED,
+    FORMS,
+    MAKERS,
+    Form,
+    Site,
+    Size,
+    operand,
+)
+from tflite2onnx.tensor import DType, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _List:
+    """A list, whatever tensors it is handed on as.
+
+    Attributes:
+        dtype: the type of the items.
+        sizes: how large an item is, as far as that is written down; else None.
+        item: a tensor that is an item of it, or several along a first axis; None if there is none.
+        single: whether it has one item from its beginning to its end.
+    """
+
+    dtype: DType
+    sizes: tuple[int | None, ...]
+    item: Tensor | None
+    single: bool
+
+    def found(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
+        """Return how large an item is by what is known, first at the sizes of the file."""
+        return tuple(
+            self._along(axis, known, inputs) if size is None else size
+            for axis, size in enumerate(self.sizes)
+        )
+
+    def _along(self, axis: int, known: Sequence[Known], inputs: Sequence[Tensor]) -> Size:
+        item = self.item
+        if item is None:
+            return 1
+        place = axis - len(self.sizes)
+        seen = [each.get(item, item).shape[place] for each in known]
+        places = [(x, axis) for x in inputs for axis in sorted(x.dynamic_axes)]
+        same = (p for p in places if [each[p[0]].shape[p[1]] for each in known] == seen)
+        return seen[0] if len(set(seen)) == 1 else next(same, seen[0])
+
+
+def without_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool]) -> Graph:
+    """Return the graph with tensors in place of lists; `stays` names what somebody else converts.
+
+    Raises:
+        UnsupportedOperators: a list has items of several types or ranks, or of a shape that
+            nothing tells; or something is done with it that is not known here.
+    """
+    used = [op for op in graph.every_op() if _form(op)]
+    if not used or any(map(stays, used)):
+        return graph
+    with guarded():
+        return _tensors_of_lists(graph, operator_of)
+
+
+def _tensors_of_lists(graph: Graph, operator_of: SizedOf) -> Graph:
+    lists = _lists(graph)
+    known: list[Known] = [{}]
+    sizes = {each: each.found(known, ()) for each in lists.values()}
+    for _ in sizes:  # what is in one list may be made of what is in others
+        known = tried(_rewritten(graph, lists, sizes, known), operator_of)
+        found = {each: each.found(known, graph.inputs) for each in sizes}
+        if found == sizes:
+            break
+        sizes = found
+    return _rewritten(graph, lists, sizes, known)
+
+
+def _form(op: Op) -> Form | None:
+    return FORMS.get(op.code) if op.custom else None
+
+
+# What lists there are
+
+
+def _lists(graph: Graph) -> dict[Tensor, _List]:
+    """Return the list that each variant tensor is."""
+    ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
+    message = "a list of tensors is an input or output of the model"
+    problems = [OperatorError(message, t.name) for t in ends]
+    above: dict[Tensor, Tensor] = {}
+    for op in graph.every_op():
+        with _noting(op, problems):
+            for one, *others in _handed_on(op):
+                above.update((_root(above, other), _root(above, one)) for other in others)
+    if problems:
+        raise UnsupportedOperators(problems)
+    uses: dict[Tensor, list[Op]] = {}
+    for op, form in ((op, _form(op)) for op in graph.every_op()):
+        if form is not None:
+            uses.setdefault(_root(above, operand(op, form.lists[0])), []).append(op)
+    known = {}
+    for root, ops in uses.items():
+        with _noting(ops[0], problems):
+            known[root] = _list(ops)
+    if problems:
+        raise UnsupportedOperators(problems)
+    return {t: known[_root(above, t)] for t in {**above, **known} if _root(above, t) in known}
+
+
+@contextmanager
+def _noting(op: Op, problems: list[OperatorError]) -> Iterator[None]:
+    try:
+        with guarded():
+            yield
+    except OperatorError as error:
+        problems.append(error.at(op.place))
+
+
+def _root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
+    while above.get(tensor, tensor) is not tensor:
+        tensor = above[tensor]
+    return tensor
+
+
+def _handed_on(op: Op) -> Iterator[Sequence[Tensor]]:
+    """Yield the lists that an operator reads or makes, those together that are one list."""
+    form = _form(op)
+    if form is not None:
+        yield [operand(op, number) for number in form.lists]
+        return
+    rows: Iterator[Sequence[Tensor | None]]
+    if op.is_builtin("WHILE"):
+        (body,) = op.graphs
+        rows = zip(op.inputs[1:], body.inputs, body.outputs[1:], op.outputs, strict=True)
+    elif op.is_builtin("IF"):
+        rows = zip(op.outputs, *(graph.outputs for graph in op.graphs), strict=True)
+    elif op.is_builtin("RESHAPE"):  # see `graph.copying`
+        rows = iter([(*op.inputs[:1], *op.outputs)])
+    elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
+        message = (
+            "this is not converted where it is about a list of TensorFlow's: the operators that"
+            " make, set, read and stack items are"
+        )
+        raise OperatorError(message)
+    else:
+        return
+    lists = [[t for t in row if t is not None] for row in rows]
+    yield from (row for row in lists if any(t.dtype is DType.VARIANT for t in row))
+
+
+def _list(ops: Sequence[Op]) -> _List:
+    """Return what the operators on it say of a list."""
+    pairs = [(op, form) for op, form in ((op, _form(op)) for op in ops) if form is not None]
+    numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
+    numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
+    given = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
+    taken = [operand(op, n) for op, n, _ in numbers if n < 0]
+    types = {t.dtype for t in (*(t for t, _ in given), *taken)}
+    shapes = [operand(op, form.shape).data for op, form in pairs if form.shape is not None]
+    written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
+    ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
+    if len(ranks) != 1 or len(types) != 1:
+        message = "the items of this list have several types or ranks, or none that is known"
+        raise OperatorError(message)
+    sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
+    sizes = sizes or [set()] * ranks.pop()
+    if any(len(each) > 1 for each in sizes):
+        message = "the items of this list have several shapes"
+        raise OperatorError(message)
+    known = tuple(next(iter(each), None) for each in sizes)
+    makers = [op for op, form in pairs if form.lists == (~0,)]
+    if any(op.code in MAKERS for op in makers) and None in known and not given:
+        message = "nothing tells how large the items of this list are"
+        raise OperatorError(message)
+    single = not any(form.resizes for _, form in pairs) and all(map(_of_one, makers))
+    return _List(types.pop(), known, given[0][0] if given else None, single)
+
+
+def _of_one(maker: Op) -> bool:
+    count = operand(maker, 1).data if maker.code in COUNTED else None
+    return count is not None and bool((count == 1).all())
+
+
+# What becomes of them
+
+
+def _rewritten(
+    graph: Graph, lists: Mapping[Tensor, _List], sizes: Mapping[_List, Sequence[Size]],
+    known: Sequence[Known],
+) -> Graph:  # fmt: skip
+    """Return the graph with tensors in place of lists whose items are so large."""
+    tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
+    for op, form in ((op, _form(op)) for op in graph.every_op()):
+        if form is not None:
+            first = operand(op, form.lists[0])
+            each = lists[first]
+            tensors |= _ranked(op, form, sizes[each])
+            if op.code in MAKERS:
+                tensors[first] = _tensor(first, each.dtype, sizes[each], _count(op, known))
+    of = {tensors[t]: each for t, each in lists.items()}
+    problems: list[OperatorError] = []
+
+    def change(op: Op) -> list[Op]:
+        form = _form(op)
+        if form is not None:
+            with _noting(op, problems):
+                each = of[operand(op, form.lists[0])]
+                site = Site(op, sizes[each], each.single)
+                form.rule(site)
+                return site.ops
+        if op.is_builtin("RESHAPE") and op.outputs[0] in of:
+            return [replace(op, code="CAST", options=Options())]
+        return [op]
+
+    made = graph.on(tensors).mapped(change)
+    if problems:
+        raise UnsupportedOperators(problems)
+    return made
+
+
+def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
+    """Return a list as a tensor; -1 items, if nobody knows how many."""
+    signature = (count, *(size if isinstance(size, int) else -1 for size in sizes))
+    shape = tuple(1 if size == -1 else size for size in signature)
+    return Tensor(like.name, shape, dtype, shape_signature=signature)
+
+
+def _count(maker: Op, known: Sequence[Known]) -> int:
+    """Return how many items a list has first, -1 if that is known at run time only."""
+    if maker.code not in COUNTED:
+        return 0
+    number = operand(maker, 1)
+    data = [each.get(number, number).data for each in known]
+    counts = {-1 if each is None or each.size != 1 else int(each.max()) for each in data}
+    return counts.pop() if len(counts) == 1 else -1
+
+
+def _ranked(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
+    """Return what is read of a list in the rank that it has, if the file has another."""
+    made = {}
+    for number, first in ((form.item, 1), (form.stack, 0)):
+        if number is not None and number < 0:
+            read = operand(op, number)
+            like = _tensor(read, read.dtype, sizes)
+            shape, signature = like.shape[first:], like.shape_signature[first:]
+            if read.rank != len(shape):
+                made[read] = replace(read, shape=shape, shape_signature=signature)
+    return made

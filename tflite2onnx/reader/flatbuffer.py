@@ -1,0 +1,170 @@
+"""The tables of a flatbuffer, read by the schemas (https://flatbuffers.dev/internals/).
+
+A table refers to what does not fit into a field by a distance ahead, and by one back to the list
+of its slots, which other tables may share. What would lie outside of the bytes raises ValueError
+or struct.error. Nothing is copied but strings.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.reader import metadata_schema, schema
+from tflite2onnx.tensor import Array
+
+# The letters are those of the struct module, and numpy's.
+_NUMBERS = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i",
+    "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
+}  # fmt: skip
+_CASTS = {"bool": bool, "float32": float, "float64": float}
+_UNIONS = schema.UNIONS | metadata_schema.UNIONS
+_KINDS = schema.TABLES | metadata_schema.TABLES
+_KINDS |= {kind: fields for union in _UNIONS.values() for kind, fields in union.items()}
+_SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
+
+
+class Table(Mapping[str, Any]):
+    """A table as a mapping of its fields, whether the file has them or not.
+
+    A field is a number or a bool, the bytes of a string, a view on a vector of numbers, a
+    `Vector` of tables, or a table. Strings and tables are None where there are none, and so is
+    the table of a union if the schema does not have it.
+    """
+
+    __slots__ = ("_end", "_fields", "_slots", "data", "kind", "position")
+
+    def __init__(self, data: memoryview, position: int, kind: str) -> None:
+        self.data = data
+        self.position = position
+        self.kind = kind
+        self._fields = _fields(kind)
+        self._slots = position - _BACK.unpack_from(data, position)[0]
+        if self._slots < 0:  # which Python would count from the end
+            message = "the slots of a table lie before the beginning"
+            raise struct.error(message)
+        self._end = self._slots + _SLOT.unpack_from(data, self._slots)[0]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - what the schema says
+        field = self._fields[name]
+        offset = self._offset(field)
+        return field.read(self, self.position + offset) if offset else field.default
+
+    def place(self, name: str) -> int | None:
+        """Return where a field stands in the bytes, None if the file does not have it."""
+        offset = self._offset(self._fields[name])
+        return self.position + offset if offset else None
+
+    def _offset(self, field: _Field) -> int:
+        slot = self._slots + field.slot
+        return int(_SLOT.unpack_from(self.data, slot)[0]) if slot < self._end else 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+class Vector:
+    """A vector of tables, each of which is made when it is asked for."""
+
+    def __init__(self, data: memoryview, position: int, kind: str) -> None:
+        self._data, self._first, self._kind = data, position + _AHEAD.size, kind
+        (self._length,) = _AHEAD.unpack_from(data, position)
+
+    def __len__(self) -> int:
+        return int(self._length)
+
+    def __getitem__(self, index: int) -> Table:
+        return Table(self._data, _ahead(self._data, self.place(index)), self._kind)
+
+    def place(self, index: int) -> int:
+        """Return where the distance to a table stands."""
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._first + _AHEAD.size * index
+
+
+def root(data: memoryview, kind: str = "Model") -> Table:
+    """Return the table that a whole flatbuffer is: the model, or one inside a buffer of it."""
+    return Table(data, _ahead(data, 0), kind)
+
+
+def cleared(kind: str) -> dict[str, Any]:
+    """Return the fields of a table all of whose numbers are 0, whatever the schema's defaults are.
+
+    Vectors are empty, and strings and tables None.
+    """
+    defaults = {name: field.default for name, field in _fields(kind).items()}
+    return {
+        name: type(default)() if isinstance(default, int | float) else default
+        for name, default in defaults.items()
+    }
+
+
+class _Field(NamedTuple):
+    slot: int  # where it stands in the list of slots, in bytes
+    read: Callable[[Table, int], Any]
+    default: Any
+
+
+@cache
+def _fields(kind: str) -> dict[str, _Field]:
+    fields = {}
+    for i, field in enumerate(_KINDS[kind].split()):
+        name, _, rest = field.partition(":")
+        if name != "-":
+            fields[name] = _Field(4 + 2 * i, *_reader(name, *rest.partition("=")[::2]))
+    return fields
+
+
+def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], Any], Any]:
+    """Return how a field is read at its place, and what it is where it has none."""
+    letter = _NUMBERS.get(kind.strip("[]"), "")
+    if letter and kind.startswith("["):
+        return partial(_numbers, np.dtype(f"<{letter}")), np.zeros(0, letter)
+    if letter:
+        return partial(_number, struct.Struct(f"<{letter}")), _CASTS.get(kind, int)(default or 0)
+    if kind.startswith("["):
+        return partial(_tables, kind.strip("[]")), ()
+    if kind in _UNIONS:
+        return partial(_union, f"{name}_type", tuple(_UNIONS[kind])), None
+    return (_string if kind == "string" else partial(_table, kind)), None
+
+
+def _ahead(data: memoryview, place: int) -> int:
+    """Return the position that is referred to at a place."""
+    return place + int(_AHEAD.unpack_from(data, place)[0])
+
+
+def _number(form: struct.Struct, table: Table, place: int) -> Any:  # noqa: ANN401 - of any type
+    return form.unpack_from(table.data, place)[0]
+
+
+def _numbers(dtype: np.dtype[Any], table: Table, place: int) -> Array:
+    start = _ahead(table.data, place)
+    (count,) = _AHEAD.unpack_from(table.data, start)
+    return np.frombuffer(table.data, dtype, count, start + _AHEAD.size)
+
+
+def _string(table: Table, place: int) -> bytes:
+    return _numbers(np.dtype(np.uint8), table, place).tobytes()
+
+
+def _table(kind: str, table: Table, place: int) -> Table:
+    return Table(table.data, _ahead(table.data, place), kind)
+
+
+def _tables(kind: str, table: Table, place: int) -> Vector:
+    return Vector(table.data, _ahead(table.data, place), kind)
+
+
+def _union(number: str, kinds: tuple[str, ...], table: Table, place: int) -> Table | None:
+    which = table[number]
+    return _table(kinds[which - 1], table, place) if 0 < which <= len(kinds) else None

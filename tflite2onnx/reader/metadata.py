@@ -1,0 +1,249 @@
+"""What a model's authors say of it: the TFLite metadata, and the files that come with them.
+
+They are a flatbuffer of their own in the buffer TFLITE_METADATA, read by `metadata_schema`; the
+files (labels, vocabularies) are a zip archive that is appended to the model.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.graph import Model
+from tflite2onnx.reader.flatbuffer import Table, Vector, root
+from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
+from tflite2onnx.utils.archive import DAMAGED, content, entries
+
+BUFFER = "TFLITE_METADATA"
+_NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
+# Parts of a flatbuffer can be shared, so that a small one could list more than memory holds.
+_MOST_TABLES = 100_000
+_MOST_BYTES = 1 << 26  # of all texts and numbers, of all files in the archive, and of all labels
+_NUMBER_BYTES = 32  # in memory
+_CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
+_LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
+_GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
+
+
+@dataclass(frozen=True)
+class AssociatedFile:
+    """A file that comes with the model; `kind` is one of AssociatedFileType."""
+
+    name: str
+    description: str
+    kind: str
+    locale: str
+
+
+@dataclass(frozen=True)
+class TensorMetadata:
+    """What is said of an input or an output.
+
+    `content` is "image", "audio", "feature", "bounding box" or "". `mean` and `std` normalise an
+    input: (x - mean) / std, one number each, or one for each channel; both are () if it is not
+    said. `minimum` and `maximum` are statistics of its elements. `threshold` and `calibration`
+    (a transformation and the score by default) are for scores, None if there are none.
+    """
+
+    name: str
+    description: str
+    content: str = ""
+    color_space: str = ""
+    sample_rate: int = 0
+    channels: int = 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    minimum: tuple[float, ...] = ()
+    maximum: tuple[float, ...] = ()
+    threshold: float | None = None
+    calibration: tuple[str, float] | None = None
+    files: tuple[AssociatedFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What is said of a model; `inputs` and `outputs` are in the order of the main sub-graph's."""
+
+    name: str
+    description: str
+    version: str
+    author: str
+    license: str
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
+    files: tuple[AssociatedFile, ...]
+
+
+def model_metadata(model: Model) -> ModelMetadata | None:
+    """Return the metadata of a model, None if it has none.
+
+    Raises:
+        ModelFileError: they are damaged.
+    """
+    raw = model.metadata.get(BUFFER, b"")
+    if not raw:
+        return None
+    try:
+        if raw[4:8] != IDENTIFIER:
+            message = "the identifier is missing"
+            raise ValueError(message)
+        return _Reader().model(root(memoryview(raw), "ModelMetadata"))
+    except _GARBAGE as error:
+        message = f"the metadata of the TFLite model are truncated or damaged ({error})"
+        raise ModelFileError(message) from error
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._left, self._room = _MOST_TABLES, _MOST_BYTES
+
+    def model(self, table: Table) -> ModelMetadata:
+        graphs = self._all(table["subgraph_metadata"])[:1]
+        files = self._files(table)
+        inputs, outputs = (
+            tuple(self._tensor(t) for g in graphs for t in self._all(g[f"{kind}_tensor_metadata"]))
+            for kind in ("input", "output")
+        )
+        for graph in graphs:
+            files += self._files(graph)
+            units = [*self._all(graph["input_process_units"])]
+            units += self._all(graph["output_process_units"])
+            files += self._vocabularies(units)
+        return ModelMetadata(
+            self._text(table["name"]), self._text(table["description"]),
+            self._text(table["version"]), self._text(table["author"]),
+            self._text(table["license"]), inputs, outputs, files,
+        )  # fmt: skip
+
+    def _all(self, tables: Vector | Sequence[Table]) -> list[Table]:
+        self._left -= len(tables)
+        if self._left < 0:
+            message = "it lists more than it has room for"
+            raise ValueError(message)
+        return [tables[i] for i in range(len(tables))]
+
+    def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
+        return tuple(
+            AssociatedFile(
+                self._text(f["name"]), self._text(f["description"]),
+                _named("AssociatedFileType", f["type"]), self._text(f["locale"]),
+            )
+            for f in self._all(table[field])
+        )  # fmt: skip
+
+    def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
+        """Return the files that tokenizers need."""
+        options = [unit["options"] for unit in units]
+        return tuple(
+            file
+            for table in options if table is not None
+            for field in ("sentencepiece_model", "vocab_file") if field in table
+            for file in self._files(table, field)
+        )  # fmt: skip
+
+    def _tensor(self, table: Table) -> TensorMetadata:
+        units = self._all(table["process_units"])
+        found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
+        stats = table["stats"] or {"min": (), "max": ()}
+        return TensorMetadata(
+            self._text(table["name"]), self._text(table["description"]),
+            **_content(table["content"]), **self._processing(found),
+            minimum=self._floats(stats["min"]), maximum=self._floats(stats["max"]),
+            files=self._files(table) + self._vocabularies(units),
+        )  # fmt: skip
+
+    def _processing(self, found: dict[str, Table]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if normalization := found.get("NormalizationOptions"):
+            fields |= {name: self._floats(normalization[name]) for name in ("mean", "std")}
+        if thresholding := found.get("ScoreThresholdingOptions"):
+            fields["threshold"] = thresholding["global_score_threshold"]
+        if calibration := found.get("ScoreCalibrationOptions"):
+            kind = _named("ScoreTransformationType", calibration["score_transformation"])
+            fields["calibration"] = kind, calibration["default_score"]
+        return fields
+
+    def _text(self, raw: bytes | None) -> str:
+        self._spend(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
+
+    def _floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        self._spend(_NUMBER_BYTES * len(numbers))
+        return tuple(float(number) for number in numbers)
+
+    def _spend(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            message = "it says more than it has room for"
+            raise ValueError(message)
+
+
+def _content(table: Table | None) -> dict[str, Any]:
+    properties: Table | None = table and table["content_properties"]
+    if properties is None:
+        return {}
+    if properties.kind == "ImageProperties":
+        space = _named("ColorSpaceType", properties["color_space"])
+        return {"content": "image", "color_space": space}
+    if properties.kind == "AudioProperties":
+        rate, channels = properties["sample_rate"], properties["channels"]
+        return {"content": "audio", "sample_rate": rate, "channels": channels}
+    return {"content": _CONTENTS[properties.kind]}
+
+
+def _named(enumeration: str, number: int) -> str:
+    names = _NAMES[enumeration]
+    return names[number] if 0 <= number < len(names) else str(number)
+
+
+def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
+    """Return the files that are packed with a model, by name; none if there is no archive.
+
+    Raises:
+        ModelFileError: the archive is damaged, or its files are too large to be labels.
+    """
+    source = io.BytesIO(model) if isinstance(model, bytes) else model
+    try:
+        with zipfile.ZipFile(source) as archive:
+            return {e.filename: content(archive, e) for e in entries(archive, _MOST_BYTES)}
+    except zipfile.BadZipFile:
+        return {}
+    except (*_GARBAGE, *DAMAGED) as error:
+        message = f"the files packed with the TFLite model cannot be read ({error})"
+        raise ModelFileError(message) from error
+
+
+def described(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+    """Return what a model's authors say of it as dictionaries, lists, strings and numbers.
+
+    What they leave out is left out. The lines of files with labels are listed as `labels`.
+
+    Raises:
+        ModelFileError: the metadata, or the files packed with the model, are damaged.
+    """
+    said = model_metadata(model)
+    if said is None:
+        return {}
+    every = (*said.files, *(f for t in (*said.inputs, *said.outputs) for f in t.files))
+    labelled = any(f.kind in _LABELS for f in every)
+    files = associated_files(source) if labelled else {}
+    if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
+        message = "the metadata of the TFLite model list more labels than there is room for"
+        raise ModelFileError(message)
+
+    def told(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
+        absent = ("", (), 0, None)
+        fields = {name: value for name, value in vars(note).items() if value not in absent}
+        if isinstance(note, AssociatedFile) and note.kind in _LABELS and note.name in files:
+            fields["labels"] = files[note.name].decode("utf-8", "replace").splitlines()
+        for name in fields.keys() & {"inputs", "outputs", "files"}:
+            fields[name] = [told(each) for each in fields[name]]
+        return fields
+
+    return told(said)

@@ -1,0 +1,441 @@
+"""A TFLite file as a `Model`.
+
+The file is memory-mapped and constants are views on it. Published files break many a rule, so:
+
+1. an operator's code is the larger of its old (one byte) and its new code field;
+2. a buffer may lie in the flatbuffer, or behind it at an offset (files over 2 GB);
+3. an operator's options may stand in either of two tables, in a flexbuffer if it is a custom
+   one, be missing altogether, or be those of another operator, which no kernel reads;
+4. tensors may have no name, or another's; the graph's inputs and outputs keep theirs first;
+5. a tensor without elements may have no buffer, and is constant if nothing computes it;
+6. -1 is an absent input.
+
+Nothing read here is trusted: whatever an honest file could not say ends as `ModelFileError`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.graph import Graph, Model, Op, Options, Signature, fault
+from tflite2onnx.reader import buffers, flexbuffer
+from tflite2onnx.reader.flatbuffer import Table, Vector, cleared, root
+from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, SparseAxis, Sparsity, Tensor
+
+_IDENTIFIER = b"TFL3"
+_NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
+_CODES, _TYPES = _NAMES["BuiltinOperator"], _NAMES["TensorType"]
+# The fields of options that are enumerations; in the schema they are integers.
+_ENUMERATIONS = {
+    "fused_activation_function": "ActivationFunctionType",
+    "padding": "Padding",
+    "mode": "MirrorPadMode",
+    "weights_format": "FullyConnectedOptionsWeightsFormat",
+}
+# No kernel reads the scale of these integers, whatever it is: a bias is added to accumulators.
+_ACCUMULATORS = (DType.INT32, DType.INT64)
+# Of these the kernels have a further number, 0, for what is unknown.
+_WITH_UNKNOWN = {"padding", "mode"}
+# The options tables that are not called like their operator.
+_SHARED_TABLES = {
+    "Conv3DOptions": "CONV_3D_TRANSPOSE",
+    "L2NormOptions": "L2_NORMALIZATION",
+    "MaximumMinimumOptions": "MAXIMUM MINIMUM",
+    "Pool2DOptions": "AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D",
+    "RandomOptions": "MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM",
+    "ReducerOptions": "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM",
+    "SequenceRNNOptions": "UNIDIRECTIONAL_SEQUENCE_RNN",
+}
+_SHARED = {code: kind for kind, codes in _SHARED_TABLES.items() for code in codes.split()}
+_NAMED = {
+    kind.upper().removesuffix("OPTIONS"): kind
+    for union in ("BuiltinOptions", "BuiltinOptions2") for kind in UNIONS[union]
+}  # fmt: skip
+_MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
+_MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
+_TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
+# What comes of bytes that are no flatbuffer.
+_GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
+
+
+def read(source: str | os.PathLike[str] | bytes) -> Model:
+    """Read a model from a path or from the bytes of a file.
+
+    Raises:
+        ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        data = _map(source)
+    else:
+        data = memoryview(source).toreadonly().cast("B")
+    _check_identifier(data)
+    try:
+        return _Reader(data).model()
+    except _GARBAGE as error:
+        message = f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
+        raise ModelFileError(message) from error
+
+
+def _map(path: str | os.PathLike[str]) -> memoryview:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path may be any PathLike
+            message = f"cannot read {os.fspath(path)}: it is no regular file"
+            raise ModelFileError(message)
+        with open(path, "rb") as file:  # noqa: PTH123 - likewise
+            if os.fstat(file.fileno()).st_size == 0:
+                message = f"{os.fspath(path)} is empty"
+                raise ModelFileError(message)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"cannot read {os.fspath(path)}: {reason}"
+        raise ModelFileError(message) from error
+
+
+def _check_identifier(data: memoryview) -> None:
+    if bytes(data[4:8]) == _IDENTIFIER:
+        return
+    if bytes(data[:4]) == b"PK\x03\x04":
+        message = "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle"
+    elif len(data) < 8:  # offset of the root table, then the identifier
+        message = "the file is truncated: too short to hold a TFLite model"
+    else:
+        message = "this is not a TFLite model (the identifier TFL3 is missing)"
+    raise ModelFileError(message)
+
+
+def _damaged(reason: str) -> NoReturn:
+    message = f"the TFLite model is damaged: {reason}"
+    raise ModelFileError(message)
+
+
+class _Reader:
+    """Decodes one file; holds what its parts refer to."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        # Parts of a flatbuffer can be shared, so that a small file could list more of them than
+        # memory holds. An honest one says nothing twice, or little.
+        self._left = 2 * len(data)
+        self._flat: dict[tuple[int, DType], Array] = {}
+        self._root = root(data)
+        self._buffers = self._root["buffers"]
+        self._codes = [self._code(code) for code in self._all(self._root["operator_codes"])]
+
+    def model(self) -> Model:
+        graphs = tuple(self._graph(g) for g in self._all(self._root["subgraphs"]))
+        if not graphs:
+            _damaged("it has no subgraph")
+        return Model(
+            graphs,
+            tuple(self._signature(s, graphs) for s in self._all(self._root["signature_defs"])),
+            dict(self._metadata(entry) for entry in self._all(self._root["metadata"])),
+            self._text(self._root["description"]),
+            self._root["version"],
+        )
+
+    # Fields
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            _damaged("it lists more than it has room for")
+
+    def _all(self, tables: Vector) -> list[Table]:
+        self._spend(_TABLE * len(tables))
+        return [tables[i] for i in range(len(tables))]
+
+    def _text(self, raw: bytes | None) -> str:
+        self._spend(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
+
+    def _numbers(self, vector: Array) -> tuple[Any, ...]:
+        self._spend(vector.nbytes)
+        return tuple(vector.tolist())
+
+    def _bytes(self, raw: memoryview) -> bytes:
+        self._spend(len(raw))
+        return bytes(raw)
+
+    # Parts
+
+    def _code(self, code: Table) -> tuple[str, bool, int]:
+        number = max(code["deprecated_builtin_code"], code["builtin_code"])
+        name = _CODES.get(number, f"operator code {number}")
+        if name == "CUSTOM":
+            return self._text(code["custom_code"]), True, code["version"]
+        return name, False, code["version"]
+
+    def _metadata(self, entry: Table) -> tuple[str, bytes]:
+        return self._text(entry["name"]), self._bytes(self._buffer(entry["buffer"]))
+
+    def _buffer(self, index: int) -> memoryview:
+        """Return what a buffer holds; nothing if it holds nothing, as number 0 never does."""
+        if index == 0:
+            return self._data[:0]
+        if index >= len(self._buffers):
+            _damaged(f"there is no buffer {index}")
+        buffer = self._buffers[index]
+        return memoryview(buffer["data"]) or self._outside(buffer["offset"], buffer["size"])
+
+    def _outside(self, offset: int, size: int) -> memoryview:
+        if offset <= 1:  # what stands there when there is no such place
+            return self._data[:0]
+        if offset + size > len(self._data):
+            message = "the TFLite model is truncated: a buffer lies behind the end of the file"
+            raise ModelFileError(message)
+        return self._data[offset : offset + size]
+
+    def _graph(self, table: Table) -> Graph:
+        inputs, outputs = self._numbers(table["inputs"]), self._numbers(table["outputs"])
+        tables, ops = self._all(table["tensors"]), self._all(table["operators"])
+        reads = [self._numbers(op["inputs"]) for op in ops]
+        writes = [self._numbers(op["outputs"]) for op in ops]
+        names = _unique([self._text(t["name"]) for t in tables], (*inputs, *outputs))
+        computed = {*inputs, *(i for each in writes for i in each)}
+        tensors = tuple(
+            self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
+        )
+        graph = Graph(
+            self._text(table["name"]),
+            _pick(tensors, inputs, "an input of the graph"),
+            _pick(tensors, outputs, "an output of the graph"),
+            tuple(self._op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
+            tensors,
+        )
+        if wrong := fault(graph):
+            _damaged(wrong)
+        return graph
+
+    def _op(
+        self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
+    ) -> Op:
+        code, custom, version = _at(self._codes, table["opcode_index"], f"operator {index}'s code")
+        where = f"a tensor of {code} (operator {index})"
+        raw = self._custom_options(table)
+        return Op(
+            code, index,
+            tuple(None if i == -1 else _at(tensors, i, where) for i in reads),
+            _pick(tensors, writes, where),
+            Options(_map_of(raw)) if custom else self._options(code, table),
+            custom, raw,
+            _pick(tensors, self._numbers(table["intermediates"]), where),
+            version,
+        )  # fmt: skip
+
+    def _options(self, code: str, table: Table) -> Options:
+        """Return the options of an operator, all of them 0 if the file has no table of its kind.
+
+        That is what the kernels see then: their parsers clear the struct, and do not know the
+        schema's defaults (ParseOpDataTfLite in flatbuffer_conversions.cc).
+        """
+        kind = _SHARED.get(code) or _NAMED.get(code.replace("_", ""))
+        found = table["builtin_options"] or table["builtin_options2"]
+        if kind is None:
+            return Options()
+        if found is not None and found.kind == kind:
+            return Options({name: self._option(name, value) for name, value in found.items()})
+        return Options({
+            name: value if name in _WITH_UNKNOWN and isinstance(value, int)
+            else self._option(name, value)
+            for name, value in cleared(kind).items()
+        })  # fmt: skip
+
+    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
+        if name in _ENUMERATIONS and isinstance(value, int):
+            return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
+        if name == "composite_attributes":
+            return _map_of(self._bytes(memoryview(value)))
+        if isinstance(value, np.ndarray):
+            return self._numbers(value)
+        return self._text(value) if isinstance(value, bytes) else value
+
+    def _custom_options(self, table: Table) -> bytes:
+        if table["custom_options"].size:
+            return self._bytes(memoryview(table["custom_options"]))
+        place = table["large_custom_options_offset"], table["large_custom_options_size"]
+        return self._bytes(self._outside(*place))
+
+    def _tensor(self, tables: Sequence[Table], index: int, name: str, *, computed: bool) -> Tensor:
+        table = tables[index]
+        shape, kind = self._numbers(table["shape"]), table["type"]
+        if kind not in _TYPES:
+            message = f"tensor {name} has an element type that is not known ({kind})"
+            raise ModelFileError(message)
+        dtype = DType[_TYPES[kind]]
+        wrong = min(shape, default=0) < 0 or len(shape) > _MOST_AXES
+        if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
+            message = f"tensor {name} has the shape {list(shape)[:_MOST_AXES]}"
+            raise ModelFileError(message)
+        if table["external_buffer"]:
+            message = f"the elements of tensor {name} lie in another file, which is not supported"
+            raise ModelFileError(message)
+        sparsity = self._sparsity(table["sparsity"])
+        try:
+            data = self._elements(table, shape, dtype, sparse=sparsity is not None)
+            if data is None and 0 in shape and not computed and dtype.numpy is not None:
+                data = np.empty(shape, dtype.numpy)
+            quantization = self._quantization(table["quantization"], shape, dtype, tables)
+        except buffers.ElementsError as error:
+            _damaged(f"tensor {name}: {error}")
+        return Tensor(
+            name, shape, dtype, data, quantization, self._numbers(table["shape_signature"]),
+            table["is_variable"], sparsity,
+        )  # fmt: skip
+
+    def _elements(self, table: Table, shape: Shape, dtype: DType, *, sparse: bool) -> Array | None:
+        """Return a constant's elements, None if the file holds none."""
+        key = (table["buffer"], dtype)
+        if key not in self._flat:
+            raw = self._buffer(table["buffer"])
+            if not len(raw) or dtype in (DType.RESOURCE, DType.VARIANT):
+                return None
+            self._flat[key] = buffers.flat(raw, dtype)
+        return self._flat[key] if sparse else buffers.shaped(self._flat[key], shape)
+
+    def _sparsity(self, table: Table | None) -> Sparsity | None:
+        if table is None:
+            return None
+        axes = tuple(
+            SparseAxis(
+                axis["dense_size"], _values(axis["array_segments"]), _values(axis["array_indices"])
+            )
+            for axis in self._all(table["dim_metadata"])
+        )
+        return Sparsity(
+            self._numbers(table["traversal_order"]), self._numbers(table["block_map"]), axes
+        )
+
+    def _quantization(
+        self, table: Table | None, shape: Shape, dtype: DType, tensors: Sequence[Table]
+    ) -> Quantization | None:
+        if table is None:
+            return None
+        details: Table | None = table["details"]
+        if details is not None and details.kind == "MultiAxisQuantization":
+            message = "its scales lie along several axes, which no kernel of TFLite reads"
+            raise buffers.ElementsError(message)
+        if details is not None and details.kind == "BlockwiseQuantization":
+            return self._blockwise(details, shape, tensors)
+        scale, axis = table["scale"], table["quantized_dimension"]
+        if len(shape) == 1:
+            axis = 0  # of biases old converters say the weights' axis
+        if not scale.size or (dtype in _ACCUMULATORS and not _are_scales(scale)):
+            return None
+        zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
+        if zero.size not in (1, scale.size):
+            message = f"it has {scale.size} scales and {zero.size} zero points"
+            raise buffers.ElementsError(message)
+        if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
+            message = f"it has {scale.size} scales along axis {axis} of {list(shape)}"
+            raise buffers.ElementsError(message)
+        if dtype.is_integer:
+            _check_scales(scale)
+            if not buffers.holds(dtype, zero):
+                message = f"a zero point lies outside {dtype.label}"
+                raise buffers.ElementsError(message)
+        return Quantization(
+            scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0
+        )
+
+    def _blockwise(
+        self, details: Table, shape: Shape, tensors: Sequence[Table]
+    ) -> Quantization:
+        """Return scales that are a tensor of their own, one for each block of the last axis."""
+        size = details["block_size"]
+        if size <= 0 or not shape or shape[-1] % size:
+            message = f"its last axis of {list(shape)} is not made of blocks of {size}"
+            raise buffers.ElementsError(message)
+        blocks = (*shape[:-1], shape[-1] // size)
+        scale = self._parameter(tensors, details["scales"], blocks)
+        _check_scales(scale)
+        index = details["zero_points"]
+        zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
+        return Quantization(
+            scale.astype(np.float32), np.broadcast_to(np.asarray(zero, np.int64), blocks),
+            len(shape) - 1, size,
+        )  # fmt: skip
+
+    def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
+        table = _at(tensors, index, "a tensor of scales or zero points")
+        dtype = DType[_TYPES.get(table["type"], "VARIANT")]
+        data = self._elements(table, shape, dtype, sparse=False)
+        if data is None or data.dtype.kind not in "fiu":
+            message = "its scales or zero points are no constant numbers"
+            raise buffers.ElementsError(message)
+        self._spend(data.nbytes)  # each tensor that has them gets a copy
+        return data
+
+    def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
+        key, index = self._text(table["signature_key"]), table["subgraph_index"]
+        tensors = _at(graphs, index, f"the subgraph of signature {key}").tensors
+
+        def named(maps: Sequence[Table]) -> dict[str, Tensor]:
+            where = f"a tensor of signature {key}"
+            return {self._text(m["name"]): _at(tensors, m["tensor_index"], where) for m in maps}
+
+        inputs, outputs = self._all(table["inputs"]), self._all(table["outputs"])
+        return Signature(key, index, named(inputs), named(outputs))
+
+
+def _are_scales(scale: Array) -> bool:
+    return bool(np.isfinite(scale).all() and scale.min(initial=0) >= 0)
+
+
+def _check_scales(scale: Array) -> None:
+    if not _are_scales(scale):
+        message = "a scale is no positive number"
+        raise buffers.ElementsError(message)
+
+
+def _at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
+    if not 0 <= index < len(items):
+        _damaged(f"{what} has the index {index} of {len(items)}")
+    return items[index]
+
+
+def _pick(tensors: Sequence[Tensor], indices: Iterable[int], what: str) -> tuple[Tensor, ...]:
+    return tuple(_at(tensors, i, what) for i in indices if i != -1)
+
+
+def _values(indices: Table | None) -> Array | None:
+    """Return a vector of a sparse tensor's indices, of whatever integers it is."""
+    return None if indices is None else indices["values"]
+
+
+def _map_of(raw: bytes) -> dict[str, Any]:
+    """Return the options that a flexbuffer holds; none if it is something else, as to the kernels.
+
+    Some custom operators keep a C struct in place of a flexbuffer.
+    """
+    try:
+        options = flexbuffer.decode(raw) if raw else {}
+    except flexbuffer.FlexbufferError:
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
+def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
+    """Make names unique, those at the indices `first` being the first to choose."""
+    taken: set[str] = set()
+    chosen: dict[int, str] = {}
+    for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
+        wishes = (f"{names[i] or 'tensor'}_{i}" + (f"_{n}" if n else "") for n in count())
+        name = names[i] if names[i] and names[i] not in taken else _free(wishes, taken)
+        taken.add(name)
+        chosen[i] = name
+    return [chosen[i] for i in range(len(names))]
+
+
+def _free(wishes: Iterable[str], taken: set[str]) -> str:
+    return next(name for name in wishes if name not in taken)

@@ -1,0 +1,172 @@
+"""A graph as a strip: nodes below each other in order of execution, values in lanes beside them.
+
+A lane is a column that a value keeps from the node that makes it to the last that reads it; the
+lowest free one is taken, and a node stands in the lane of an input that ends there. The picture
+is as wide as there are values at a time, and as long as the graph is deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+import onnx
+
+from tflite2onnx.builder.builder import Port
+from tflite2onnx.interface import endpoint
+from tflite2onnx.layout import channels_first, identity
+
+# What stands between integers and real numbers is left out, as runtimes do.
+_PAIRS = {"DequantizeLinear", "QuantizeLinear"}
+_LAYOUT_RANK = 3  # axes from which on a layout is more than a matter of rows and columns
+
+
+@dataclass(frozen=True)
+class Row:
+    """A node: `lane` is where it stands, `name` and `shape` belong to what it makes.
+
+    `region` is the layout of that: "tflite", "first" (channels first), "other", or "" where no
+    tensor of the TFLite model or no layout is known; `layout` is its letters.
+    """
+
+    kind: str
+    name: str
+    shape: tuple[int | str, ...]
+    region: str
+    layout: str
+    lane: int
+
+
+class Line(NamedTuple):
+    """A value from the row and lane where it is made to (row, lane) where it is read."""
+
+    row: int
+    lane: int
+    ends: tuple[tuple[int, int], ...]
+
+
+class Strip(NamedTuple):
+    """Rows from top to bottom, the lines between them, and how many lanes these take."""
+
+    rows: tuple[Row, ...]
+    lines: tuple[Line, ...]
+    lanes: int
+
+
+class _Step(NamedTuple):
+    """A node before it has a place: the values that it reads and makes."""
+
+    kind: str
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+def strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
+    """Return the picture of the main graph of a model, whose values hold these tensors."""
+    graph = proto.graph
+    constants = {each.name for each in graph.initializer}
+    same: dict[str, str] = {}  # a value for each that has the same numbers
+    inputs = [each.name for each in graph.input if each.name not in constants]
+    steps = [_Step("input", (), (name,)) for name in inputs]
+    steps += _steps(graph.node, same, constants)
+    steps += [_Step("output", (same.get(each.name, each.name),), ()) for each in graph.output]
+    ports = {same.get(port.name, port.name): port for port in reversed(tensors)}
+    shapes = {
+        each.name: tuple(d.dim_param or d.dim_value for d in each.type.tensor_type.shape.dim)
+        for each in (*graph.input, *graph.value_info, *graph.output)
+    }
+    return _placed(steps, ports, shapes)
+
+
+def _steps(
+    nodes: Sequence[onnx.NodeProto], same: dict[str, str], constants: set[str]
+) -> Iterator[_Step]:
+    """Yield the nodes; what is computed from constants is constant, as runtimes have it."""
+    known = set(constants)
+    for node in nodes:
+        reads = [same.get(name, name) for name in node.input if name]
+        if node.op_type == "Constant" or (reads and known.issuperset(reads)):
+            known.update(node.output)
+            continue
+        if node.op_type in _PAIRS:
+            same[node.output[0]] = reads[0]
+            continue
+        for attribute in node.attribute:
+            reads += [same.get(n, n) for g in (attribute.g, *attribute.graphs) for n in _outer(g)]
+        yield _Step(node.op_type, tuple(dict.fromkeys(reads)), tuple(n for n in node.output if n))
+
+
+def _outer(graph: onnx.GraphProto) -> list[str]:
+    """Return what the nodes of an inner graph name; what is not ours will not be found."""
+    return [name for node in graph.node for name in node.input]
+
+
+def _placed(
+    steps: Sequence[_Step], ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
+) -> Strip:
+    last = {name: i for i, step in enumerate(steps) for name in step.reads}
+    lanes: dict[str, int] = {}  # of the values that are alive
+    lines: dict[str, Line] = {}
+    rows: list[Row] = []
+    widest = 0
+    for i, step in enumerate(steps):
+        reads = [name for name in step.reads if name in lanes]
+        ending = [name for name in reads if last[name] == i]
+        lane = lanes[ending[0]] if ending else _free(lanes)
+        for name in reads:
+            line = lines[name]
+            lines[name] = line._replace(ends=(*line.ends, (i, lane)))
+        for name in ending:
+            del lanes[name]
+        widest = max(widest, lane, *lanes.values(), 0)
+        for name in step.makes:
+            taken = lane if lane not in lanes.values() else _free(lanes)
+            lines[name] = Line(i, taken, ())
+            if last.get(name, -1) > i:
+                lanes[name] = taken
+        rows.append(_row(step, lane, ports, shapes))
+    drawn = tuple(line for line in lines.values() if line.ends)
+    return Strip(_within(rows, drawn), drawn, widest + 1)
+
+
+def _within(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[Row, ...]:
+    """Give nodes inside an operator the layout of what is made of them, rank by rank."""
+    readers = {line.row: line.ends[0][0] for line in reversed(lines)}
+    found = list(rows)
+    for i in reversed(range(len(found))):
+        row, after = found[i], found[readers.get(i, i)]
+        alike = len(row.shape) == len(after.shape) and after.kind != "Transpose"
+        if not row.region and not row.layout and alike:
+            found[i] = replace(row, region=after.region, layout=after.layout)
+    return tuple(found)
+
+
+def _free(lanes: Mapping[str, int]) -> int:
+    taken = set(lanes.values())
+    return next(lane for lane in count() if lane not in taken)
+
+
+def _row(
+    step: _Step, lane: int, ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
+) -> Row:
+    values = step.makes or step.reads
+    port = next((ports[name] for name in values if name in ports), None)
+    shape = next((shapes[name] for name in values if name in shapes), ())
+    name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
+    if port is None:
+        return Row(step.kind, name, shape, "", "", lane)
+    layout = endpoint(port.tensor, port.order, "", port.dtype).layout[1]
+    stored = tuple(port.tensor.shape[i] for i in port.order)
+    return Row(step.kind, name, stored, region(port.order), layout, lane)
+
+
+def region(order: tuple[int, ...]) -> str:
+    """Return which layout an order is: "tflite", "first", "other", "" for one of few axes."""
+    rank = len(order)
+    if rank < _LAYOUT_RANK:
+        return ""
+    if order == identity(rank):
+        return "tflite"
+    return "first" if order == channels_first(rank) else "other"

@@ -1,0 +1,89 @@
+"""Pieces of a page: tables, keys and bars, of text that is escaped here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from tflite2onnx.utils.console import printable
+from tflite2onnx.verification import Verdict
+
+
+def text(words: object) -> str:
+    """Return text as HTML: names come from the file, and may hold anything."""
+    return escape(printable(str(words)))
+
+
+def section(title: str, *parts: str) -> str:
+    """Return a section, nothing if it has no parts."""
+    inner = "\n".join(part for part in parts if part)
+    return f"<section>\n<h2>{text(title)}</h2>\n{inner}\n</section>" if inner else ""
+
+
+def paragraph(words: str, kind: str = "") -> str:
+    """Return a paragraph of words."""
+    return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table that scrolls where it is too wide; numbers go to the right.
+
+    A column is of names, the end of which is shown if they are long, if its head ends in a star,
+    of numbers if it ends in a number sign, and of text that may be broken if in a tilde.
+    """
+    kinds = [{"*": "name", "#": "number", "~": "broken"}.get(name[-1:], "") for name in head]
+    names = [name.rstrip("*#~") for name in head]
+
+    def row(tag: str, cells: Sequence[object]) -> str:
+        return "<tr>" + "".join(
+            f"<{tag}{_class(kind, cell)}>{_cell(short(cell) if kind == 'name' else cell)}</{tag}>"
+            for kind, cell in zip(kinds, cells, strict=True)
+        ) + "</tr>"  # fmt: skip
+
+    body = "\n".join(row("td", cells) for cells in rows)
+    return (
+        f'<div class="scroll"><table>\n<thead>{row("th", names)}</thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _class(kind: str, cell: object) -> str:
+    whole = f' title="{text(cell)}"' if kind == "name" else ""
+    return f' class="{kind}"{whole}' if kind else ""
+
+
+def short(name: object, longest: int = 30) -> str:
+    """Return the end of a name, which tells it from others."""
+    words = str(name)
+    return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, Verdict):
+        kind = "right" if cell is Verdict.RIGHT else "wrong"
+        return f'<span class="{kind}">{cell.value}</span>'
+    return text(cell)
+
+
+def keys(entries: Iterable[tuple[str, str]]) -> str:
+    """Return what colours mean, as (class, words)."""
+    items = "".join(f'<li class="{kind}"><i></i>{text(words)}</li>' for kind, words in entries)
+    return f'<ul class="keys">{items}</ul>'
+
+
+def bars(rows: Iterable[tuple[str, float, str]]) -> str:
+    """Return bars as (what, part of the whole width, what it says)."""
+    cells = "".join(
+        f'<span>{text(name)}</span><span><span class="bar" style="display:block;'
+        f'width:{100 * part:.2f}%"></span></span><span class="number">{text(words)}</span>'
+        for name, part, words in rows
+    )
+    return f'<div class="bars">{cells}</div>'
+
+
+def data(name: str, value: Any) -> str:  # noqa: ANN401 - what JSON can hold
+    """Return data for the script; nothing in it can end the element that it stands in."""
+    content = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{content}</script>'

@@ -1,0 +1,157 @@
+"""What is drawn on a page: tensors along the depth of a network, and its graph as a strip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from tflite2onnx.report.graph_lanes import Line, Strip
+from tflite2onnx.report.html import data, keys, short, text
+from tflite2onnx.verification import Compared, Difference, Report, Verdict
+
+_ROW, _LANE = 22, 12  # pixels
+_REGIONS = (
+    ("tflite", "as in TFLite"), ("first", "channels first"), ("other", "another order"),
+    ("none", "few axes, or no tensor of the TFLite model"), ("move", "Transpose"),
+)  # fmt: skip
+_GRID = 20  # dB between lines
+_LINKED = 120  # dots that are joined; more would fill the plot with lines
+
+
+def depth(report: Report, bound: float | None) -> str:
+    """Return a plot of signal to noise over the tensors of a report, in order of execution.
+
+    Below so many decibels as `bound` tensors are too far off; None if that is no matter of noise.
+    """
+    chain, alone = report.tensors, report.operators
+    far = {name for name, verdict in report.verdicts.items() if verdict is not Verdict.RIGHT}
+    order = {c.name: i for i, c in enumerate(chain or alone)}
+    last = max(len(order) - 1, 1)
+    finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
+    low = _GRID * math.floor(min((*finite, 0 if bound else 5 * _GRID)) / _GRID)
+    high = _GRID * math.ceil(max((*finite, low + 2 * _GRID)) / _GRID)
+    top = high + (high - low) / 8  # where what is equal stands
+
+    def place(compared: Compared) -> tuple[float, float]:
+        decibels = compared.difference.decibels
+        level = top if decibels == math.inf else max(decibels, low)
+        return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
+
+    series = [
+        _series(kind, [(place(c), c.name not in far) for c in found if c.name in order])
+        for kind, found in (("alone", alone), ("chain", chain))
+    ]
+    lines = [_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)]
+    lines.append(_line(0, "equal"))
+    if bound is not None:
+        lines.append(_line(100 * (top - bound) / (top - low), "", " bound"))
+    own = {c.name: c for c in alone}
+    points = [
+        {"x": order[c.name] / last, "name": c.name, "lines": _told(c, own.get(c.name), far)}
+        for c in chain or alone
+    ]
+    named = [("chain", "as the network computes it"), ("alone", "its operator alone")]
+    named.append(("bad", "too far off"))
+    drawn = [entry for entry, found in zip(named, (chain, alone, far), strict=True) if found]
+    return (
+        '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'
+        f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
+        f' preserveAspectRatio="none">{"".join(series)}</svg><div class="cursor"></div>'
+        f'<div class="tip"></div></div>{keys(drawn)}'
+        f"{data('points', points)}"
+    )
+
+
+def _series(kind: str, points: Sequence[tuple[tuple[float, float], bool]]) -> str:
+    if not points:
+        return ""
+    track = "L".join(f"{x:.2f},{y:.2f}" for (x, y), _ in points)
+    dots = {
+        ok: "".join(f"M{x:.2f},{y:.2f}h0" for (x, y), right in points if right == ok)
+        for ok in (True, False)
+    }
+    link = f'<path class="link {kind}" d="M{track}"/>' if len(points) <= _LINKED else ""
+    return (
+        f'{link}<path class="dot {kind}" d="{dots[True]}"/>'
+        f'<path class="dot bad" d="{dots[False]}"/>'
+    )
+
+
+def _line(y: float, label: str, kind: str = "") -> str:
+    return f'<div class="grid{kind}" style="top:{y:.2f}%"><span>{text(label)}</span></div>'
+
+
+def _told(compared: Compared, alone: Compared | None, far: Collection[str]) -> list[str]:
+    lines = [f"{compared.operator}, operator {compared.index}", told(compared.difference)]
+    if alone is not None:
+        lines.append(f"alone: {told(alone.difference)}")
+    own = compared if alone is None or alone.difference.ok else alone
+    if compared.name in far and not own.difference.ok:
+        lines.append(own.difference.complaint)
+    return lines
+
+
+def told(difference: Difference) -> str:
+    """Return how far off a tensor is, in short."""
+    if difference.reason:
+        return difference.reason
+    if not difference.largest:
+        return "equal"
+    part = f"{difference.largest:.3g} at most, {difference.relative:.2g} of the range"
+    return f"{difference.decibels:.1f} dB, {part}"
+
+
+def graph(picture: Strip) -> str:
+    """Return a graph as a list of its nodes, beside lanes in which their values run."""
+    gutter = picture.lanes * _LANE + _LANE
+    height = len(picture.rows) * _ROW
+    marks = "".join(_mark(i, row.kind, row.region, row.lane) for i, row in enumerate(picture.rows))
+    curves = "".join(_curve(line) for line in picture.lines)
+    rows = "".join(
+        f'<li class="{row.region or "none"}{" move" * (row.kind == "Transpose")}"'
+        f' title="{text(row.name)}" style="padding-left:{gutter}px">'
+        f'<span class="kind">{text(row.kind)}</span><span class="shape">'
+        f"{text(' '.join([_sizes(row.shape), row.layout if row.region else '']))}</span>"
+        f'<span class="name">{text(short(row.name, 70))}</span></li>'
+        for row in picture.rows
+    )
+    return (
+        f"{keys(_REGIONS)}"
+        f'<div class="strip" tabindex="0"><svg width="{gutter}" height="{height}">'
+        f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div>'
+    )
+
+
+def _sizes(shape: Sequence[int | str]) -> str:
+    return "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar"
+
+
+def _x(lane: int) -> int:
+    return 4 + _LANE // 2 + lane * _LANE
+
+
+def _y(row: int) -> int:
+    return row * _ROW + _ROW // 2
+
+
+def _mark(row: int, kind: str, region: str, lane: int) -> str:
+    x, y = _x(lane), _y(row)
+    if kind == "Transpose":
+        turned = f'transform="rotate(45 {x} {y})"'
+        return f'<rect class="move" x="{x - 4}" y="{y - 4}" width="8" height="8" {turned}/>'
+    return f'<circle class="{region or "none"}" cx="{x}" cy="{y}" r="3.5"/>'
+
+
+def _curve(line: Line) -> str:
+    """Return a value: down its lane, and over to the nodes that stand in others."""
+    x, top = _x(line.lane), _y(line.row)
+    parts, bottom = [], top
+    for row, lane in line.ends:
+        y = _y(row)
+        bend = y - _ROW * 3 // 4
+        if lane == line.lane:
+            bottom = max(bottom, y)
+        else:
+            bottom = max(bottom, bend)
+            parts.append(f"M{x},{bend}C{x},{y} {_x(lane)},{bend} {_x(lane)},{y}")
+    return f"M{x},{top}V{bottom}" + "".join(parts)

@@ -1,0 +1,1 @@
+"""Combinatorial optimisation, without knowledge of tensors or operators."""

@@ -1,0 +1,1 @@
+"""Files, processes, names and the console, without knowledge of models."""

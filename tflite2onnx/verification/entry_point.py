@@ -1,0 +1,56 @@
+"""A model as runtimes are to see it: with another main sub-graph, or with other outputs."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tflite2onnx.reader.flatbuffer import root
+from tflite2onnx.reader.model import read
+from tflite2onnx.signatures import entry
+from tflite2onnx.verification.runtimes import ModelFile
+
+
+def with_entry(model: ModelFile, key: str | None) -> ModelFile:
+    """Return a model that begins with the sub-graph of a signature, the model itself if it does.
+
+    The two sub-graphs change places, which no operator refers to: entry points are not called.
+    """
+    index = 0 if key is None else entry(read(model), key)[0]
+    if index == 0:
+        return model
+    data = _bytes(model)
+    graphs = root(memoryview(bytes(data)))["subgraphs"]
+    for here, there in ((0, index), (index, 0)):
+        place = graphs.place(here)
+        struct.pack_into("<I", data, place, graphs[there].position - place)
+    return bytes(data)
+
+
+def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
+    """Return a model whose main sub-graph has these tensors as outputs, behind its own outputs.
+
+    XNNPACK writes the outputs of a sub-graph where the interpreter finds them; it keeps all other
+    tensors to itself.
+
+    Raises:
+        ValueError: the main sub-graph has no outputs.
+    """
+    data = _bytes(model)
+    graph = root(memoryview(bytes(data)))["subgraphs"][0]
+    place, own = graph.place("outputs"), graph["outputs"].tolist()
+    if place is None or not own:
+        message = "the main sub-graph must have outputs, got none"
+        raise ValueError(message)
+    outputs = np.array([*dict.fromkeys([*own, *indices])], "<i4")
+    data += bytes(-len(data) % 4)
+    struct.pack_into("<I", data, place, len(data) - place)
+    return bytes(data) + struct.pack("<I", outputs.size) + outputs.tobytes()
+
+
+def _bytes(model: ModelFile) -> bytearray:
+    return bytearray(model if isinstance(model, bytes) else Path(os.fspath(model)).read_bytes())

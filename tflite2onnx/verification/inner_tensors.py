@@ -1,0 +1,279 @@
+"""Tensor by tensor: what LiteRT has between its operators against what the ONNX nodes make of it.
+
+The values are those that store the tensors of the TFLite model; what lies between them belongs to
+one operator. They are brought back into TFLite's layout and element type before they are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Port
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.quantize import dequantized, is_quantized
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
+from tflite2onnx.verification.segments import MOST_BYTES, segments
+from tflite2onnx.verification.tolerance import (
+    QUANTIZED,
+    Difference,
+    Limits,
+    compare,
+    steps,
+)
+from tflite2onnx.writer import Skeleton
+
+MOST_STEPS = 16  # that are counted one by one
+# What lies between -1 and 1 is computed to within so much of 1, however small it is.
+_OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
+_COARSE = 1e-6
+# A kernel of real numbers with quantized weights rounds its activations to 127 steps of the
+# largest. In a network so many decibels of signal to noise are right,
+_HYBRID = 10.0
+# and of an operator on LiteRT's own inputs such a part of the range: published networks have 0.035.
+_HYBRID_PART = 0.05
+_SIGN = np.uint8(128)
+_BYTE = 8  # bits
+# Of an element type by name: numpy has no numbers of these.
+_NO_NUMBERS = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One tensor of the TFLite model, and how far the ONNX model's is from it.
+
+    `operator` and `index` are the operator that makes it; `value` is its name in the ONNX model,
+    where axis i is the axis order[i] of `shape`. `steps` counts the elements of a quantized tensor
+    that are 0, 1, 2... steps apart, the last of 17 those of 16 and more; it is () for others.
+    """
+
+    difference: Difference
+    operator: str
+    index: int
+    value: str
+    shape: Shape
+    order: tuple[int, ...]
+    steps: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the tensor is called in the TFLite model."""
+        return self.difference.name
+
+    def or_worse(self, other: Compared) -> Compared:
+        """Return what two samples say of one tensor."""
+        counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))
+        return replace(self, difference=self.difference.or_worse(other.difference), steps=counts)
+
+
+class Place(NamedTuple):
+    """Where a tensor is found: by its index in LiteRT, its value in ONNX; and what makes it.
+
+    `ops` are the operators that compute it from other such tensors: `op`, and those before it whose
+    outputs the ONNX model does not have.
+    """
+
+    tensor: Tensor
+    litert: int
+    port: Port
+    op: Op
+    ops: tuple[Op, ...]
+
+
+def places(graph: Graph, skeleton: Skeleton) -> list[Place]:
+    """Return what both models have of a sub-graph, in order of execution.
+
+    What a pass has done away with is in one of them alone; what ONNX Runtime or numpy have no
+    numbers for cannot be compared.
+    """
+    ports = {port.tensor.name: port for port in skeleton.tensors}
+    indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
+    makers = {tensor: op for op in graph.ops for tensor in op.outputs}
+    found = {t for t in makers if t.name in ports and _comparable(t, ports[t.name])}
+    unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
+    return [
+        Place(tensor, indices[tensor], ports[tensor.name], op, _makers(op, unseen))
+        for tensor, op in makers.items()
+        if tensor in found
+    ]
+
+
+def _makers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
+    """Return an operator with those that make its inputs, as long as these are unseen."""
+    makers = [op]
+    for maker in makers:  # which grows
+        before = dict.fromkeys(unseen[t] for t in maker.inputs if t is not None and t in unseen)
+        makers += [each for each in before if each not in makers]
+    return tuple(makers)
+
+
+def _comparable(tensor: Tensor, port: Port) -> bool:
+    types = {tensor.dtype, port.dtype}
+    numbers = types.isdisjoint(_NO_NUMBERS) and all(t.bits >= _BYTE for t in types)
+    return numbers and tensor.elements == port.tensor.elements
+
+
+class Inside:
+    """The tensors inside an ONNX model, computed and compared sample by sample.
+
+    With `alone` each operator is fed LiteRT's own inputs, so that differences do not add up.
+    """
+
+    def __init__(
+        self, skeleton: Skeleton, found: Sequence[Place], *, alone: bool, most: int = MOST_BYTES,
+        optimize: bool = True,
+    ) -> None:  # fmt: skip
+        self.alone = alone
+        self.places = tuple(found)
+        # Where nothing has to be moved, a TRANSPOSE or RESHAPE gives one value a second meaning.
+        self._places: dict[str, list[Place]] = {}
+        for place in found:
+            self._places.setdefault(place.port.name, []).append(place)
+        self._pieces = [
+            (segment._replace(model=b""), session_of(segment.model, arena=False, optimize=optimize))
+            for segment in segments(skeleton, list(self._places), alone=alone, most=most)
+        ]
+
+    def compared(
+        self, interpreter: Any, feeds: Mapping[str, Array], limits: Limits
+    ) -> Iterator[Compared]:
+        """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs.
+
+        The limits are those of a network; an operator alone is held to its own.
+        """
+        for place, have in self._values(interpreter, feeds):
+            want = inner_tensor(interpreter, place.litert)
+            if want is not None:
+                yield compared(place, want, have, limits, alone=self.alone)
+
+    def _values(
+        self, interpreter: Any, feeds: Mapping[str, Array]
+    ) -> Iterator[tuple[Place, Array]]:
+        """Yield the values of the ONNX model, of which a few are in memory at a time."""
+        live = dict(feeds)
+        for name in feeds:
+            for place in self._places.get(name, ()):
+                yield place, feeds[name]
+        for i, (segment, session) in enumerate(self._pieces):
+            given = {name: self._fed(interpreter, live, name) for name in segment.feeds}
+            states = (each.name for each in session.get_overridable_initializers())
+            given |= {name: feeds[name] for name in states if name in feeds}
+            outputs = run_onnx(session, given, segment.fetches)
+            made = dict(zip(segment.fetches, outputs, strict=True))
+            for called, name in segment.tensors:
+                first, *others = self._places[name]
+                yield first, made[called]
+                same = self._stored(interpreter, first) if self.alone and others else made[called]
+                for place in others:
+                    yield place, same
+            later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
+            live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
+
+    def _fed(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
+        """Return what a piece reads: what pieces before it have made, or what LiteRT has."""
+        return live[name] if name in live else self._stored(interpreter, self._places[name][0])
+
+    def _stored(self, interpreter: Any, place: Place) -> Array:
+        """Return what LiteRT has as the ONNX model stores it, zeros if it has kept nothing."""
+        array = inner_tensor(interpreter, place.litert)
+        if array is None:
+            array = np.zeros(place.tensor.shape, place.tensor.dtype.numpy)
+        return as_stored(place, array)
+
+
+def compared(
+    place: Place, want: Array, have: Array, limits: Limits, *, alone: bool = False
+) -> Compared:
+    """Compare a tensor as LiteRT has it with what a value of the ONNX model stores."""
+    tensor, port = place.tensor, place.port
+    have = _as_filed(place, have)
+    if have.size == want.size and tensor.shape != port.tensor.shape:
+        have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
+    want, step = _real(place, want)
+    zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
+    limits = (_limits_alone if alone else _limits_in_network)(place, limits, step)
+    found = compare(tensor.name, want, have, limits, zero)
+    counts: tuple[int, ...] = ()
+    if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
+        counts = _counted(want, have, step)
+    return Compared(
+        found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
+    )  # fmt: skip
+
+
+def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
+    """Return what an operator may differ by on LiteRT's own inputs, whatever noise that is."""
+    steps = sum(operator_for(op).allowed_steps for op in place.ops)
+    coarse = max(step * max(steps, 1), _coarse(place))
+    hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
+    part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
+    return Limits(part, math.inf, coarse, steps)
+
+
+def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
+    decibels = limits.decibels
+    if place.port.dtype.is_float and _has_weights(place.op) and math.isfinite(decibels):
+        decibels = min(decibels, _HYBRID)
+    return limits._replace(decibels=decibels, step=max(step, _coarse(place)))
+
+
+def _coarse(place: Place) -> float:
+    return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
+
+
+def _has_weights(op: Op) -> bool:
+    """Return whether an operator has quantized weights: of real data its kernel is a hybrid."""
+    return any(t is not None and t.data is not None and is_quantized(t) for t in op.inputs)
+
+
+def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:
+    """Return how many elements are 0, 1, 2... steps apart."""
+    if step:
+        with np.errstate(all="ignore"):
+            apart = np.fmin(np.abs(want - have) / step, MOST_STEPS)
+        apart = np.rint(apart).astype(np.uint8)
+    else:
+        apart = np.minimum(steps(want, have), MOST_STEPS)
+    return tuple(map(int, np.bincount(apart.reshape(-1))))
+
+
+def _real(place: Place, array: Array) -> tuple[Array, float]:
+    """Return what LiteRT has in the element type of the ONNX model, and what a step is in it.
+
+    Integers become real numbers where the ONNX model has none.
+    """
+    quantization = place.tensor.quantization
+    if place.port.dtype.is_float and array.dtype.kind in "iu" and quantization is not None:
+        return dequantized(array, quantization), float(quantization.scale.max())
+    return array, 0.0
+
+
+def _as_filed(place: Place, array: Array) -> Array:
+    """Return what the ONNX model stores in TFLite's layout and integers."""
+    order = place.port.order
+    if array.ndim == len(order):
+        array = array.transpose(np.argsort(order))
+    return _flipped(place, array, np.dtype(np.uint8))
+
+
+def as_stored(place: Place, array: Array) -> Array:
+    """Return what LiteRT has as the ONNX model stores it."""
+    array, _ = _real(place, array.reshape(place.port.tensor.shape))
+    array = _flipped(place, array, np.dtype(np.int8))
+    return np.ascontiguousarray(array.transpose(place.port.order))
+
+
+def _flipped(place: Place, array: Array, source: np.dtype[Any]) -> Array:
+    """Return int8 for uint8 and the reverse where int8 is kept as uint8, 128 higher."""
+    kept = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
+    if not kept or array.dtype != source:
+        return array
+    other = np.int8 if source == np.uint8 else np.uint8
+    return np.asarray((array.view(np.uint8) ^ _SIGN).view(other))

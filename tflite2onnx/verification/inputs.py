@@ -1,0 +1,146 @@
+"""What both models are run on: random numbers or the user's own, and how ONNX stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.interface import Endpoint
+from tflite2onnx.quantize import dequantized
+from tflite2onnx.tensor import Array, Quantization
+from tflite2onnx.verification.tolerance import QUANTIZED
+
+# Integers that are not quantized are mostly indices, of tables of unknown size.
+_SMALL_INTEGERS = 8
+
+Detail = Mapping[str, Any]  # what LiteRT says of an input or an output
+
+
+def random_inputs(interpreter: Any, seed: int) -> list[Array]:
+    """Return an array for each input of a LiteRT interpreter, of its shape and type.
+
+    Floats are normally distributed, integers of 8 and 16 bits uniformly over all their values,
+    other integers from 0 to 7.
+    """
+    return sample(interpreter, seed, {})
+
+
+def sample(
+    interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False
+) -> list[Array]:
+    """Return an array for each input: what is given under its name, else random numbers.
+
+    Tame ones are from 0 to 1, and serve as indices of any table.
+
+    Raises:
+        VerifyError: what is given fits no input, or an input's type has no random values.
+    """
+    details = interpreter.get_input_details()
+    names = [detail["name"] for detail in details]
+    for name in given:
+        if name not in names:
+            message = f"the model has no input {name}; it has {', '.join(names)}"
+            raise VerifyError(message)
+    generator = np.random.default_rng(seed)
+    arrays = []
+    for detail in details:
+        name, dtype = detail["name"], np.dtype(detail["dtype"])
+        shape = tuple(map(int, detail["shape"]))
+        if name in given:
+            arrays.append(_fitting(name, given[name], dtype, shape))
+        else:
+            arrays.append((_tame if tame else _random)(generator, name, dtype, shape))
+    return arrays
+
+
+def _fitting(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        message = (
+            f"the input {name} is {dtype.name}{list(shape)},"
+            f" and what is given for it {array.dtype.name}{list(array.shape)}"
+        )
+        raise VerifyError(message)
+    return array.astype(dtype)
+
+
+def _tame(
+    generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
+    if dtype.kind == "f":
+        return np.asarray(generator.random(shape), dtype)
+    if dtype.kind in "iu" and dtype.name not in QUANTIZED:
+        return generator.integers(0, 2, shape, dtype)
+    return _random(generator, name, dtype, shape)
+
+
+def _random(
+    generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
+    if dtype.name in QUANTIZED:
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    if dtype.kind in "iu":
+        return generator.integers(0, _SMALL_INTEGERS, shape, dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape, dtype)
+    if dtype.kind in "fc":
+        real, imaginary = generator.standard_normal((2, *shape))
+        return np.asarray(real + 1j * imaginary if dtype.kind == "c" else real, dtype)
+    message = f"the input {name} is of type {dtype.name}, of which there are no random values"
+    raise VerifyError(message)
+
+
+# Between the two models
+
+
+def stored(
+    ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
+) -> dict[str, Array]:
+    """Return the inputs of the TFLite model as the ONNX model stores them, by name.
+
+    `details` are those of LiteRT's inputs.
+    """
+    return {
+        end.name: np.asarray(real(end, array, detail).transpose(end.order), order="C")
+        for end, array, detail in zip(ends, arrays, details, strict=True)
+    }
+
+
+def real(end: Endpoint, array: Array, detail: Detail) -> Array:
+    """Return what LiteRT has; as real numbers where the ONNX model has such instead of integers."""
+    quantization = quantization_of(detail)
+    if end.dtype != "float32" or array.dtype.kind not in "iu" or quantization is None:
+        return array
+    return dequantized(array, quantization)
+
+
+def step_of(end: Endpoint, detail: Detail) -> float:
+    """Return what a step of LiteRT's integers is in the ONNX model's real numbers.
+
+    It is 0 where the ONNX model has the integers themselves.
+    """
+    quantization = quantization_of(detail)
+    if quantization is None or end.dtype != "float32" or np.dtype(detail["dtype"]).kind not in "iu":
+        return 0.0
+    return float(quantization.scale.max())
+
+
+def quantization_of(detail: Detail) -> Quantization | None:
+    """Return what LiteRT says of the integers of an input or output, None if nothing."""
+    parameters = detail["quantization_parameters"]
+    if not parameters["scales"].size:
+        return None
+    return Quantization(
+        parameters["scales"], parameters["zero_points"], parameters["quantized_dimension"]
+    )
+
+
+def restored(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
+    """Return the outputs of the ONNX model in TFLite's layouts."""
+    return [
+        array.transpose(np.argsort(end.order)) if array.ndim == len(end.order) else array
+        for end, array in zip(ends, arrays, strict=True)
+    ]

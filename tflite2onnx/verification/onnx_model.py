@@ -1,0 +1,187 @@
+"""The ONNX model: its inputs and outputs, a session that runs it, and the tensors inside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import onnx
+
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError, VerifyError
+from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
+from tflite2onnx.layout import Order
+from tflite2onnx.options import ACTIVATIONS
+from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.reader.model import read
+from tflite2onnx.result import Result
+from tflite2onnx.signatures import entry
+from tflite2onnx.stateful import Stateful
+from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
+from tflite2onnx.writer import LARGEST_FILE, Skeleton
+
+_STORAGE = ("DequantizeLinear", "QuantizeLinear")
+ConvertedModel = Result | onnx.ModelProto | ModelFile
+
+
+class Opened(NamedTuple):
+    """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
+
+    What the model remembers is carried from one run to the next. `signatures` are those of its
+    sub-graph, each with what it calls "inputs" and "outputs" by their names in the ONNX model.
+    """
+
+    inputs: Sequence[Endpoint]
+    outputs: Sequence[Endpoint]
+    session: Stateful
+    signatures: Mapping[str, Mapping[str, Mapping[str, str]]]
+
+    @property
+    def signature(self) -> str | None:
+        """The signature of the sub-graph, None if that has none."""
+        return next(iter(self.signatures), None)
+
+
+def opened(converted: ConvertedModel, *, optimize: bool = True) -> Opened:
+    """Return the inputs and the outputs of an ONNX model, and a session that runs it.
+
+    ONNX Runtime may `optimize` the model, as it does by default.
+
+    Raises:
+        VerifyError: it cannot be read, ONNX Runtime cannot run it, or it does not say how it is
+            laid out.
+    """
+    if isinstance(converted, Result):
+        session = _session_of_result(converted, optimize=optimize)
+        return _opened(session, converted.inputs, converted.outputs)
+    if isinstance(converted, onnx.ModelProto):
+        with blaming("ONNX Runtime"):
+            converted = bytes(converted.SerializeToString())
+    file = converted if isinstance(converted, bytes) else _readable(converted)
+    session = session_of(file, optimize=optimize)
+    properties = session.get_modelmeta().custom_metadata_map
+    inputs = _described(properties.get(INPUTS))
+    return _opened(session, inputs, _described(properties.get(OUTPUTS)))
+
+
+def _readable(path: str | os.PathLike[str]) -> str:
+    """Return a path as a string, once it is known that there is something to read."""
+    try:
+        with Path(path).open("rb"):
+            return os.fspath(path)
+    except (OSError, ValueError) as error:
+        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        raise VerifyError(message) from error
+
+
+def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:
+    said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
+    return Opened(inputs, outputs, Stateful(session), json.loads(said))
+
+
+def _session_of_result(result: Result, *, optimize: bool) -> Any:
+    if result.size <= LARGEST_FILE:
+        return session_of(result.skeleton.serialized(), optimize=optimize)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        path = f"{directory}/model.onnx"
+        result.save(path)
+        return session_of(path, optimize=optimize)
+
+
+def _described(text: str | None) -> list[Endpoint]:
+    """Read the inputs or the outputs from what `convert` wrote into the metadata."""
+    try:
+        return [Endpoint.from_dict(end) for end in json.loads(text or "")]
+    except (ValueError, TypeError, KeyError) as error:
+        message = "the ONNX model does not say in its metadata how tflite2onnx laid it out"
+        raise VerifyError(message) from error
+
+
+# The tensors inside
+
+
+def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton:
+    """Return the ONNX model with the tensors of the TFLite model in it, none if they are unknown.
+
+    A file does not say which of its values is which tensor in which order. A second conversion
+    does, if the same nodes compute values of the same names and element types. Attributes and
+    weights may differ: these differences are what a verification looks for.
+    """
+    if isinstance(converted, Result):
+        return converted.skeleton
+    with blaming("ONNX Runtime"):
+        proto = _loaded(converted)
+    for result in _conversions(model, proto, ends):
+        other = result.skeleton.proto
+        if _nodes(other) == _nodes(proto) and _types(other).items() <= _types(proto).items():
+            return Skeleton(proto, (), result.skeleton.tensors)
+    return Skeleton(proto, ())
+
+
+def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
+    if isinstance(converted, onnx.ModelProto):
+        return converted
+    if isinstance(converted, bytes):
+        return onnx.load_from_string(converted)
+    return onnx.load(os.fspath(converted))
+
+
+def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iterator[Result]:
+    """Yield what conversions the file may come from, the likeliest first."""
+    opset = next((each.version for each in proto.opset_import if not each.domain), None)
+    kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
+    stored = any(node.op_type in _STORAGE for node in proto.graph.node)
+    kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
+    static = not any(end.symbols for end in ends.inputs)
+    ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
+    ways.append(("auto", _pinned(model, ends)))
+    for (signature, names), (quantization, activations, weights), (io_layout, layouts) in product(
+        _namings(ends), kinds, ways
+    ):
+        try:
+            result = convert(
+                model, layouts=layouts, io_layout=io_layout, opset=opset, signature=signature,
+                quantization=quantization, activations=activations, weights=weights, names=names,
+                static=static,
+            )  # fmt: skip
+        except ConversionError:
+            continue
+        if _lies(result) == _lies(ends):
+            yield result
+
+
+def _lies(ends: Result | Opened) -> list[tuple[str, str, Order]]:
+    return [(end.name, end.dtype, end.order) for end in (*ends.inputs, *ends.outputs)]
+
+
+def _namings(ends: Opened) -> Iterator[tuple[str | None, str]]:
+    """Yield whose names inputs and outputs may have: (signature, `names` of `convert`)."""
+    for key, called in ends.signatures.items():
+        if any(name == own for each in called.values() for name, own in each.items()):
+            yield key, "signature"
+    yield ends.signature, "tensor"
+
+
+def _pinned(model: ModelFile, ends: Opened) -> dict[str, tuple[str, str]]:
+    """Return how inputs and outputs lie, by the names of the tensors."""
+    source = read(model)
+    graph = source.graphs[entry(source, ends.signature)[0]]
+    pairs = [*zip(graph.inputs, ends.inputs, strict=False)]
+    pairs += zip(graph.outputs, ends.outputs, strict=False)
+    return {tensor.name: end.layout for tensor, end in pairs}
+
+
+def _types(proto: onnx.ModelProto) -> dict[str, int]:
+    """Return the element types of values, by name: int8 tensors may be stored as uint8."""
+    graph = proto.graph
+    infos = (*graph.value_info, *graph.input, *graph.output)
+    return {info.name: info.type.tensor_type.elem_type for info in infos}
+
+
+def _nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:
+    return [(node.op_type, tuple(node.output)) for node in proto.graph.node]
