@@ -62,7 +62,7 @@ def anchors(size: int = 128, strides: Sequence[int] = (8, 16, 16, 16)) -> Array:
     return np.concatenate(found)
 
 
-def cut(picture: Array, region: Region, size: int) -> Array:
+def cut_region(picture: Array, region: Region, size: int) -> Array:
     """Return a region of a picture as [size, size, 3] from 0 to 1; what lies outside is black."""
     steps = ((np.arange(size) + 0.5) / size - 0.5) * region.side
     dx, dy = np.meshgrid(steps, steps)
@@ -92,7 +92,7 @@ def detect(network: Network, picture: Array) -> tuple[float, Array]:
     """
     height, width, _ = picture.shape
     whole = Region(width / 2, height / 2, max(width, height), 0)
-    made = network.run(cut(picture, whole, network.size)[None] * 2 - 1)
+    made = network.run(cut_region(picture, whole, network.size)[None] * 2 - 1)
     centres = anchors(network.size)
     logits = np.clip(made[len(centres)].reshape(-1), -80, 80)  # beyond that exp overflows
     scores = 1 / (1 + np.exp(-logits))
@@ -115,7 +115,7 @@ def _overlap(box: Array, others: Array) -> Array:
     return np.asarray(shared / (box[1].prod() + others[:, 1].prod(-1) - shared))
 
 
-def around(points: Array) -> Region:
+def mesh_region(points: Array) -> Region:
     """Return the region that the mesh wants: the face upright, with a margin."""
     right, left = points[:2]
     low, high = points.min(0), points.max(0)
@@ -127,7 +127,7 @@ def around(points: Array) -> Region:
 
 def landmarks(network: Network, picture: Array, region: Region) -> Array:
     """Return 478 points, [478, 3] in pixels of the picture; z is depth in the same unit."""
-    made = network.run(cut(picture, region, network.size)[None])
+    made = network.run(cut_region(picture, region, network.size)[None])
     points = made[478 * 3].reshape(478, 3)
     points = (points / network.size - [0.5, 0.5, 0]) * region.side
     sine, cosine = np.sin(region.angle), np.cos(region.angle)
@@ -144,13 +144,13 @@ def with_litert(model: str) -> Network:
     interpreter.allocate_tensors()
     (entry,) = interpreter.get_input_details()
 
-    def run(image: Array) -> dict[int, Array]:
+    def run_model(image: Array) -> dict[int, Array]:
         interpreter.set_tensor(entry["index"], image.astype(np.float32))
         interpreter.invoke()
         made = [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
         return {array.size: array for array in made}
 
-    return Network(int(entry["shape"][1]), run)
+    return Network(int(entry["shape"][1]), run_model)
 
 
 def with_onnx(model: str) -> Network:
@@ -163,11 +163,11 @@ def with_onnx(model: str) -> Network:
     # How the axes of inputs and outputs are stored is up to the conversion, which says so.
     backs = [np.argsort(out.order) for out in result.outputs]
 
-    def run(image: Array) -> dict[int, Array]:
+    def run_model(image: Array) -> dict[int, Array]:
         made = session.run(None, {end.name: image.astype(np.float32).transpose(end.order)})
         return {a.size: a.transpose(back) for a, back in zip(made, backs, strict=True)}
 
-    return Network(end.tflite_shape[1], run)
+    return Network(end.tflite_shape[1], run_model)
 
 
 # A drawn face: ellipses around its middle, x to the right: x, y, two radii, colour. What lies off
@@ -201,7 +201,7 @@ def ellipses() -> Iterator[tuple[float, float, float, float, tuple[int, int, int
             yield MIDDLE[0] + side * x, MIDDLE[1] + y, rx, ry, colour
 
 
-def drawn() -> Array:
+def draw_face() -> Array:
     """Return the drawn face, uint8[360, 480, 3]: a detector takes it for one."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     picture = np.full((HEIGHT, WIDTH, 3), BACKGROUND, float)
@@ -212,7 +212,7 @@ def drawn() -> Array:
     return picture.astype(np.uint8)
 
 
-def pictured(found: Mapping[str, Array]) -> str:
+def draw_landmarks(found: Mapping[str, Array]) -> str:
     """Return an SVG of the drawn face, once for each set of landmarks."""
     face = "".join(
         f'<ellipse cx="{x}" cy="{y}" rx="{rx}" ry="{ry}" fill="rgb{colour}"/>'
@@ -240,16 +240,16 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--picture", help="uint8[height, width, 3], .npy (default: a drawn face)")
     parser.add_argument("--svg", help="write the drawn face and the landmarks to this file")
     options = parser.parse_args(words)
-    picture = np.load(options.picture) if options.picture else drawn()
+    picture = np.load(options.picture) if options.picture else draw_face()
     found = {}
     for name, network in (("LiteRT", with_litert), ("ONNX Runtime", with_onnx)):
         score, points = detect(network(options.detector), picture)
-        found[name] = landmarks(network(options.mesh), picture, around(points))
+        found[name] = landmarks(network(options.mesh), picture, mesh_region(points))
         print(f"{name}: a face of score {score:.4f}, its nose at {found[name][1, :2].round(2)}")
     one, other = found.values()
     print(f"{len(one)} landmarks, at most {np.abs(one - other).max():.2g} pixels apart")
     if options.svg:
-        Path(options.svg).write_text(pictured(found))
+        Path(options.svg).write_text(draw_landmarks(found))
     return 0
 
 

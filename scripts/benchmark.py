@@ -112,7 +112,7 @@ class Measurement:
     @property
     def spread(self) -> str:
         """Seconds as median [minimum-maximum]."""
-        return "failed" if self.failed else spread([run.seconds for run in self.runs])
+        return "failed" if self.failed else format_times([run.seconds for run in self.runs])
 
     def record(self) -> dict[str, Any]:
         """Every run, and the medians unless the command failed."""
@@ -169,12 +169,12 @@ class Report:
         return json.dumps([m.record() for m in self.measurements], indent=1)
 
 
-def number(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """Format a number, or a dash for NaN."""
     return "-" if isnan(value) else f"{value:.{digits}f}"
 
 
-def spread(times: Sequence[float]) -> str:
+def format_times(times: Sequence[float]) -> str:
     """Format times as median [minimum-maximum]."""
     return f"{median(times):.3f} [{min(times):.3f}-{max(times):.3f}]"
 
@@ -253,9 +253,9 @@ def compare(race: Race, models: Sequence[Path]) -> Report:
     for model in models:
         group = race.measure(model)
         for m in group:
-            times = (m.spread, number(m.seconds / group[0].seconds, 2))
-            memory = (number(m.peak / 1e6, 1), number(m.peak / group[0].peak, 2))
-            names = (model.name, number(m.size / 1e6, 3), m.command)
+            times = (m.spread, format_number(m.seconds / group[0].seconds, 2))
+            memory = (format_number(m.peak / 1e6, 1), format_number(m.peak / group[0].peak, 2))
+            names = (model.name, format_number(m.size / 1e6, 3), m.command)
             report.rows.append((*names, *times, *memory, m.status))
         report.measurements.extend(group)
     return report
@@ -276,8 +276,11 @@ def scale(race: Race, counts: Sequence[int]) -> Report:
                 pool.submit(write_chain, path, count).result()
             for m in race.measure(path):
                 each = 1000 * m.seconds / count
-                per = (number(each, 3), number(each / shortest.setdefault(m.command, each), 2))
-                peak = number(m.peak / 1e6, 1)
+                per = (
+                    format_number(each, 3),
+                    format_number(each / shortest.setdefault(m.command, each), 2),
+                )
+                peak = format_number(m.peak / 1e6, 1)
                 report.rows.append((str(count), m.command, m.spread, *per, peak, m.status))
                 report.measurements.append(m)
     return report
@@ -293,8 +296,12 @@ def run_faster(race: Race, models: Sequence[Path], threads: int) -> Report:
     for model in models:
         group = inferences(race, model, threads)
         for m in group:
-            milliseconds = "failed" if m.failed else spread([1e3 * t for t in m.seconds])
-            cells = (number(m.size / 1e6, 3), milliseconds, number(m.ratio(group[0]), 2))
+            milliseconds = "failed" if m.failed else format_times([1e3 * t for t in m.seconds])
+            cells = (
+                format_number(m.size / 1e6, 3),
+                milliseconds,
+                format_number(m.ratio(group[0]), 2),
+            )
             report.rows.append((model.name, m.command, *cells, m.status))
         report.measurements.extend(group)
     return report
@@ -367,7 +374,7 @@ class Chain:
         """Add a convolution of 1x1."""
         return self.apply("CONV_2D", x, self.weights[channels], self.bias, strideH=1, strideW=1)
 
-    def detour(self, name: str, x: int, shape: Sequence[int], *vectors: Sequence[int]) -> int:
+    def add_detour(self, name: str, x: int, shape: Sequence[int], *vectors: Sequence[int]) -> int:
         """Add a RELU between two TRANSPOSE or RESHAPE, whose constants lead there and back."""
         there, back = (self.tensor((len(vector),), vector) for vector in vectors)
         y = self.apply("RELU", self.apply(name, x, there, shape=shape), shape=shape)
@@ -382,9 +389,9 @@ class Chain:
                 branches = (self.apply("RELU", x), self.apply("LOGISTIC", x))
                 return self.convolve(self.apply(name, *branches, shape=(1, 4, 5, 12), axis=3), 12)
             case "TRANSPOSE":
-                return self.detour(name, x, (1, 6, 4, 5), (0, 3, 1, 2), (0, 2, 3, 1))
+                return self.add_detour(name, x, (1, 6, 4, 5), (0, 3, 1, 2), (0, 2, 3, 1))
             case "RESHAPE":
-                return self.detour(name, x, (1, 20, 6), (1, 20, 6), SHAPE)
+                return self.add_detour(name, x, (1, 20, 6), (1, 20, 6), SHAPE)
         return self.apply(name, x)
 
     def serialize(self) -> bytes:

@@ -23,14 +23,14 @@ def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[f
     for _ in range(1 + turns):
         for run, times in zip(loaded, seconds, strict=True):
             if not isinstance(run, str):
-                times.append(timed(run, round(TURN / times[0]) if times else 1))
+                times.append(measure_time(run, round(TURN / times[0]) if times else 1))
     return [
         (tuple(times[1:]), run if isinstance(run, str) else "")
         for run, times in zip(loaded, seconds, strict=True)
     ]
 
 
-def timed(run: Inference, count: int) -> float:
+def measure_time(run: Inference, count: int) -> float:
     """Return the seconds that one of so many runs takes, which are at least one."""
     start = time.perf_counter()
     for _ in range(max(1, count)):

@@ -27,13 +27,13 @@ def section(name: str) -> str:
     actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - there is no other way
     words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in actions if _is_file(a)]
     usage = " ".join([parser.prog, *words, "[options]"])
-    rows = "".join(f"| {cell(a)} | {escaped(a.help or '')} |\n" for a in actions)
+    rows = "".join(f"| {cell(a)} | {escape_cell(a.help or '')} |\n" for a in actions)
     table = f"| what | meaning |\n| --- | --- |\n{rows}"
     end = f"\n```text\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""
     return f"\n## {parser.prog}\n\n{parser.description}\n\n```text\n{usage}\n```\n\n{table}{end}"
 
 
-def escaped(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Return text as it stands in a cell of a table."""
     return text.replace("|", "\\|").replace("%%", "%")
 

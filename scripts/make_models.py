@@ -32,7 +32,7 @@ SAMPLES = 64
 MODELS = Path(__file__).resolve().parent.parent / "assets" / "models"
 
 
-def normalized(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
+def add_normalization(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
     """Normalize by the statistics of the last batch alone, then activate."""
     return layers.Activation(activation)(layers.BatchNormalization(momentum=0.0)(x))
 
@@ -42,22 +42,22 @@ def inverted_residual(
 ) -> tf.keras.KerasTensor:
     """Expand, filter each channel alone, project: the block of MobileNetV2 (arXiv:1801.04381)."""
     y = layers.Conv2D(expansion * x.shape[-1], 1, use_bias=False)(x)
-    y = normalized(y, "relu6")
+    y = add_normalization(y, "relu6")
     y = layers.DepthwiseConv2D(3, stride, padding="same", use_bias=False)(y)
-    y = normalized(y, "relu6")
-    y = normalized(layers.Conv2D(channels, 1, use_bias=False)(y))
+    y = add_normalization(y, "relu6")
+    y = add_normalization(layers.Conv2D(channels, 1, use_bias=False)(y))
     return layers.Add()([x, y]) if x.shape == y.shape else y
 
 
 def mobilenet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     """Image classifier: [N, 96, 96, 3] to the probabilities of 10 classes, [N, 10]."""
     x = layers.Conv2D(16, 3, 2, padding="same", use_bias=False)(x)
-    x = normalized(x, "relu6")
+    x = add_normalization(x, "relu6")
     blocks = ((1, 8, 1), (4, 16, 2), (4, 16, 1), (4, 24, 2), (4, 24, 1), (4, 32, 2))
     for expansion, channels, stride in blocks:
         x = inverted_residual(x, expansion, channels, stride)
-    x = normalized(layers.Conv2D(128, 1, use_bias=False)(x), "relu6")
-    x = normalized(layers.GlobalAveragePooling2D()(x))
+    x = add_normalization(layers.Conv2D(128, 1, use_bias=False)(x), "relu6")
+    x = add_normalization(layers.GlobalAveragePooling2D()(x))
     # Small weights keep the probabilities away from 0 and 1, also outside of the samples' range.
     small = tf.keras.initializers.VarianceScaling(0.25)
     return layers.Dense(10, activation="softmax", kernel_initializer=small)(x)
@@ -67,7 +67,7 @@ def double_convolution(x: tf.keras.KerasTensor, channels: int) -> tf.keras.Keras
     """Two 3x3 convolutions: what a U-Net does at each resolution."""
     for _ in range(2):
         x = layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
-        x = normalized(x, "relu")
+        x = add_normalization(x, "relu")
     return x
 
 
@@ -90,7 +90,7 @@ def keywords(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     """Keyword spotter: 49 frames of 10 features, [N, 49, 10], to 12 probabilities, [N, 12]."""
     for channels, width, stride in ((24, 5, 2), (32, 3, 1)):
         x = layers.Conv1D(channels, width, stride, padding="same", use_bias=False)(x)
-        x = normalized(x, "relu")
+        x = add_normalization(x, "relu")
     x = layers.Dense(16, activation="relu")(layers.Flatten()(x))
     return layers.Dense(12, activation="softmax")(x)
 
@@ -127,12 +127,12 @@ class Remembered(tf.keras.layers.Layer):  # type: ignore[misc]  # TensorFlow pub
         return x
 
 
-def fixed(values: npt.ArrayLike) -> Callable[..., tf.Tensor]:
+def constant_initializer(values: npt.ArrayLike) -> Callable[..., tf.Tensor]:
     """Return an initializer that gives these values, in whatever shape."""
     return lambda shape, dtype=None: tf.cast(tf.reshape(np.asarray(values), shape), dtype)
 
 
-def chime(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
+def chime_detector(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     """Chime detector: 20 ms of sound at 16 kHz, [1, 320, 1], to the probability of a chime, [1, 1].
 
     A chime is 0.2 s of 660 Hz, then 0.2 s of 880 Hz. The network is no trained one: it correlates
@@ -145,18 +145,19 @@ def chime(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     pairs = np.repeat(np.eye(2), 2, axis=0)
     melody = np.repeat([[1, -1], [-1, 1]], 20, axis=0) / 40
     x = Remembered(160, "sound")(x)
-    x = layers.Conv1D(4, 320, 160, kernel_initializer=fixed(waves))(x)
+    x = layers.Conv1D(4, 320, 160, kernel_initializer=constant_initializer(waves))(x)
     x = layers.Lambda(tf.square)(x)
-    x = layers.Conv1D(2, 1, kernel_initializer=fixed(pairs))(x)
+    x = layers.Conv1D(2, 1, kernel_initializer=constant_initializer(pairs))(x)
     x = Remembered(39, "loudness")(layers.Lambda(tf.sqrt)(x))
-    x = layers.Conv1D(1, 40, kernel_initializer=fixed(melody))(x)
+    x = layers.Conv1D(1, 40, kernel_initializer=constant_initializer(melody))(x)
     x = layers.GlobalMaxPooling1D()(x)
     return layers.Dense(
-        1, "sigmoid", kernel_initializer=fixed(40), bias_initializer=fixed(-6)
+        1, "sigmoid", kernel_initializer=constant_initializer(40),
+        bias_initializer=constant_initializer(-6)
     )(x)  # fmt: skip
 
 
-def sound(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def draw_noise(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw noise."""
     return generator.normal(0, 0.1, shape).astype(np.float32)
 
@@ -223,7 +224,7 @@ NETWORKS = {
     "unet": Network(unet, (48, 64, 3), pixels, FLOAT),
     "keywords": Network(keywords, (49, 10), features, ALL),
     "transformer": Network(transformer, (20, 48), features, FLOAT),
-    "chime": Network(chime, (320, 1), sound, ("float32",), remembers=True),
+    "chime": Network(chime_detector, (320, 1), draw_noise, ("float32",), remembers=True),
 }
 
 

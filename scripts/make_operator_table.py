@@ -76,14 +76,14 @@ def document() -> str:
     """Return the whole document."""
     classes = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
-    known = record.read()
+    known = record.read_record()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
     others = sorted((classes.keys() | ROWS.keys()) - set(runtime))
     return "".join((
         START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
         _rows(_row(code, classes[code], known.get(code)) for code in runtime),
-        _LIMITS, _rows(_shared((code, known.get(code)) for code in (*runtime, *others))),
-        _OTHERS, _rows(_other(code, classes.get(code), known.get(code)) for code in others),
+        _LIMITS, _rows(_shared_limits((code, known.get(code)) for code in (*runtime, *others))),
+        _OTHERS, _rows(_other_cells(code, classes.get(code), known.get(code)) for code in others),
     ))  # fmt: skip
 
 
@@ -94,13 +94,13 @@ def _rows(rows: Iterable[Iterable[str]]) -> str:
 
 def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Iterator[str]:
     """Yield the cells of an operator that is converted."""
-    yield _linked(code, cls)
+    yield _link_code(code, cls)
     yield _summary(cls).rstrip(".")
-    yield from _measured(code, entry)
+    yield from _measured_cells(code, entry)
     yield cls.category.value
 
 
-def _measured(code: str, entry: record.Operator | None) -> Iterator[str]:
+def _measured_cells(code: str, entry: record.Operator | None) -> Iterator[str]:
     """Yield the cells of what was measured: types, what it becomes, the smallest opset."""
     if entry is None:
         yield f"see {ELSEWHERE[code]}" if code in ELSEWHERE else ""
@@ -112,19 +112,19 @@ def _measured(code: str, entry: record.Operator | None) -> Iterator[str]:
         yield _opsets(entry.kinds)
 
 
-def _other(
+def _other_cells(
     code: str, cls: type[Operator] | None, entry: record.Operator | None
 ) -> Iterator[str]:
     """Yield the cells of an operator of files, or a custom one."""
-    yield _linked(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
+    yield _link_code(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
     yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
-    yield from _measured(code, entry)
+    yield from _measured_cells(code, entry)
     yield cls.category.value if cls else ""
     row = ROWS.get(code)
     yield "" if row is None else "a reference" if row.referred else "LiteRT"
 
 
-def _linked(code: str, cls: type[Operator]) -> str:
+def _link_code(code: str, cls: type[Operator]) -> str:
     source = cls.__module__.replace(".", "/")
     return f"[`{code}`](../{source}.py)"
 
@@ -164,19 +164,19 @@ def _opsets(kinds: Mapping[str, record.Measured]) -> str:
     return "; ".join([str(least), *(f"{opset}: {', '.join(newer[opset])}" for opset in newer)])
 
 
-def _shared(
+def _shared_limits(
     entries: Iterable[tuple[str, record.Operator | None]]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield each limit with the operators that have it, in the sequence of the first of them."""
     codes: dict[tuple[str, str], list[str]] = {}
     for code, entry in entries:
-        for limit in _limits(code, entry):
+        for limit in _operator_limits(code, entry):
             codes.setdefault(limit, []).append(f"`{code}`")
     for limit, having in codes.items():
         yield ", ".join(having), *limit
 
 
-def _limits(code: str, entry: record.Operator | None) -> Iterator[tuple[str, str]]:
+def _operator_limits(code: str, entry: record.Operator | None) -> Iterator[tuple[str, str]]:
     """Yield what is not converted of an operator, and where it differs by much."""
     row = ROWS.get(code)
     if row is None:

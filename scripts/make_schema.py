@@ -46,19 +46,19 @@ WIDTH = 92  # of a string that is indented by 4, with its quotes and a space or 
 
 def text(schema: ModuleType) -> str:
     """Return the module tflite2onnx/reader/schema.py."""
-    unions = {u: numbered(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
+    unions = {u: names_by_number(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
     members = {name for union in unions.values() for name in union}
-    tables = [t for t in reached(schema, ROOT, {}) if t not in members]
-    lines = [HEADER, "TABLES = {", *entries(schema, tables, 4), "}", "", "UNIONS = {"]
+    tables = [t for t in reachable_tables(schema, ROOT, {}) if t not in members]
+    lines = [HEADER, "TABLES = {", *table_lines(schema, tables, 4), "}", "", "UNIONS = {"]
     for union, names in unions.items():
-        lines += [f'    "{union}": {{', *entries(schema, names, 8), "    },"]
+        lines += [f'    "{union}": {{', *table_lines(schema, names, 8), "    },"]
     lines += ["}", "", "ENUMERATIONS = {"]
     for name in ENUMERATIONS:
-        lines += entry(name, " ".join(numbered(schema, name)), 4)
+        lines += string_lines(name, " ".join(names_by_number(schema, name)), 4)
     return "\n".join([*lines, "}", ""])
 
 
-def numbered(schema: ModuleType, enumeration: str) -> list[str]:
+def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
     """Return the names of an enumeration by their numbers, which have no gaps."""
     every = vars(getattr(schema, enumeration)).items()
     members = [each for each in every if each[0][0] != "_"]  # __firstlineno__ is a number, too
@@ -66,23 +66,23 @@ def numbered(schema: ModuleType, enumeration: str) -> list[str]:
     return [names[i] for i in range(len(names))]
 
 
-def reached(schema: ModuleType, table: str, seen: dict[str, None]) -> dict[str, None]:
+def reachable_tables(schema: ModuleType, table: str, seen: dict[str, None]) -> dict[str, None]:
     """Return the tables that a table is made of, itself first; those of unions are left out."""
     seen[table] = None
     for field in fields(schema, table):
         inner = field.partition(":")[2].strip("[]")
         if hasattr(schema, inner + "T") and inner not in seen:
-            reached(schema, inner, seen)
+            reachable_tables(schema, inner, seen)
     return seen
 
 
-def entries(schema: ModuleType, tables: Sequence[str], indent: int) -> Iterator[str]:
+def table_lines(schema: ModuleType, tables: Sequence[str], indent: int) -> Iterator[str]:
     """Yield the lines of tables in a dictionary."""
     for table in tables:
-        yield from entry(table, " ".join(fields(schema, table)), indent)
+        yield from string_lines(table, " ".join(fields(schema, table)), indent)
 
 
-def entry(key: str, value: str, indent: int) -> list[str]:
+def string_lines(key: str, value: str, indent: int) -> list[str]:
     """Return the lines of a string in a dictionary."""
     space = " " * indent
     line = f'{space}"{key}": "{value}",'
@@ -104,7 +104,7 @@ def fields(schema: ModuleType, table: str) -> list[str]:
 def field(name: str, accessor: str) -> tuple[int, str]:
     """Return the slot of a field, and the field as it is written."""
     (place,) = re.findall(r"Offset\((\d+)\)", accessor)
-    name, kind = snake(name), kind_of(accessor)
+    name, kind = snake_case(name), kind_of(accessor)
     kind = UNIONS[name] if kind == "Union" else kind
     kind = f"[{kind}]" if ".Vector(" in accessor else kind
     default = re.findall(r"return (.+)\n", accessor)[-1]
@@ -123,7 +123,7 @@ def kind_of(accessor: str) -> str:
     return "".join(kind).lower()
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """Return SharedName as shared_name."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 

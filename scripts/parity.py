@@ -27,12 +27,12 @@ from tflite2onnx import Result, convert
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 from tflite2onnx.verification.entry_point import with_more_outputs
-from tflite2onnx.verification.inner_tensors import Compared, Inside, places
-from tflite2onnx.verification.inputs import random_inputs, restored, stored
-from tflite2onnx.verification.onnx_model import opened
+from tflite2onnx.verification.inner_tensors import InnerTensors, TensorComparison, match_places
+from tflite2onnx.verification.inputs import random_inputs, restore_layouts, store_inputs
+from tflite2onnx.verification.onnx_model import open_model
 from tflite2onnx.verification.runtimes import interpreter_of, run_litert, run_onnx
 from tflite2onnx.verification.tolerance import Difference, Limits, compare
 
@@ -59,7 +59,7 @@ def main() -> None:
         return
     counts = Counter[str]()
     for path in sorted(folder.rglob("*.tflite")) if folder.is_dir() else [folder]:
-        verdict, *rest = isolated(path, arguments.samples, arguments.timeout)
+        verdict, *rest = run_isolated(path, arguments.samples, arguments.timeout)
         if verdict != "skipped":
             counts[verdict] += 1
             print(verdict, path.relative_to(folder) if folder.is_dir() else path, *rest, sep="  ")
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"{counts['equal']} of {found} networks are equal, {counts['failed']} do not run")
 
 
-def isolated(path: Path, samples: int, timeout: float) -> Finding:
+def run_isolated(path: Path, samples: int, timeout: float) -> Finding:
     """Return the finding of a model in another process, or how that process ended."""
     command = [sys.executable, __file__, "--json", "--samples", str(samples), str(path)]
     try:
@@ -85,7 +85,7 @@ def isolated(path: Path, samples: int, timeout: float) -> Finding:
 
 def finding(path: Path, samples: int) -> Finding:
     """Return whether a model is equal, and what differs first."""
-    graph = read(path).graphs[0]
+    graph = read_model(path).graphs[0]
     if not is_integer_network(graph):
         return ("skipped",)
     result = convert(path)
@@ -116,11 +116,11 @@ def differences(
     litert: Any, result: Result, inputs: Iterable[Sequence[np.ndarray]]  # noqa: ANN401
 ) -> Iterator[Difference]:
     """Yield how far each output is off, on one input after another."""
-    ends, details = opened(result), litert.get_input_details()
+    ends, details = open_model(result), litert.get_input_details()
     for arrays in inputs:
         want = run_litert(litert, arrays)
-        feeds = stored(ends.inputs, arrays, details) | ends.session.state
-        have = restored(ends.outputs, run_onnx(ends.session, feeds))
+        feeds = store_inputs(ends.inputs, arrays, details) | ends.session.state
+        have = restore_layouts(ends.outputs, run_onnx(ends.session, feeds))
         for end, one, other in zip(ends.outputs, want, have, strict=True):
             yield compare(end.name, one, other)
 
@@ -137,31 +137,31 @@ def differing(
 
     States are LiteRT's own in the first run alone, where they have their initial values.
     """
-    found = places(graph, result.skeleton)
+    found = match_places(graph, result.skeleton)
     model = with_more_outputs(path, [place.litert for place in found])
     litert = interpreter_of(model, DEFAULT_KERNELS)
-    within, inside = delegated(litert), Inside(result.skeleton, found, alone=True)
+    within, inside = delegated_tensors(litert), InnerTensors(result.skeleton, found, alone=True)
     indices = {place.tensor.name: place.litert for place in found}
-    ends, details = opened(result), litert.get_input_details()
-    worst: dict[str, Compared] = {}
+    ends, details = open_model(result), litert.get_input_details()
+    worst: dict[str, TensorComparison] = {}
     for arrays in inputs[:1] if ends.session.state else inputs:
         run_litert(litert, arrays)
-        feeds = stored(ends.inputs, arrays, details) | ends.session.state
-        for each in inside.compared(litert, feeds, Limits()):
+        feeds = store_inputs(ends.inputs, arrays, details) | ends.session.state
+        for each in inside.compare_tensors(litert, feeds, Limits()):
             before = worst.get(each.name)
-            worst[each.name] = each if before is None else before.or_worse(each)
+            worst[each.name] = each if before is None else before.worse_of(each)
     for each in sorted(worst.values(), key=lambda each: each.index):
         if distance(each.difference):
-            yield described(each, by_xnnpack=indices[each.name] in within)
+            yield describe_difference(each, by_xnnpack=indices[each.name] in within)
 
 
-def delegated(litert: Any) -> set[int]:  # noqa: ANN401 - LiteRT's classes have no types
+def delegated_tensors(litert: Any) -> set[int]:  # noqa: ANN401 - LiteRT's classes have no types
     """Return the tensors that XNNPACK computes, by index."""
     nodes = litert._get_ops_details()  # noqa: SLF001 - nothing else tells
     return {int(i) for node in nodes if node["op_name"] == "DELEGATE" for i in node["outputs"]}
 
 
-def described(found: Compared, *, by_xnnpack: bool) -> str:
+def describe_difference(found: TensorComparison, *, by_xnnpack: bool) -> str:
     """Return an operator, how many elements of its output differ, and why they do."""
     part = sum(found.steps[1:]) / max(1, sum(found.steps))
     largest = found.difference.reason or f"{found.difference.largest:.3g} at most"

@@ -119,15 +119,15 @@ def test_the_model_is_not_overwritten(
     data = model.read_bytes()
     other = model.with_name("other")
 
-    def linked(link: Callable[[Path], None]) -> Path:
+    def make_link(link: Callable[[Path], None]) -> Path:
         link(model)
         return other
 
     ways = {
         "same": lambda: model,
         "relative": lambda: Path("..") / model.parent.name / model.name,
-        "symbolic": lambda: linked(other.symlink_to),
-        "hard": lambda: linked(other.hardlink_to),
+        "symbolic": lambda: make_link(other.symlink_to),
+        "hard": lambda: make_link(other.hardlink_to),
     }
     monkeypatch.chdir(model.parent)
     with pytest.raises(OutputError, match="it is the TFLite model itself"):

@@ -172,7 +172,7 @@ def test_names_that_leave_the_folder(name: str) -> None:
         read_bundle(archive({name: MODEL}))
 
 
-def renamed(old: bytes, new: bytes) -> bytes:
+def rename_member(old: bytes, new: bytes) -> bytes:
     """Return a bundle whose file is named otherwise than a zip archive can be made."""
     return archive({old.decode(): MODEL}).replace(old, new)
 
@@ -181,7 +181,7 @@ def renamed(old: bytes, new: bytes) -> bytes:
 def test_names_that_are_none(name: bytes) -> None:
     """A NUL ends a name, which may be empty then."""
     with pytest.raises(BundleError, match="is named"):
-        read_bundle(renamed(b"x.tflite", name))
+        read_bundle(rename_member(b"x.tflite", name))
 
 
 def test_a_name_that_two_files_have() -> None:
@@ -190,7 +190,7 @@ def test_a_name_that_two_files_have() -> None:
         read_bundle(data)
 
 
-def nested(levels: int) -> bytes:
+def nest_bundle(levels: int) -> bytes:
     data = archive({"model.tflite": MODEL})
     for _ in range(levels):
         data = archive({"inner.task": data})
@@ -198,9 +198,9 @@ def nested(levels: int) -> bytes:
 
 
 def test_deep_bundles() -> None:
-    assert len(read_bundle(nested(3)).models) == 1
+    assert len(read_bundle(nest_bundle(3)).models) == 1
     with pytest.raises(BundleError, match="nested more than 4 deep"):
-        read_bundle(nested(4))
+        read_bundle(nest_bundle(4))
 
 
 def test_bundles_that_would_fill_the_memory() -> None:
@@ -295,10 +295,10 @@ def test_command_finds_differences(
     path = tmp_path / "one.task"
     path.write_bytes(archive({"chain.tflite": chain()}))
 
-    def wrong(_: bytes, **options: Any) -> tflite2onnx.Result:
+    def convert_wrongly(_: bytes, **options: Any) -> tflite2onnx.Result:
         return tflite2onnx.convert(chain("NEG"), **options)
 
-    monkeypatch.setattr(module, "convert", wrong)
+    monkeypatch.setattr(module, "convert", convert_wrongly)
     assert main(["-q", str(path), str(tmp_path / "out"), "--verify"]) == 2
     said = capsys.readouterr()
     assert "chain.tflite: output" in said.err

@@ -15,14 +15,14 @@ import onnx
 import pytest
 
 from tests.support import Build, check
-from tests.support.small import chain, convolve, flattening, network
+from tests.support.small import build_flattening, chain, convolve, network
 from tflite2onnx import convert
 from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ModelFileError, OperatorError, OptionError, UnsupportedOperators
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.op.base import Operator
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,7 +210,7 @@ def test_a_convolution_of_a_constant() -> None:
 
 def test_what_the_result_says() -> None:
     """Counts, sizes and the model itself."""
-    result = convert(flattening())
+    result = convert(build_flattening())
     graph = result.model.graph
     assert result.nodes == len(graph.node)
     assert result.transposes == sum(n.op_type == "Transpose" for n in graph.node) == 1
@@ -228,7 +228,7 @@ def test_the_planner_is_a_parameter() -> None:
         seen.extend(sites)
         return plan(sites)
 
-    convert_model(read(chain("ABS", "SQRT")), planner=planner)
+    convert_model(read_model(chain("ABS", "SQRT")), planner=planner)
     assert [t.name for t in seen[0].writes] == ["x"]
     assert [t.name for t in seen[0].reads if t is not None] == ["y"]
     assert len(seen) == 3
@@ -295,7 +295,7 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
         )  # fmt: skip
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
-    digests.add(hashlib.sha256(convert(source).skeleton.serialized()).hexdigest())
+    digests.add(hashlib.sha256(convert(source).skeleton.serialize()).hexdigest())
     assert len(digests) == 1
 
 

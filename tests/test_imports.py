@@ -59,7 +59,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(node: ast.AST) -> list[str]:
+def imported_names(node: ast.AST) -> list[str]:
     """Return the full names of the modules that an import statement reads; none of other nodes."""
     match node:
         case ast.Import(names):
@@ -71,9 +71,9 @@ def imported(node: ast.AST) -> list[str]:
             return []
 
 
-def own(path: Path) -> set[str]:
+def package_imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports."""
-    named = (n for node in ast.walk(tree(path)) for n in imported(node))
+    named = (n for node in ast.walk(tree(path)) for n in imported_names(node))
     return {n.removeprefix("tflite2onnx.") for n in named} & modules().keys()
 
 
@@ -86,13 +86,13 @@ def row(name: str) -> int:
 @pytest.mark.parametrize("name", modules())
 def test_imports_run_one_way(name: str) -> None:
     """From the bottom up."""
-    for other in own(modules()[name]):
+    for other in package_imports(modules()[name]):
         assert row(other) <= row(name), f"{name} imports {other}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Within a row, too."""
-    graph = {name: own(path) for name, path in modules().items()}
+    graph = {name: package_imports(path) for name, path in modules().items()}
     assert list(TopologicalSorter(graph).static_order())
 
 
@@ -114,7 +114,7 @@ def test_folders_can_be_seen_at_once(folder: Path) -> None:
 
 def foreign(node: ast.AST) -> set[str]:
     """Return the libraries that a syntax tree imports."""
-    names = {n.partition(".")[0] for inner in ast.walk(node) for n in imported(inner)}
+    names = {n.partition(".")[0] for inner in ast.walk(node) for n in imported_names(inner)}
     return names - {"tflite2onnx"}
 
 
@@ -135,16 +135,3 @@ def test_a_conversion_needs_no_runtime() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
-
-
-SOURCES = [p for d in ("tflite2onnx", "tests", "scripts") for p in sorted((ROOT / d).rglob("*.py"))]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_nothing_is_too_long(path: Path) -> None:
-    """A file has 500 lines at most, a function 60."""
-    assert len(path.read_text().splitlines()) <= 500
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef):
-            length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= 60, f"{node.name} has {length} lines"

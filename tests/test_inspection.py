@@ -93,14 +93,14 @@ def test_not_a_model(tmp_path: Path) -> None:
         inspect(path)
 
 
-def run(tmp_path: Path, data: bytes, *options: str) -> int:
+def run_inspect(tmp_path: Path, data: bytes, *options: str) -> int:
     path = tmp_path / "model.tflite"
     path.write_bytes(data)
     return main(["inspect", str(path), *options])
 
 
 def test_lines(tmp_path: Path, capsys: Captured) -> None:
-    assert run(tmp_path, model("ABS")) == 0
+    assert run_inspect(tmp_path, model("ABS")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a chain"
     assert lines[1].endswith("bytes, float32")
@@ -112,22 +112,22 @@ def test_lines_of_quantized_ends_and_open_sizes(tmp_path: Path, capsys: Captured
     m = Build()
     x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=-3, shape_signature=[-1, 3])
     m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))
-    assert run(tmp_path, m.bytes()) == 0
+    assert run_inspect(tmp_path, m.bytes()) == 0
     said = capsys.readouterr().out
     assert "int8[?, 3]  0.5 * (stored - -3)" in said
 
 
 def test_a_model_that_cannot_be_converted(tmp_path: Path, capsys: Captured) -> None:
-    assert run(tmp_path, model("mystery")) == 1
+    assert run_inspect(tmp_path, model("mystery")) == 1
     said = capsys.readouterr()
     assert "no: " in said.out
     assert "mystery (operator 1" in said.out
-    assert run(tmp_path, model("mystery"), "-q") == 1
+    assert run_inspect(tmp_path, model("mystery"), "-q") == 1
     assert not capsys.readouterr().out
 
 
 def test_json(tmp_path: Path, capsys: Captured) -> None:
-    assert run(tmp_path, model("ABS"), "--json") == 0
+    assert run_inspect(tmp_path, model("ABS"), "--json") == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert said["subgraphs"][0]["operators"][0]["code"] == "ABS"
     assert said["opset"] == 17
@@ -156,7 +156,7 @@ def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> 
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 3], **scales)])
     m.output(y)
     m.signature("main", {"given": x}, {"made": y})
-    run(tmp_path, m.bytes())
+    run_inspect(tmp_path, m.bytes())
     said = capsys.readouterr().out
     assert "signature main(given) -> made" in said
     assert "3 scales along axis 1" in said

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.control import counted, loop, number
-from tests.support.small import chain, convolve, flattening, network
-from tests.support.streams import summing
+from tests.support.control import count_rounds, loop, number
+from tests.support.small import build_flattening, chain, convolve, network
+from tests.support.streams import build_sum
 from tflite2onnx import convert
 from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.interface import Endpoint, interface
 from tflite2onnx.op import rules_for
-from tflite2onnx.passes.state.lift_variables import explicit
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ NCHW = (0, 3, 1, 2)
 NHWC = (0, 1, 2, 3)
 
 
-def orders(result: Converted) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def endpoint_orders(result: Converted) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return the orders of inputs and outputs."""
     return [e.order for e in result.inputs], [e.order for e in result.outputs]
 
@@ -53,7 +53,7 @@ def transposes(result: Converted) -> int:
 def test_a_network_of_convolutions(mode: str, order: tuple[int, ...], moves: int) -> None:
     """Both ends are channels first, unless they shall stay as they are."""
     result = check(network(), io_layout=mode)
-    assert orders(result) == ([order], [order])
+    assert endpoint_orders(result) == ([order], [order])
     assert transposes(result) == moves
 
 
@@ -61,8 +61,8 @@ def test_auto_moves_nothing_that_nobody_would_see() -> None:
     """In [2, 5, 5, 5] nothing tells channels first from channels last."""
     data = network(shape=(2, 5, 5, 5))
     result = check(data)
-    assert orders(result) == ([NHWC], [NCHW])
-    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
+    assert endpoint_orders(result) == ([NHWC], [NCHW])
+    assert endpoint_orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
 
 
 @pytest.mark.parametrize(
@@ -73,29 +73,29 @@ def test_auto_moves_no_open_size_of_an_input(
     signature: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     data = network(signature=signature)
-    assert orders(check(data)) == ([order], [NCHW])
-    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
+    assert endpoint_orders(check(data)) == ([order], [NCHW])
+    assert endpoint_orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW])
 
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
 def test_without_meaning_nothing_moves(mode: str) -> None:
     """No operator says what the axes of an elementwise network are."""
     result = check(chain("ABS", "SQRT", shape=(2, 3, 5, 7)), io_layout=mode)
-    assert orders(result) == ([NHWC], [NHWC])
+    assert endpoint_orders(result) == ([NHWC], [NHWC])
     assert transposes(result) == 0
 
 
 def test_auto_weighs_and_onnx_does_not() -> None:
     """One output is flattened and stays; "onnx" wants channels first even where that costs."""
-    data = flattening()
-    assert orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
-    assert orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
+    data = build_flattening()
+    assert endpoint_orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
+    assert endpoint_orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
 
 
 def test_the_interface_is_one_site() -> None:
     """It makes the inputs and reads the outputs; both ends of a state are in one free frame."""
-    model = read(summing())
-    graph = explicit(model, model.graphs[0], rules_for)
+    model = read_model(build_sum())
+    graph = lift_variables(model, model.graphs[0], rules_for)
     for mode, label in (("auto", None), ("onnx", None), ("tflite", ("0", "1", "2"))):
         site = interface(graph, {}, mode)
         assert (site.writes, site.reads) == (graph.inputs, graph.outputs)
@@ -148,13 +148,13 @@ def test_an_input_is_laid_out_as_asked(
 ) -> None:
     """The mapping has the last word, whatever the mode says."""
     result = check(network(), layouts={"x": pair}, io_layout=mode)
-    assert orders(result)[0] == [order]
+    assert endpoint_orders(result)[0] == [order]
 
 
 def test_an_output_is_laid_out_as_asked() -> None:
     """One tensor of two; the other is the plan's."""
-    result = check(flattening(), layouts={"flat": ("ab", "ba")})
-    assert orders(result)[1] == [NCHW, (1, 0)]
+    result = check(build_flattening(), layouts={"flat": ("ab", "ba")})
+    assert endpoint_orders(result)[1] == [NCHW, (1, 0)]
 
 
 def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
@@ -165,13 +165,13 @@ def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
     m.output(m.input([1], name="x"), zeros)
     m.output(*m.op("RESHAPE", [zeros, shape], [m.tensor([3, 2], name="more")]))
     result = check(m.bytes(), layouts={"zeros": ("NC", "CN"), "more": ("NC", "CN")})
-    assert orders(result)[1] == [(0,), (1, 0), (1, 0)]
+    assert endpoint_orders(result)[1] == [(0,), (1, 0), (1, 0)]
 
 
 def test_an_order_given_at_one_end_travels() -> None:
     """An order that a user gives a tensor is meant: the other end follows it if that is free."""
     result = check(chain("ABS", shape=(2, 3, 5, 7)), layouts={"x": ("NHWC", "NCHW")})
-    assert orders(result) == ([NCHW], [NCHW])
+    assert endpoint_orders(result) == ([NCHW], [NCHW])
     assert transposes(result) == 0
 
 
@@ -194,7 +194,7 @@ def test_several_inner_tensors() -> None:
     result = check(m.bytes(), layouts=layouts)
     assert shape_of(result, "a") == [11, 2, 7, 5]
     assert shape_of(result, "hidden") == [2, 5, 7, 11]
-    assert orders(result)[0] == [NHWC]
+    assert endpoint_orders(result)[0] == [NHWC]
 
 
 # Errors
@@ -253,7 +253,7 @@ def test_layouts_in_a_loop(*, inner: bool) -> None:
     def twice(body: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return body.op("ABS", xs, [body.tensor([2, 3, 5], name="absolute")])
 
-    (_, y) = loop(m, [number(m, 0), x], counted(twice))
+    (_, y) = loop(m, [number(m, 0), x], count_rounds(twice))
     m.output(*m.op("NEG", [y], [m.tensor([2, 3, 5], name="negative")]))
     if not inner:
         check(m.bytes(), layouts={"negative": ("NWC", "CWN")})

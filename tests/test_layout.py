@@ -16,15 +16,15 @@ from tests.support.layouts import random_planner
 from tests.support.sites import (
     MODES,
     Graphs,
-    best,
-    demanding,
+    convolution_site,
     elementwise,
+    find_cheapest_plan,
     free_frames,
     interface,
     legal_labels,
-    renaming,
     tensor,
-    terminating,
+    terminate_site,
+    transpose_site,
 )
 from tests.support.small import convolve
 from tflite2onnx import convert
@@ -38,16 +38,16 @@ from tflite2onnx.layout import (
     channels_first,
     identity,
     labels_of,
+    moves_nothing,
     order_of,
-    packed,
-    pinned,
+    pin_operand,
     plan,
     plan_with,
-    same_bytes,
+    without_unit_axes,
 )
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def test_orders() -> None:
     assert [channels_first(rank) for rank in range(6)] == [
         (), (0,), (0, 1), (0, 2, 1), NCHW, (0, 4, 1, 2, 3)
     ]  # fmt: skip
-    assert packed((1, 5, 1, 3), NCHW) == (3, 1)
-    assert same_bytes((2, 1, 1, 3), NHWC, NCHW)
-    assert not same_bytes((2, 1, 2, 3), NHWC, NCHW)
+    assert without_unit_axes((1, 5, 1, 3), NCHW) == (3, 1)
+    assert moves_nothing((2, 1, 1, 3), NHWC, NCHW)
+    assert not moves_nothing((2, 1, 2, 3), NHWC, NCHW)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +141,20 @@ def test_a_move_for_each_order() -> None:
     (x,) = tensors(1)
     ys = tensors(3)
     sites = graph(
-        [x], [demanding(x, y, NCHW, NHWC) for y in ys[:2]] + [terminating(x, ys[2])], ys
+        [x], [convolution_site(x, y, NCHW, NHWC) for y in ys[:2]] + [terminate_site(x, ys[2])], ys
     )
     assert costs(sites) == (BYTES, 1)
     orders = NCHW, (1, 0, 2, 3), NHWC
-    sites = [demanding(x, y, order, NHWC) for y, order in zip(ys, orders, strict=True)]
+    sites = [convolution_site(x, y, order, NHWC) for y, order in zip(ys, orders, strict=True)]
     assert costs(graph([x], sites, ys)) == (2 * BYTES, 2)
 
 
 def test_what_is_of_size_1_moves_for_nothing() -> None:
     """A node, but no bytes; and bytes are moved once for all orders that differ in such axes."""
     x, y = tensors(2, 2, 1, 1, 3)
-    assert costs(graph([x], [demanding(x, y, NCHW, NHWC)], [y])) == (0, 1)
+    assert costs(graph([x], [convolution_site(x, y, NCHW, NHWC)], [y])) == (0, 1)
     x, y, z = tensors(3, 2, 5, 1, 3)
-    demands = [demanding(x, y, NCHW, NHWC), demanding(x, z, (0, 3, 2, 1), NHWC)]
+    demands = [convolution_site(x, y, NCHW, NHWC), convolution_site(x, z, (0, 3, 2, 1), NHWC)]
     assert costs(graph([x], demands, [y, z])) == (4 * 2 * 5 * 3, 2)
 
 
@@ -162,7 +162,8 @@ def test_constants_are_had_in_any_order() -> None:
     """And they hand no order on: what reads the same constant need not agree."""
     x, y, z, w, constant = tensors(5)
     sites = [
-        demanding(x, y, NCHW, NCHW), elementwise([y, constant], [z]), demanding(z, w, NCHW, NHWC),
+        convolution_site(x, y, NCHW, NCHW), elementwise([y, constant], [z]),
+        convolution_site(z, w, NCHW, NHWC),
         elementwise([w, constant], [last := tensor(*SHAPE)]),
     ]  # fmt: skip
     assert costs(graph([x], sites, [last])) == (BYTES, 1)
@@ -190,7 +191,11 @@ def test_operands_in_no_frame_keep_their_order() -> None:
 def test_a_network_turns_at_its_ends() -> None:
     """Between two convolutions everything is channels first."""
     x, a, b, y = tensors(4)
-    sites = [demanding(x, a, NCHW, NCHW), elementwise([a], [b]), demanding(b, y, NCHW, NCHW)]
+    sites = [
+        convolution_site(x, a, NCHW, NCHW),
+        elementwise([a], [b]),
+        convolution_site(b, y, NCHW, NCHW),
+    ]
     found = plan(graph([x], sites, [y]))
     assert (found.bytes_moved, found.moves) == (2 * BYTES, 2)
     assert found.orders[2] == {0: NCHW, ~0: NCHW}
@@ -205,20 +210,20 @@ def test_where_it_is_small() -> None:
     small = tensor(2, 2, 2, 3)
     shrinking = Site((y,), (small,), (Frame({0: names, ~0: names}, names),))
     out = tensor(2, 2, 2, 3)
-    sites = [demanding(x, y, NHWC, NCHW), shrinking, terminating(small, out)]
+    sites = [convolution_site(x, y, NHWC, NCHW), shrinking, terminate_site(small, out)]
     assert costs(graph([x], sites, [out])) == (4 * 2 * 2 * 2 * 3, 1)
 
 
 def test_auto_moves_an_interface_only_where_it_pays() -> None:
     """And "onnx" wherever an operator means it, whatever it costs."""
     x, a, y = tensors(3)
-    sites = [demanding(x, a, NCHW, NHWC), terminating(x, y)]
+    sites = [convolution_site(x, a, NCHW, NHWC), terminate_site(x, y)]
     auto, onnx = (plan(graph([x], sites, [a, y], mode)) for mode in ("auto", "onnx"))
     assert auto.orders[0] == {~0: NHWC}
     assert onnx.orders[0] == {~0: NCHW}
     # Nothing means anything here, though (0, 3, 1, 2) would save a move.
     names = axis_names(4)
-    turned = pinned(0, NCHW), Frame({~0: names}, names)
+    turned = pin_operand(0, NCHW), Frame({~0: names}, names)
     sites = [Site((x,), (a,), turned)]
     for mode in MODES:
         assert plan(graph([x], sites, [a], mode)).orders[0] == {~0: NHWC}
@@ -228,16 +233,16 @@ def test_transposes_cancel() -> None:
     """TRANSPOSE hands on names: there and back is nothing, whatever lies between."""
     x, y = tensors(2)
     there, back = tensors(2, 2, 3, 5, 7)
-    ends = renaming(x, there, NCHW), renaming(back, y, (0, 2, 3, 1))
+    ends = transpose_site(x, there, NCHW), transpose_site(back, y, (0, 2, 3, 1))
     assert costs(graph([x], [ends[0], elementwise([there], [back]), ends[1]], [y])) == (0, 0)
-    sites = [ends[0], terminating(there, back), ends[1]]
+    sites = [ends[0], terminate_site(there, back), ends[1]]
     assert costs(graph([x], sites, [y])) == (2 * BYTES, 2)
 
 
 def test_a_transpose_that_meets_itself() -> None:
     """A tensor and its own transpose are added: one of the two has to move."""
     x, turned, y = tensors(3, 5, 5)
-    sites = [renaming(x, turned, (1, 0)), elementwise([x, turned], [y])]
+    sites = [transpose_site(x, turned, (1, 0)), elementwise([x, turned], [y])]
     assert costs(graph([x], sites, [y])) == (100, 1)
 
 
@@ -245,7 +250,7 @@ def test_an_operand_that_cannot_agree_with_itself() -> None:
     """A tensor times itself: the names of the first are not those of the second."""
     x, z, y = tensors(3, 5, 5)
     frame = Frame({0: ("m", "k"), 1: ("k", "n"), ~0: ("m", "n")}, ("m", "k", "n"))
-    sites = [demanding(x, z, (1, 0), (1, 0)), Site((z, z), (y,), (frame,))]
+    sites = [convolution_site(x, z, (1, 0), (1, 0)), Site((z, z), (y,), (frame,))]
     assert costs(graph([x], sites, [y])) == (200, 2)
 
 
@@ -254,7 +259,7 @@ def test_labels_are_not_without_number() -> None:
     x = tensor(2, 3, 5, 7)
     y, *outputs = tensors(25, *x.shape)
     demands = [
-        demanding(y, t, order, NHWC)
+        convolution_site(y, t, order, NHWC)
         for t, order in zip(outputs, itertools.permutations(range(4)), strict=True)
     ]
     assert costs(graph([x], [elementwise([x], [y]), *demands], outputs)) == (23 * x.nbytes, 23)
@@ -295,7 +300,7 @@ def test_no_plan_is_better(
 ) -> None:
     """Of all legal labels of operators whose operands have the same axes."""
     sites = draw(rng, kinds, **settings_)
-    least = best(sites, MOST)
+    least = find_cheapest_plan(sites, MOST)
     if least is not None:
         assert costs(sites) == (least.bytes_moved, least.moves)
 
@@ -316,7 +321,7 @@ def test_hardly_a_plan_is_better(kinds: Sequence[str], sizes: Sequence[int]) -> 
     missed = drawn = 0
     for seed in range(100):
         sites = draw(random.Random(seed), kinds, sizes=sizes, frames=3)
-        least = best(sites, MOST)
+        least = find_cheapest_plan(sites, MOST)
         if least is not None:
             drawn += 1
             missed += costs(sites) != (least.bytes_moved, least.moves)
@@ -331,7 +336,7 @@ def test_tflite_order_is_not_better(rng: random.Random) -> None:
     kinds = "product", "renaming", "reduction", "reshape", "resizing", "elementwise"
     sites = Graphs(rng, (*PLAIN, *kinds), rank=4, frames=40, sizes=(1, 2, 3)).draw(40)
     as_it_is = plan_with(sites, lambda frame: frame.names)
-    if all(frame.choice is not Choice.MEANT for frame in free_frames(sites)):
+    if all(frame.choice is not Choice.CHANNELS_FIRST for frame in free_frames(sites)):
         assert costs(sites) <= (as_it_is.bytes_moved, as_it_is.moves)
 
 
@@ -362,7 +367,9 @@ def test_the_same_bytes_are_moved_once() -> None:
 
     check(cast_of_layouts(), layouts=layouts)
     result = convert(cast_of_layouts(), layouts=layouts)
-    moved = convert_model(read(cast_of_layouts()), ConversionOptions(layouts), planner=planner)
+    moved = convert_model(
+        read_model(cast_of_layouts()), ConversionOptions(layouts), planner=planner
+    )
     assert (plans[0].bytes_moved, plans[0].moves) == (4 * 2 * 5 * 3, 2)
     assert (moved.transposes, moved.bytes_moved) == (1, 4 * 2 * 5 * 3)
     assert (result.transposes, result.bytes_moved) <= (1, 4 * 2 * 5 * 3)
@@ -383,7 +390,7 @@ def test_a_plan_counts_what_is_emitted(seed: int) -> None:
         plans.append(random_planner(seed)(sites))
         return plans[0]
 
-    result = convert_model(read(m.bytes()), planner=planner)
+    result = convert_model(read_model(m.bytes()), planner=planner)
     assert (result.bytes_moved, result.transposes) == (plans[0].bytes_moved, plans[0].moves)
 
 
@@ -420,18 +427,18 @@ def test_check_sees_an_axis_that_is_not_looked_up(monkeypatch: pytest.MonkeyPatc
 # Large graphs
 
 
-def effort(operators: int, kinds: Sequence[str], demands: int) -> float:
+def count_calls(operators: int, kinds: Sequence[str], demands: int) -> float:
     """Return how many functions the plan of a random graph calls, for each operator."""
     rng = random.Random(operators)
     graphs = Graphs(rng, kinds, rank=4, demands=demands, frames=operators, sizes=(2,))
     sites = graphs.draw(operators)
     count = 0
 
-    def note(*_: object) -> None:
+    def count_call(*_: object) -> None:
         nonlocal count
         count += 1
 
-    sys.setprofile(note)
+    sys.setprofile(count_call)
     try:
         plan(sites)
     finally:
@@ -442,5 +449,7 @@ def effort(operators: int, kinds: Sequence[str], demands: int) -> float:
 @pytest.mark.parametrize("operators", [200, 1600])
 def test_the_effort_is_the_same_for_each_operator(operators: int) -> None:
     """Counted in calls, since seconds are those of a machine; branches are everywhere."""
-    assert effort(operators, ("demanding", "elementwise", "elementwise", "terminating"), 1) < 800
-    assert effort(operators, ("demanding", "elementwise", "renaming", "reshape"), 3) < 10_000
+    assert (
+        count_calls(operators, ("demanding", "elementwise", "elementwise", "terminating"), 1) < 800
+    )
+    assert count_calls(operators, ("demanding", "elementwise", "renaming", "reshape"), 3) < 10_000

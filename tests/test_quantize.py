@@ -12,15 +12,15 @@ from tflite2onnx.quantize import (
     Storage,
     bias_storage,
     clamp,
-    dequantized,
+    decode_constant,
+    encode_constant,
     integer_range,
     is_exact_depthwise,
     is_quantized,
-    limits,
+    real_bounds,
     storage,
-    stored,
     weight_storage,
-    widened,
+    widen_subbyte,
 )
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def scaled(
+def make_quantization(
     scale: float | Sequence[float], zero: int | Sequence[int] = 0, axis: int = 0
 ) -> Quantization:
     scales = np.atleast_1d(np.asarray(scale, np.float32))
@@ -47,7 +47,7 @@ def tensor(
 def test_storage_is_of_real_numbers_or_not() -> None:
     """Storage without a scale has 0 for its zero point."""
     assert Storage(DType.INT32).zero_point == 0
-    assert Storage(DType.INT8, scaled(0.5, -7)).zero_point == -7
+    assert Storage(DType.INT8, make_quantization(0.5, -7)).zero_point == -7
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
     """Wide integers are no numbers of a scale, whatever they carry."""
     kind = DType[dtype.upper()]
     data = np.zeros((2, 3), kind.numpy) if constant else None
-    assert is_quantized(tensor(kind, scaled(0.5), data)) == quantized
+    assert is_quantized(tensor(kind, make_quantization(0.5), data)) == quantized
     assert not is_quantized(tensor(kind, None, data))
 
 
 def test_storage() -> None:
     """int8 moves to uint8 if wanted, and nothing else does."""
-    kept = storage(tensor(DType.INT8, scaled(0.5, -3)), unsigned=True)
+    kept = storage(tensor(DType.INT8, make_quantization(0.5, -3)), unsigned=True)
     assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
-    kept = storage(tensor(DType.INT8, scaled(0.5, -3)), unsigned=False)
+    kept = storage(tensor(DType.INT8, make_quantization(0.5, -3)), unsigned=False)
     assert (kept.dtype, kept.zero_point) == (DType.INT8, -3)
     for dtype in (DType.UINT8, DType.INT16):
-        assert storage(tensor(dtype, scaled(0.5)), unsigned=True).dtype is dtype
+        assert storage(tensor(dtype, make_quantization(0.5)), unsigned=True).dtype is dtype
     assert storage(tensor(DType.INT8), unsigned=True) == Storage(DType.INT8, None)
 
 
@@ -95,9 +95,9 @@ def test_weights(
     x: str, weights: str, choice: str | None, stored_type: str, zero_point: int
 ) -> None:
     """Weights of float data have no zero point, and may become real at once."""
-    data = tensor(DType[x.upper()], None if x == "float32" else scaled(0.5, 1))
+    data = tensor(DType[x.upper()], None if x == "float32" else make_quantization(0.5, 1))
     kept = weight_storage(
-        data, tensor(DType[weights.upper()], scaled(0.25, 1)), choice, folds=True
+        data, tensor(DType[weights.upper()], make_quantization(0.25, 1)), choice, folds=True
     )
     assert kept.dtype is DType[stored_type]
     assert (kept.zero_point, kept.folds) == (zero_point, x == "float32")
@@ -113,7 +113,7 @@ def test_weights(
 def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> None:
     """On ARM64 two products of -128 by -128 do not fit into 16 bits."""
     data = np.array(elements, dtype)
-    assert is_exact_depthwise(tensor(DType[dtype.upper()], scaled(0.5), data)) == exact
+    assert is_exact_depthwise(tensor(DType[dtype.upper()], make_quantization(0.5), data)) == exact
 
 
 def test_weights_that_are_real() -> None:
@@ -135,7 +135,10 @@ def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
 )  # fmt: skip
 def test_biases(sums: tuple[int, ...], dropped: int) -> None:
     """Of what is too wide the low bits go, and the scale allows for it."""
-    x, w = tensor(DType.INT16, scaled(0.5)), tensor(DType.INT8, scaled([0.25, 0.125]))
+    x, w = (
+        tensor(DType.INT16, make_quantization(0.5)),
+        tensor(DType.INT8, make_quantization([0.25, 0.125])),
+    )
     bias = biases(*sums)
     kept = bias_storage(x, w, bias)
     assert kept is not None
@@ -143,7 +146,7 @@ def test_biases(sums: tuple[int, ...], dropped: int) -> None:
     assert (kept.dtype, kept.dropped) == (DType.INT32, dropped)
     np.testing.assert_array_equal(kept.quantization.scale, [0.125 * 2**dropped, 2**dropped / 16])
     assert bias.data is not None
-    integers = stored(bias.data, bias.dtype, kept)
+    integers = encode_constant(bias.data, bias.dtype, kept)
     assert integers.dtype == np.int32
     exact = bias.data.astype(object) - integers.astype(object) * 2**dropped
     assert all(0 <= rest < 2**dropped for rest in exact)
@@ -151,7 +154,7 @@ def test_biases(sums: tuple[int, ...], dropped: int) -> None:
 
 def test_biases_that_stay_as_they_are() -> None:
     """Real ones, computed ones, and those of real data or weights."""
-    x, w = tensor(DType.INT8, scaled(0.5)), tensor(DType.INT8, scaled(0.25))
+    x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
     for operands in ((x, w, real), (x, w, computed)):
         assert bias_storage(*operands) is None
@@ -161,7 +164,7 @@ def test_biases_that_stay_as_they_are() -> None:
 
 
 def test_wide_biases_of_eight_bits() -> None:
-    x, w = tensor(DType.INT8, scaled(0.5)), tensor(DType.INT8, scaled(0.25))
+    x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     with pytest.raises(OperatorError, match="t does not fit into 32 bits"):
         bias_storage(x, w, biases(2**31))
 
@@ -170,24 +173,24 @@ def test_stored() -> None:
     """Elements are moved by 128, read as the same bits, or left as they are."""
     every = np.arange(-128, 128).astype(np.int8)
     unsigned = np.arange(256).astype(np.uint8)
-    moved = stored(every, DType.INT8, Storage(DType.UINT8, moved=True))
+    moved = encode_constant(every, DType.INT8, Storage(DType.UINT8, moved=True))
     np.testing.assert_array_equal(moved, unsigned, strict=True)
-    moved = stored(unsigned, DType.UINT8, Storage(DType.INT8, moved=True))
+    moved = encode_constant(unsigned, DType.UINT8, Storage(DType.INT8, moved=True))
     np.testing.assert_array_equal(moved, every, strict=True)
-    same = stored(every.view(np.uint8), DType.UINT8, Storage(DType.INT8))
+    same = encode_constant(every.view(np.uint8), DType.UINT8, Storage(DType.INT8))
     np.testing.assert_array_equal(same, every)
-    assert stored(every, DType.INT4, Storage(DType.INT8)) is every
+    assert encode_constant(every, DType.INT4, Storage(DType.INT8)) is every
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_dequantized(axis: int) -> None:
     """One scale, or one along an axis."""
     data = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
-    one = dequantized(data, scaled(0.5, 1))
+    one = decode_constant(data, make_quantization(0.5, 1))
     np.testing.assert_array_equal(one, (data - 1) * np.float32(0.5))
     count = data.shape[axis]
     scales, zeros = [2.0**-i for i in range(count)], list(range(count))
-    each = dequantized(data, scaled(scales, zeros, axis))
+    each = decode_constant(data, make_quantization(scales, zeros, axis))
     shape = (-1, 1) if axis == 0 else (1, -1)
     want = (data - np.reshape(zeros, shape)) * np.reshape(scales, shape)
     np.testing.assert_array_equal(each, want)
@@ -198,7 +201,7 @@ def test_dequantized_blocks() -> None:
     """A scale for each pair of the last axis."""
     data = np.arange(8, dtype=np.int8).reshape(2, 4)
     blocks = np.array([[1, 2], [4, 8]], np.float32)
-    real = dequantized(data, Quantization(blocks, np.ones((2, 2), np.int64), 1, 2))
+    real = decode_constant(data, Quantization(blocks, np.ones((2, 2), np.int64), 1, 2))
     np.testing.assert_array_equal(real, [[-1, 0, 2, 4], [12, 16, 40, 48]])
 
 
@@ -207,14 +210,14 @@ def test_dequantized_wide_integers() -> None:
     data = np.array([2**31 - 1, 2**24 + 1], np.int32)
     scale = np.float32(0.1)
     want = (data.astype(np.float64) * np.float64(scale)).astype(np.float32)
-    np.testing.assert_array_equal(dequantized(data, scaled(0.1)), want)
+    np.testing.assert_array_equal(decode_constant(data, make_quantization(0.1)), want)
 
 
 def test_integer_types() -> None:
     assert integer_range(DType.UINT8) == (0, 255)
     assert integer_range(DType.INT16) == (-32768, 32767)
     assert integer_range(DType.INT2) == (-2, 1)
-    assert [widened(d) for d in (DType.INT2, DType.INT4, DType.UINT4, DType.INT16)] == [
+    assert [widen_subbyte(d) for d in (DType.INT2, DType.INT4, DType.UINT4, DType.INT16)] == [
         DType.INT8, DType.INT8, DType.UINT8, DType.INT16,
     ]  # fmt: skip
 
@@ -238,17 +241,19 @@ def test_integer_types() -> None:
 def test_clamp(
     activation: str, dtype: str, scale: float, zero: int, bounds: tuple[int, int] | None
 ) -> None:
-    assert clamp(activation, Storage(DType[dtype.upper()], scaled(scale, zero))) == bounds
+    assert (
+        clamp(activation, Storage(DType[dtype.upper()], make_quantization(scale, zero))) == bounds
+    )
 
 
 def test_limits() -> None:
     """The range of the type, or what an activation leaves of it."""
-    kept = Storage(DType.INT8, scaled(0.5, -28))
-    assert limits("NONE", kept, kept) == (-50, 77.5)
-    assert limits("RELU6", kept, kept) == (0, 6)
-    halves, quarters = (Storage(DType.UINT8, scaled(scale, 0)) for scale in (0.5, 0.25))
-    assert limits("NONE", quarters, quarters) == (0, 63.75)
-    assert limits("RELU6", halves, quarters) == (0, 3)
+    kept = Storage(DType.INT8, make_quantization(0.5, -28))
+    assert real_bounds("NONE", kept, kept) == (-50, 77.5)
+    assert real_bounds("RELU6", kept, kept) == (0, 6)
+    halves, quarters = (Storage(DType.UINT8, make_quantization(scale, 0)) for scale in (0.5, 0.25))
+    assert real_bounds("NONE", quarters, quarters) == (0, 63.75)
+    assert real_bounds("RELU6", halves, quarters) == (0, 3)
 
 
 def test_clamp_of_what_has_no_scale() -> None:

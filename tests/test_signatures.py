@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import Build, Subgraph, run_onnx, run_signature
 from tests.support.runtimes import runners, session
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
@@ -31,7 +31,7 @@ def unary(m: Subgraph, code: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"in": x}, {"out": y}
 
 
-def several() -> bytes:
+def build_signatures() -> bytes:
     """Return a model with the signatures "minus" and "same" (the main graph), and "size"."""
     m = Build()
     ends = unary(m, "NEG")
@@ -56,15 +56,17 @@ def names(result: Any) -> tuple[list[str], list[str]]:
     ],
 )  # fmt: skip
 def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[str]]) -> None:
-    result = convert(several(), signature=key)
+    result = convert(build_signatures(), signature=key)
     assert names(result) == want
     (y,) = run_onnx(result.model, {want[0][0]: X})
-    np.testing.assert_array_equal(y, run_signature(several(), key or "minus", {"in": X})["out"])
+    np.testing.assert_array_equal(
+        y, run_signature(build_signatures(), key or "minus", {"in": X})["out"]
+    )
 
 
 def test_names_of_the_signature() -> None:
     """In the model, in what is said of it, and in the metadata."""
-    result = convert(several(), signature="size", names="signature")
+    result = convert(build_signatures(), signature="size", names="signature")
     assert names(result) == (["in"], ["out"])
     assert [e.name for e in (*result.inputs, *result.outputs)] == ["in", "out"]
     properties = {p.key: p.value for p in result.model.metadata_props}
@@ -75,7 +77,7 @@ def test_names_of_the_signature() -> None:
 
 
 def test_metadata_of_all_signatures_of_the_graph() -> None:
-    properties = {p.key: p.value for p in convert(several()).model.metadata_props}
+    properties = {p.key: p.value for p in convert(build_signatures()).model.metadata_props}
     ends = {"inputs": {"in": "NEG_x"}, "outputs": {"out": "NEG_y"}}
     assert json.loads(properties["tflite2onnx.signatures"]) == {"minus": ends, "same": ends}
 
@@ -97,11 +99,11 @@ def test_names_that_are_not_one_to_one() -> None:
 
 def test_those_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) -> None:
     """Unless one of them is asked for, or they are of one graph."""
-    convert(several())
+    convert(build_signatures())
     message = "of the signatures minus, same, size only minus is converted"
     assert caplog.record_tuples == [("tflite2onnx.signatures", logging.WARNING, message)]
     caplog.clear()
-    convert(several(), signature="same")
+    convert(build_signatures(), signature="same")
     m = Build()
     ends = unary(m, "NEG")
     m.signature("one", *ends)
@@ -122,37 +124,37 @@ def test_a_main_graph_without_a_signature(caplog: pytest.LogCaptureFixture) -> N
 
 def test_options_that_do_not_fit() -> None:
     with pytest.raises(OptionError, match=r"sise: .* minus, same, size; did you mean size"):
-        convert(several(), signature="sise")
+        convert(build_signatures(), signature="sise")
     with pytest.raises(OptionError, match="there is no signature x: the model has minus, same"):
-        convert(several(), signature="x")
+        convert(build_signatures(), signature="x")
     m = Build()
     unary(m, "NEG")
     with pytest.raises(OptionError, match=r"there is no signature x: the model has none$"):
         convert(m.bytes(), signature="x")
     with pytest.raises(OptionError, match="names is 'short'; it can be tensor, signature"):
-        convert(several(), names="short")
+        convert(build_signatures(), names="short")
 
 
 @pytest.mark.parametrize("key", ["minus", "size"])
 @pytest.mark.parametrize("names", ["tensor", "signature"])
 def test_verified(key: str, names: str) -> None:
     """LiteRT runs the sub-graph that was converted, and shows its tensors."""
-    result = convert(several(), signature=key, names=names)
-    report = verify(several(), result)
+    result = convert(build_signatures(), signature=key, names=names)
+    report = verify(build_signatures(), result)
     assert report.ok
     assert len(report.tensors) == 1
-    assert verify(several(), result.model).ok
+    assert verify(build_signatures(), result.model).ok
     other = "minus" if key == "size" else "size"
     for each in result.model.metadata_props:
         if each.key == "tflite2onnx.signatures":
             each.value = f'{{"{other}": {{}}}}'
-    assert not verify(several(), result.model).ok
+    assert not verify(build_signatures(), result.model).ok
 
 
 # State
 
 
-def sharing(*, initialised: bool) -> bytes:
+def build_shared_variable(*, initialised: bool) -> bytes:
     """Return a model that has two signatures, to "set" and to "get" a variable."""
     m = Build()
     x = m.input(SHAPE, name="x")
@@ -164,7 +166,9 @@ def sharing(*, initialised: bool) -> bytes:
     m.signature("set", {"x": x}, {"twice": twice})
     other = m.subgraph("get")
     y = other.input(SHAPE, name="y")
-    (z,) = other.op("ADD", [read_from(other, handle(other)), y], [other.tensor(SHAPE, name="z")])
+    (z,) = other.op(
+        "ADD", [read_variable(other, handle(other)), y], [other.tensor(SHAPE, name="z")]
+    )
     assign(other, handle(other), z)
     other.output(z)
     m.signature("get", {"memory": y}, {"z": z})
@@ -177,7 +181,7 @@ def test_variables_are_shared(*, initialised: bool) -> None:
 
     Initial values are those of all signatures together.
     """
-    data = sharing(initialised=initialised)
+    data = build_shared_variable(initialised=initialised)
     one, two = (convert(data, signature=key, names="signature") for key in ("set", "get"))
     assert names(one) == (["x", "memory"], ["twice", "memory/next"])
     assert names(two) == (["memory", "memory_1"], ["z", "memory/next"])
@@ -194,7 +198,7 @@ def test_variables_are_shared(*, initialised: bool) -> None:
 
 def test_signatures_that_take_turns() -> None:
     """Each goes on with what the other has left, as in one interpreter of LiteRT."""
-    data, keys = sharing(initialised=True), ("set", "get")
+    data, keys = build_shared_variable(initialised=True), ("set", "get")
     converted = [convert(data, signature=k, names="signature", io_layout="tflite") for k in keys]
     live = [session(each.model, optimize=True) for each in converted]
     wanted, kept = runners(data, keys), dict[str, Any]()

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from tests.support.small import chain
-from tests.support.streams import SHAPE, summing
+from tests.support.streams import SHAPE, build_sum
 from tflite2onnx import Stateful, convert
 
 FIRST = np.arange(30, dtype=np.float32).reshape(SHAPE)
@@ -25,7 +25,7 @@ def session(data: bytes) -> onnxruntime.InferenceSession:
 
 def test_each_run_goes_on_where_the_last_has_ended() -> None:
     """The outputs are the model's own, by position."""
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     for step in (1, 2, 3):
         (y,) = live.run(None, {"x": ONES})
         np.testing.assert_array_equal(y, FIRST + step)
@@ -33,7 +33,7 @@ def test_each_run_goes_on_where_the_last_has_ended() -> None:
 
 def test_what_a_session_without_it_does() -> None:
     """A run that is fed no state begins anew; the next value is an output like others."""
-    plain = session(summing())
+    plain = session(build_sum())
     for _ in range(2):
         y, after = plain.run(None, {"x": ONES})
         np.testing.assert_array_equal(y, FIRST + 1)
@@ -41,7 +41,7 @@ def test_what_a_session_without_it_does() -> None:
 
 
 def test_begin_anew() -> None:
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     for _ in range(2):
         (y,) = live.run(None, {"x": ONES})
         np.testing.assert_array_equal(y, FIRST + 1)
@@ -54,7 +54,7 @@ def test_begin_anew() -> None:
 )
 def test_outputs_by_name(names: Any, count: int) -> None:
     """State is carried whether it is asked for or not."""
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     live.run(names, {"x": ONES})
     outputs = live.run(names, {"x": ONES})
     assert len(outputs) == count
@@ -63,7 +63,7 @@ def test_outputs_by_name(names: Any, count: int) -> None:
 
 
 def test_state_that_is_kept_and_set_again() -> None:
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     kept = live.state
     live.run(None, {"x": ONES})
@@ -74,7 +74,7 @@ def test_state_that_is_kept_and_set_again() -> None:
 
 def test_state_that_is_fed() -> None:
     """It counts for this run, and the run after it goes on from there."""
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     for feeds, want in (({"memory": 5 * ONES}, 6), ({}, 7)):
         (y,) = live.run(None, {"x": ONES, **feeds})
@@ -82,7 +82,7 @@ def test_state_that_is_fed() -> None:
 
 
 def test_a_run_that_fails_changes_nothing() -> None:
-    live = Stateful(session(summing()))
+    live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     with pytest.raises(Exception, match="x"):
         live.run(None, {})

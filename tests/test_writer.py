@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from tests.support import Build, check, random_inputs
-from tests.support.small import chain, convolve, flattening, network
+from tests.support.small import build_flattening, chain, convolve, network
 from tflite2onnx import convert, writer
 from tflite2onnx.builder.builder import Builder, Port
 from tflite2onnx.emit import Emitted
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tflite2onnx import Result
 
 
-def large() -> bytes:
+def build_large() -> bytes:
     """Return a model with small constants and large ones, of float32 and of float16."""
     m = Build()
     generator = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def large() -> bytes:
     return m.bytes()
 
 
-def run(path: Path, result: Result, data: bytes) -> list[Any]:
+def run_file(path: Path, result: Result, data: bytes) -> list[Any]:
     """Return what the file makes of random inputs."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     arrays = random_inputs(data, 0)
@@ -52,13 +52,13 @@ def run(path: Path, result: Result, data: bytes) -> list[Any]:
 # What is in the file
 
 
-@pytest.mark.parametrize("data", [network(), large(), flattening(), chain("ABS")])
+@pytest.mark.parametrize("data", [network(), build_large(), build_flattening(), chain("ABS")])
 def test_the_file_is_the_model(tmp_path: Path, data: bytes) -> None:
     """What is streamed, what is serialized and what the result holds are the same."""
     result = convert(data)
     path = tmp_path / "out.onnx"
     assert result.save(path) == result.size == path.stat().st_size
-    assert path.read_bytes() == result.skeleton.serialized()
+    assert path.read_bytes() == result.skeleton.serialize()
     assert onnx.load(path) == result.model
     whole = tmp_path / "whole.onnx"
     onnx.save(result.model, whole)
@@ -79,7 +79,7 @@ def test_large_weights_are_not_copied() -> None:
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     """Nothing of a file depends on when or how often it is written."""
     for name in ("a", "b"):
-        convert(large()).save(tmp_path / name)
+        convert(build_large()).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -94,11 +94,11 @@ def test_lengths(number: int, encoded: bytes) -> None:
 
 def test_values_have_shapes() -> None:
     """Every value in the graph has its type and shape in the file, as they are."""
-    result = check(flattening(), layouts={"image": ("NHWC", "NCHW")})
+    result = check(build_flattening(), layouts={"image": ("NHWC", "NCHW")})
     graph = result.model.graph
     made = {o for n in graph.node for o in n.output} - {o.name for o in graph.output}
     assert {i.name for i in graph.value_info} == made
-    data = large()
+    data = build_large()
     model = check(data).model
     infos = list(model.graph.value_info)
     assert {i.name for i in infos} == {o for n in model.graph.node for o in n.output} - {"y"}
@@ -116,7 +116,7 @@ def test_values_have_shapes() -> None:
 
 def test_shapes_of_tensors_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX's inference, which takes a while to start, is for values between tensors alone."""
-    models = [network(), flattening(), chain("LOGISTIC", "RELU")]
+    models = [network(), build_flattening(), chain("LOGISTIC", "RELU")]
     whole = [convert(data).model for data in models]
     monkeypatch.setattr(writer, "shape_inference", None)
     assert [convert(data).model for data in models] == whole
@@ -240,7 +240,7 @@ def test_a_constant_output() -> None:
 @pytest.fixture
 def result() -> Result:
     """Return something to write."""
-    return convert(large())
+    return convert(build_large())
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_a_pipe(tmp_path: Path, result: Result) -> None:
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         result.save(pipe)
-        assert os.read(reader, 2 * result.size) == result.skeleton.serialized()
+        assert os.read(reader, 2 * result.size) == result.skeleton.serialize()
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -372,13 +372,13 @@ def test_weights_beside_the_model(
 ) -> None:
     """They are aligned, and the model finds them by the name of their file."""
     result.save(tmp_path / "one.onnx")
-    want = run(tmp_path / "one.onnx", result, large())
+    want = run_file(tmp_path / "one.onnx", result, build_large())
     monkeypatch.setattr(writer, "LARGEST_FILE", result.size - 1)
     path = tmp_path / "two.onnx"
     data = tmp_path / "two.onnx.data"
     assert result.save(path) == path.stat().st_size + data.stat().st_size
     assert {p.name for p in tmp_path.iterdir()} == {"one.onnx", "two.onnx", "two.onnx.data"}
-    for w, h in zip(want, run(path, result, large()), strict=True):
+    for w, h in zip(want, run_file(path, result, build_large()), strict=True):
         np.testing.assert_array_equal(w, h)
     loaded = onnx.load(path)
     assert {i.name: onnx.numpy_helper.to_array(i).tobytes() for i in loaded.graph.initializer} == {

@@ -18,8 +18,8 @@ from typing import Any
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
 from tflite2onnx.result import Result
-from tflite2onnx.utils.archive import DAMAGED, MAGIC, content, entries
-from tflite2onnx.utils.atomic_files import replacing_all, resolved
+from tflite2onnx.utils.archive import DAMAGED, MAGIC, content, list_entries
+from tflite2onnx.utils.atomic_files import replacing_all, resolve_path
 from tflite2onnx.writer import write_to
 
 MANIFEST = "manifest.json"
@@ -123,7 +123,7 @@ def write_models(
     """
     files = files_of(bundle)
     manifest = {
-        "models": [_described(name, files[name], result) for name, result in results.items()],
+        "models": [_describe_model(name, files[name], result) for name, result in results.items()],
         "other_files": bundle.others,
     }
     _write(Path(folder), {files[name]: result for name, result in results.items()}, manifest)
@@ -150,10 +150,10 @@ class _Unpacker:
             raise BundleError(message)
         try:
             archive = zipfile.ZipFile(io.BytesIO(data))
-            found = entries(archive, self._left)
+            found = list_entries(archive, self._left)
             self._left -= sum(entry.file_size for entry in found)
             for entry in found:
-                path = f"{place}{_within(entry.filename)}"
+                path = f"{place}{_check_member_name(entry.filename)}"
                 data = content(archive, entry)
                 if data[: len(MAGIC)] == MAGIC:
                     yield from self.files(data, f"{path}/", level + 1)
@@ -164,7 +164,7 @@ class _Unpacker:
             raise BundleError(message) from error
 
 
-def _within(name: str) -> str:
+def _check_member_name(name: str) -> str:
     """Return a file's name; it must stay in the folder that the archive is unpacked to."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
@@ -193,7 +193,7 @@ def files_of(bundle: Bundle) -> dict[str, str]:
     return files
 
 
-def _described(name: str, file: str, result: Result) -> dict[str, Any]:
+def _describe_model(name: str, file: str, result: Result) -> dict[str, Any]:
     """Return what the metadata of an ONNX model says of it, and where it is."""
     said = {p.key.partition(".")[2]: p.value for p in result.skeleton.proto.metadata_props}
     known = {key: json.loads(value) for key, value in said.items()}
@@ -220,8 +220,8 @@ def _place(folder: Path, file: str) -> Path:
         OSError: symbolic links lead back to themselves.
         ValueError: they lead out of the folder.
     """
-    place = resolved(folder / file)
-    if resolved(folder) not in place.parents:
+    place = resolve_path(folder / file)
+    if resolve_path(folder) not in place.parents:
         message = f"{file} is, or is behind, a symbolic link that leads out of the folder"
         raise ValueError(message)
     return place

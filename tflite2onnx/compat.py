@@ -15,15 +15,15 @@ R = TypeVar("R")
 _RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "layouts"}
 
 
-def with_old_names(convert: Callable[P, R]) -> Callable[P, R]:
+def accept_legacy_arguments(convert: Callable[P, R]) -> Callable[P, R]:
     """Let arguments go by the names that they had in 0.x, too."""
 
     @wraps(convert)
-    def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
+    def convert_renamed(*args: P.args, **kwargs: P.kwargs) -> R:
         named: Any = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
         return convert(*args, **named)
 
-    return renaming
+    return convert_renamed
 
 
 def getSupportedOperators() -> list[str]:  # noqa: N802 - its name since 0.x

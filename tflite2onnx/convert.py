@@ -1,18 +1,18 @@
 """The conversion, from the TFLite file to the ONNX file.
 
-1. `read` the file: operators over tensors, in TFLite's words.
-2. TFLite to TFLite, the whole model: `translated` gives Flex operators TFLite's names,
-   `with_computations` makes options of sub-graphs that say how two elements become one, and
-   `with_tables` makes constants of hash tables.
-3. TFLite to TFLite, the graph of one entry point: `inlined` puts calls in their place, `shaped`
-   corrects the shapes of custom operators, `explicit` makes inputs and outputs of variables,
-   `without_lists` makes tensors of TensorFlow's lists, `paired` makes pairs of complex numbers,
-   `set_items` finds what sets items of lists, `settled` finds the sizes that the file only
-   guesses, `opened` names the sizes that stay open, and `normalise` brings operators into fewer
-   forms.
-4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin`).
-5. `emit` nodes, of the smallest opset that has them, and `check` them; `renamed` calls inputs and
-   outputs as a signature does.
+1. `read_model` the file: operators over tensors, in TFLite's words.
+2. TFLite to TFLite, the whole model: `translate_flex_operators` gives Flex operators TFLite's
+   names, `resolve_computations` makes options of sub-graphs that say how two elements become one,
+   and `fold_hash_tables` makes constants of hash tables.
+3. TFLite to TFLite, the graph of one entry point: `inline_subgraphs` puts calls in their place,
+   `override_declared_shapes` corrects the shapes of custom operators, `lift_variables` makes inputs
+   and outputs of variables, `lower_tensor_lists` makes tensors of TensorFlow's lists,
+   `lower_complex` makes pairs of complex numbers, `fuse_list_assignment` finds what sets items of
+   lists, `infer_shapes` finds the sizes that the file only guesses, `open_dimensions` names the
+   sizes that stay open, and `normalise` brings operators into fewer forms.
+4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin_orders`).
+5. `emit` nodes, of the smallest opset that has them, and `check` them; `rename_endpoints` calls
+   inputs and outputs as a signature does.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.
 """
 
@@ -27,7 +27,7 @@ from functools import partial
 
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import DEFAULT_OPSET, NeedsOpset
-from tflite2onnx.compat import with_old_names
+from tflite2onnx.compat import accept_legacy_arguments
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -36,27 +36,32 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.interface import interface, pin, read_layouts
+from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.passes.dynamic_shapes import check_open, opened, settled
-from tflite2onnx.passes.flex.translate import explain_untranslated, translated
-from tflite2onnx.passes.fold_hash_tables import with_tables
-from tflite2onnx.passes.inline_subgraphs import inlined
-from tflite2onnx.passes.lower_complex import paired
-from tflite2onnx.passes.normalise import drop_dead, normalise
-from tflite2onnx.passes.override_declared_shapes import shaped
-from tflite2onnx.passes.resolve_computations import with_computations
-from tflite2onnx.passes.state.lift_variables import explicit
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import set_items
-from tflite2onnx.passes.tensor_lists.lower_tensor_lists import without_lists
-from tflite2onnx.reader.metadata import described
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
+from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
+from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.lower_complex import lower_complex
+from tflite2onnx.passes.normalise import eliminate_dead_operators, normalise
+from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
+from tflite2onnx.passes.resolve_computations import resolve_computations
+from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.passes.tensor_lists.lower_tensor_lists import lower_tensor_lists
+from tflite2onnx.reader.metadata import describe_model
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result, result_of
-from tflite2onnx.signatures import entry, renamed, told, warn
-from tflite2onnx.utils.atomic_files import keep_apart
+from tflite2onnx.signatures import (
+    find_signature,
+    rename_endpoints,
+    signature_io_names,
+    warn_unconverted,
+)
+from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
@@ -66,7 +71,7 @@ _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def _suspend_gc() -> Iterator[None]:
     """Switch off the search for cycles, of which a conversion makes none.
 
     It would walk over everything there is again and again, in a third of all the time.
@@ -80,8 +85,8 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-@with_old_names
-@_without_collector()
+@accept_legacy_arguments
+@_suspend_gc()
 def convert(  # noqa: PLR0913 - options, all of them keywords
     model: str | os.PathLike[str] | bytes,
     output: str | os.PathLike[str] | None = None,
@@ -131,11 +136,11 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         allow_custom, static, signature, names, weights,
     )  # fmt: skip
     if output is not None and not isinstance(model, bytes):
-        keep_apart(output, model)
+        check_distinct_files(output, model)
     try:
-        source = read(model)
-        warn(source, signature)
-        result = convert_model(source, options, notes=_notes(source, model))
+        source = read_model(model)
+        warn_unconverted(source, signature)
+        result = convert_model(source, options, notes=_metadata_or_empty(source, model))
         if output is not None:
             result.save(output)
     except MemoryError as error:
@@ -153,51 +158,53 @@ def convert_model(
 ) -> Result:
     """Convert a model that is already read; `planner` chooses the orders of all tensors.
 
-    `notes` go into the metadata of the ONNX model (see `metadata.described`).
+    `notes` go into the metadata of the ONNX model (see `metadata.describe_model`).
     """
-    index, signature = entry(model, options.signature)
-    model = with_tables(with_computations(translated(model, has_converter)))
-    graph = _dataflow(model, index)
+    index, signature = find_signature(model, options.signature)
+    model = fold_hash_tables(resolve_computations(translate_flex_operators(model, has_converter)))
+    graph = _lower(model, index)
     if not graph.outputs:
         message = "the model has no output: there is nothing to convert"
         raise ModelFileError(message)
-    emitted = _sized(graph, options, planner)
+    emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
-        emitted = renamed(emitted, model.graphs[index], signature)
-    more = {"signatures": told(model, index, emitted), "metadata": notes}
+        emitted = rename_endpoints(emitted, model.graphs[index], signature)
+    more = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
     return result_of(emitted, graph.name or "main", more)
 
 
-def _dataflow(model: Model, index: int) -> Graph:
+def _lower(model: Model, index: int) -> Graph:
     """Return a sub-graph with all that it calls: of real numbers, without variables."""
-    graph = inlined(model, index)
-    graph = shaped(graph, shapes_for)
-    graph = explicit(model, graph, rules_for, index)
-    graph = without_lists(graph, operator_for, has_converter)
-    graph = paired(graph)
-    graph = drop_dead(set_items(graph))  # or else the sizes of what it cuts would be open
-    return settled(graph, operator_for)
+    graph = inline_subgraphs(model, index)
+    graph = override_declared_shapes(graph, shapes_for)
+    graph = lift_variables(model, graph, rules_for, index)
+    graph = lower_tensor_lists(graph, operator_for, has_converter)
+    graph = lower_complex(graph)
+    graph = eliminate_dead_operators(
+        fuse_list_assignment(graph)
+    )  # or else the sizes of what it cuts would be open
+    return infer_shapes(graph, operator_for)
 
 
-def _sized(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
+def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
     """Emit a graph with open sizes if all operators can do with them, else at the file's sizes."""
     if options.static:
-        return _emitted(_as_filed(graph, options), options, planner)
+        return _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
     try:
-        named = opened(graph, _operators(options))
-        return _emitted(named, options, planner)
+        named = open_dimensions(graph, _operators(options))
+        return _normalise_plan_emit(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
         # What is wrong at any size is wrong here too.
-        emitted = _emitted(_as_filed(graph, options), options, planner)
+        emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
         _logger.warning("all sizes are fixed as they are in the file, since %s", error)
         return emitted
 
 
-def _as_filed(graph: Graph, options: ConversionOptions) -> Graph:
+def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
     """Return a graph of which only the sizes stay open that nobody foresees."""
     operator_of = _operators(options)
     try:
-        return opened(graph, operator_of, inputs=False)
+        return open_dimensions(graph, operator_of, inputs=False)
     except FixedSizeError as error:
         # It may be due to one operator of many that cannot be converted: all are named.
         ops = normalise(graph, rules_for).every_op()
@@ -214,7 +221,7 @@ def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
     return operator_of
 
 
-def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
+def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
     """Normalise, plan and emit a graph, of whose sizes some may stay open."""
     asked = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
@@ -222,7 +229,7 @@ def _emitted(graph: Graph, options: ConversionOptions, planner: Planner) -> Emit
     # An output that is found to be constant is another tensor now.
     now = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
-    graph = pin(normal, wanted)
+    graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
     inside = sites(operators)
@@ -240,8 +247,9 @@ def _with_opset(
     """Emit for the opset asked for, else for the smallest that has all nodes."""
     auto = options.activations == "auto"
     builder = partial(
-        Builder, fixed=options.opset is not None, plain=options.quantization == "float",
-        unsigned=options.activations == "uint8" or (auto and prefers_uint8(operators)),
+        Builder, opset_is_fixed=options.opset is not None,
+        float_only=options.quantization == "float",
+        int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
         weights=options.weights,
     )  # fmt: skip
     version = options.opset or DEFAULT_OPSET
@@ -257,10 +265,10 @@ def _with_opset(
             return emitted
 
 
-def _notes(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
+def _metadata_or_empty(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
     """Return what the model's authors say of it; that it is damaged is no reason not to convert."""
     try:
-        return described(source, model)
+        return describe_model(source, model)
     except ModelFileError as error:
         _logger.warning("%s", error)
         return {}

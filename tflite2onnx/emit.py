@@ -16,29 +16,29 @@ from typing import NamedTuple
 
 from tflite2onnx.builder.builder import (
     REAL,
+    AlreadyStored,
     Body,
     Builder,
+    NeedsReshape,
     Port,
-    Stored,
-    Unshaped,
     Value,
     View,
-    alive,
+    eliminate_dead_nodes,
 )
 from tflite2onnx.builder.nodes import NeedsOpset, Node
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.elementwise.activation import fused
+from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantize import (
     Storage,
     bias_storage,
     clamp,
-    dequantized,
+    decode_constant,
     is_exact_depthwise,
     is_quantized,
-    limits,
+    real_bounds,
     weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
@@ -54,10 +54,10 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     found, problems = [], []
     for operator in operators:
         try:
-            with guarded():
+            with as_operator_error():
                 found.append(_site(operator))
         except OperatorError as error:
-            problems.append(error.at(operator.op.place))
+            problems.append(error.with_place(operator.op.place))
     if problems:
         raise UnsupportedOperators(problems)
     return found
@@ -66,21 +66,21 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
 def _site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
-    if not op.outputs and not operator.many_outputs:
+    if not op.outputs and not operator.returns_tuple:
         message = "it has no output"
         raise OperatorError(message)
-    if not _takes(type(operator).emit, len(op.inputs) + bool(op.graphs)):
+    if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
         message = f"it has {len(op.inputs)} inputs, which are too many or too few"
         raise OperatorError(message)
     unscaled = operator.without_scale
-    if unscaled is not None and not operator.on_integers():
+    if unscaled is not None and not operator.reads_stored_integers():
         message = f"{unscaled.name} has no scale, where other operands have one"
         raise OperatorError(message)
-    return Site(operator.reads, operator.writes, tuple(operator.frames()))
+    return Site(operator.plan_inputs, operator.plan_outputs, tuple(operator.frames()))
 
 
 @lru_cache(maxsize=1024)
-def _takes(emit: Callable[..., object], inputs: int) -> bool:
+def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
     """Return whether operators take so many inputs: as many as the `emit` of their class does."""
     try:
         signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
@@ -97,7 +97,9 @@ def prefers_uint8(operators: Sequence[Operator]) -> bool:
     such, all stay: one operator could move the one into the other.
     """
     int8 = [(t, o) for o in operators for t in o.op.outputs if t.dtype is DType.INT8]
-    return all(is_quantized(t) for t, _ in int8) and any(not o.on_integers() for _, o in int8)
+    return all(is_quantized(t) for t, _ in int8) and any(
+        not o.reads_stored_integers() for _, o in int8
+    )
 
 
 class Emitted(NamedTuple):
@@ -134,10 +136,10 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     planned = {operator.op: (operator, orders) for operator, orders in pairs}
     _emit_operators(g, graph, planned)
     outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
-    nodes = alive(g.nodes, [port.value for port in outputs])
+    nodes = eliminate_dead_nodes(g.nodes, [port.value for port in outputs])
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
-    sizes = {s: t.shape[axis] for t, *_ in g.homes() for axis, s in t.symbols.items()}
+    sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
     ports = _ports(g)
     return Emitted(
         nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes
@@ -145,7 +147,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
 
 
 def _ports(g: Builder) -> tuple[Port, ...]:
-    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.homes())
+    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.stored_tensors())
 
 
 def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
@@ -153,10 +155,10 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
         operator, orders = planned[op]
         bodies = _bodies(g, operator, orders, planned)
         try:
-            with guarded():
+            with as_operator_error():
                 _emit_operator(g, operator, orders, bodies)
         except OperatorError as error:
-            raise UnsupportedOperators([error.at(op.place)]) from error
+            raise UnsupportedOperators([error.with_place(op.place)]) from error
         except NeedsOpset as need:
             raise NeedsOpset(need.version, f"{need.node}, for {op.place},") from None
 
@@ -170,7 +172,7 @@ def _bodies(
     for graph in operator.op.graphs:
         before = [orders[~i] for _, i in zip(graph.inputs, written, strict=False)]
         after = [orders[i] for _, i in zip(graph.outputs, read, strict=False)]
-        bodies.append(_body(g.nested(), graph, before, after, planned))
+        bodies.append(_body(g.make_nested(), graph, before, after, planned))
     return bodies
 
 
@@ -180,10 +182,10 @@ def _body(
     inputs = []
     for tensor, order in zip(graph.inputs, before, strict=True):
         inputs.append(Value(dtype=g.storage(tensor).dtype))
-        g.put(tensor, inputs[-1], order)
+        g.define(tensor, inputs[-1], order)
     _emit_operators(g, graph, planned)
     views = [
-        g.view(tensor, order, real=g.plain)
+        g.view(tensor, order, real=g.float_only)
         for tensor, order in zip(graph.outputs, after, strict=True)
     ]
     outputs = [view.value for view in views]
@@ -191,9 +193,9 @@ def _body(
     own = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
         if value not in own:
-            outputs[i] = g.typed(g.Identity(value), view.dtype, view.sizes)
+            outputs[i] = g.annotate(g.Identity(value), view.dtype, view.sizes)
         own.discard(value)
-    nodes = alive(g.nodes, outputs)
+    nodes = eliminate_dead_nodes(g.nodes, outputs)
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _ports(g))
 
 
@@ -201,15 +203,15 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside, the tensor may be kept in another."""
     kept, given = g.storage(tensor), g.storage(tensor, weight=True)
     shape = tuple(tensor.sizes[i] for i in order)
-    value = g.typed(Value(dtype=given.dtype), given.dtype, shape)
-    g.put(tensor, g.convert(value, given, kept, order), order)
+    value = g.annotate(Value(dtype=given.dtype), given.dtype, shape)
+    g.define(tensor, g.convert(value, given, kept, order), order)
     return Port(tensor.name, value, tensor, order, given.dtype)
 
 
 def _initial(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of an input as the ONNX model stores it."""
     if g.storage(port.tensor, weight=True) is REAL and port.tensor.quantization is not None:
-        data = dequantized(data, port.tensor.quantization)
+        data = decode_constant(data, port.tensor.quantization)
     return data.transpose(port.order)
 
 
@@ -222,14 +224,14 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
     given_in = {*graph.inputs}
-    taken = {value for t, value, _ in g.homes() if t in given_in}
+    taken = {value for t, value, _ in g.stored_tensors() if t in given_in}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         kept, given = g.storage(tensor), g.storage(tensor, weight=True)
         value = g.convert(g.view(tensor, order).value, kept, given, order)
         if value in taken or value.data is not None:
             value = g.Identity(value)
         taken.add(value)
-        name = names.free(tensor.name) if tensor.name in used else tensor.name
+        name = names.make_unique(tensor.name) if tensor.name in used else tensor.name
         used.add(tensor.name)
         ports.append(Port(name, value, tensor, order, given.dtype))
     return tuple(ports)
@@ -247,11 +249,11 @@ def _emit_operator(
         _output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs))
     )
     given = (bodies, *inputs) if bodies else inputs
-    made = operator.emit(g, outputs if operator.many_outputs else outputs[0], *given)
-    values = list(made) if operator.many_outputs else [made]
+    made = operator.emit(g, outputs if operator.returns_tuple else outputs[0], *given)
+    values = list(made) if operator.returns_tuple else [made]
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
         activation = "NONE" if i else operator.activation
-        g.put(view.tensor, _finished(g, operator, view, value, activation), view.order)
+        g.define(view.tensor, _finish_output(g, operator, view, value, activation), view.order)
 
 
 def _on_real_numbers(g: Builder, operator: Operator) -> bool:
@@ -260,80 +262,90 @@ def _on_real_numbers(g: Builder, operator: Operator) -> bool:
     Where these are all there is they can be moved as well, as long as moving an integer from one
     tensor to the next leaves it to stand for the same number.
     """
-    if not operator.on_integers():
+    if not operator.reads_stored_integers():
         return True
-    moved = operator.one_scale and operator.product is None
-    return g.plain and moved and not operator.as_filed
+    moved = operator.has_one_scale and operator.matmul_operands is None
+    return g.float_only and moved and not operator.computes_on_stored_integers
 
 
 def _as_filed(operator: Operator) -> bool:
     """Return whether integers have to be those of the file; one without a scale is no other."""
-    return operator.as_filed or operator.without_scale is not None
+    return operator.computes_on_stored_integers or operator.without_scale is not None
 
 
 def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
-    tensor, kept = operator.input(i), _kept(g, operator, i)
+    tensor, kept = operator.input(i), _input_storage(g, operator, i)
     if kept is None and not real:
-        kept = g.integers(tensor, as_filed=_as_filed(operator))
-    elif kept is None and not g.plain and is_quantized(tensor):
+        kept = g.integer_storage(tensor, as_filed=_as_filed(operator))
+    elif kept is None and not g.float_only and is_quantized(tensor):
         read = operator.scale_read(i)
-        kept = None if read is None else g.integers(replace(tensor, quantization=read))
-    return g.view(tensor, order, operator.letters(i), real=real, kept=kept)
+        kept = None if read is None else g.integer_storage(replace(tensor, quantization=read))
+    return g.view(tensor, order, operator.axis_letters(i), real=real, storage=kept)
 
 
-def _kept(g: Builder, operator: Operator, operand: int) -> Storage | None:
+def _input_storage(g: Builder, operator: Operator, operand: int) -> Storage | None:
     """Return how an input is kept that is not kept as activations are: weights and biases.
 
     Within a graph ONNX Runtime (1.31) does not find the weights for a product of float data and
     integers (TransposeDQWeightsForMatMulNBits), and refuses the model: these become real first.
     """
-    if operator.product is None or operator.input(operand).data is None:
+    if operator.matmul_operands is None or operator.input(operand).data is None:
         return None
-    data, weights, bias = operator.product
+    data, weights, bias = operator.matmul_operands
     if operand == weights:
         x, w = operator.input(data), operator.input(weights)
         exact = operator.is_depthwise and is_exact_depthwise(w)
         choice = None if g.weights == "auto" and exact else g.weights
-        return weight_storage(x, w, choice, folds=operator.folds_weights or g.is_nested)
+        return weight_storage(
+            x, w, choice, folds=operator.dequantizes_weights_at_load or g.is_nested
+        )
     if operand == bias:
-        return bias_storage(*(operator.input(i) for i in operator.product))
+        return bias_storage(*(operator.input(i) for i in operator.matmul_operands))
     return None
 
 
 def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
     tensor = operator.op.outputs[i]
-    kept = g.integers(tensor, as_filed=_as_filed(operator))
+    kept = g.integer_storage(tensor, as_filed=_as_filed(operator))
     return View(
-        tensor, order, REAL if real and kept.quantization else kept, operator.letters(~i)
+        tensor, order, REAL if real and kept.quantization else kept, operator.axis_letters(~i)
     )
 
 
-def _finished(
-    g: Builder, operator: Operator, view: View, made: Value | Unshaped | Stored, activation: str
+def _finish_output(
+    g: Builder,
+    operator: Operator,
+    view: View,
+    made: Value | NeedsReshape | AlreadyStored,
+    activation: str,
 ) -> Value:
     """Apply the fused activation, quantize what was computed as real numbers, give it its shape."""
-    if isinstance(made, Stored):
+    if isinstance(made, AlreadyStored):
         return made.value
-    value = made.value if isinstance(made, Unshaped) else g.typed(made, view.dtype, view.sizes)
-    if g.plain and view.kept is REAL and is_quantized(view.tensor):
-        value = _limited(g, operator, view.tensor, value, activation)
+    value = (
+        made.value if isinstance(made, NeedsReshape) else g.annotate(made, view.dtype, view.sizes)
+    )
+    if g.float_only and view.storage is REAL and is_quantized(view.tensor):
+        value = _limit_range(g, operator, view.tensor, value, activation)
     else:
-        value = _stored(g, operator, view, value, activation)
-    return g.reshape(value, view.sizes) if isinstance(made, Unshaped) else value
+        value = _store_output(g, operator, view, value, activation)
+    return g.reshape(value, view.sizes) if isinstance(made, NeedsReshape) else value
 
 
-def _limited(
+def _limit_range(
     g: Builder, operator: Operator, tensor: Tensor, value: Value, activation: str
 ) -> Value:
     """Return real numbers as far as they are within the range that integers would have.
 
     Files leave out activations that the range implies: without it a RELU may be missing.
     """
-    written = _written(g, operator, tensor)
-    kept, given = (g.integers(t, as_filed=True) for t in (written, tensor))
-    if len(kept.scale) > 1 or (operator.moves and activation == "NONE"):
-        return fused(g, activation, value, DType.FLOAT32)
-    value = g.Clip(value, *(g.scalar(n, DType.FLOAT32) for n in limits(activation, given, kept)))
+    written = _with_written_scale(g, operator, tensor)
+    kept, given = (g.integer_storage(t, as_filed=True) for t in (written, tensor))
+    if len(kept.scale) > 1 or (operator.moves_only and activation == "NONE"):
+        return apply_fused_activation(g, activation, value, DType.FLOAT32)
+    value = g.Clip(
+        value, *(g.scalar(n, DType.FLOAT32) for n in real_bounds(activation, given, kept))
+    )
     if written is tensor:
         return value
     # The integers stay, and stand for other numbers.
@@ -342,7 +354,7 @@ def _limited(
     return g.Add(value, g.scalar(moved, DType.FLOAT32))
 
 
-def _stored(
+def _store_output(
     g: Builder, operator: Operator, view: View, value: Value, activation: str
 ) -> Value:
     """Return what an operator makes as it is stored.
@@ -350,29 +362,29 @@ def _stored(
     An activation that the integers' range already implies is left out, and another clamps the
     integers: between the operator and QuantizeLinear either would break the fusion.
     """
-    kept, home = view.kept, g.storage(view.tensor)
-    written = _written(g, operator, view.tensor)
+    kept, home = view.storage, g.storage(view.tensor)
+    written = _with_written_scale(g, operator, view.tensor)
     if kept is REAL and (home is not REAL or written is not view.tensor):
-        value = g.quantize(value, g.integers(written), view.order)
-        kept = g.integers(view.tensor)
+        value = g.quantize(value, g.integer_storage(written), view.order)
+        kept = g.integer_storage(view.tensor)
     if kept.quantization is None:
-        value = fused(g, activation, value, kept.dtype)
+        value = apply_fused_activation(g, activation, value, kept.dtype)
     else:
-        value = _clamped(g, value, activation, kept)
+        value = _clamp_integers(g, value, activation, kept)
     return g.convert(value, kept, home, view.order)
 
 
-def _written(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
+def _with_written_scale(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
     """Return an output with the scale in which the kernel writes it."""
-    scale = operator.written if g.plain else operator.scale_made
+    scale = operator.output_quantization if g.float_only else operator.scale_made
     if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
         return tensor
     return replace(tensor, quantization=scale)
 
 
-def _clamped(g: Builder, value: Value, activation: str, kept: Storage) -> Value:
+def _clamp_integers(g: Builder, value: Value, activation: str, kept: Storage) -> Value:
     bounds = clamp(activation, kept)
     if bounds is None:
         return value
     low, high = (g.scalar(b, kept.dtype) for b in bounds)
-    return g.carried("Clip", kept.dtype, value, low, high)
+    return g.in_compute_type("Clip", kept.dtype, value, low, high)

@@ -47,7 +47,7 @@ class RegistrationError(ConversionError):
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 
-    Raised inside an operator with the reason alone; `at` adds which operator it was.
+    Raised inside an operator with the reason alone; `with_place` adds which operator it was.
     """
 
     def __init__(self, reason: str, place: str = "") -> None:
@@ -55,7 +55,7 @@ class OperatorError(ConversionError):
         self.place = place
         super().__init__(f"{place}: {reason}" if place else reason)
 
-    def at(self, place: str) -> OperatorError:
+    def with_place(self, place: str) -> OperatorError:
         """Return the same error with the operator's name, index and output tensor in front."""
         return OperatorError(self.reason, place)
 
@@ -63,13 +63,13 @@ class OperatorError(ConversionError):
 class FixedSizeError(OperatorError):
     """An operator that cannot be converted for all sizes of its operands."""
 
-    def at(self, place: str) -> FixedSizeError:
+    def with_place(self, place: str) -> FixedSizeError:
         """Return the same error with the operator's name, index and output tensor in front."""
         return FixedSizeError(self.reason, place)
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
+def as_operator_error() -> Iterator[None]:
     """Raise an OperatorError for what Python and numpy raise when operands make no sense.
 
     An operator checks what files get wrong. What only a damaged file says (an options table of

@@ -80,7 +80,7 @@ class Op:
         """Return whether this is TFLite's own operator of one of these names."""
         return self.code in codes and not self.custom
 
-    def reading(self, known: Mapping[Tensor, Tensor]) -> Op:
+    def with_inputs(self, known: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with other tensors for some of its inputs."""
         if not any(t in known for t in self.inputs):
             return self
@@ -128,25 +128,26 @@ class Graph:
         for graph in (graph for op in self.ops for graph in op.graphs):
             yield from graph.every_graph()
 
-    def on(self, known: Mapping[Tensor, Tensor]) -> Graph:
+    def replace_tensors(self, known: Mapping[Tensor, Tensor]) -> Graph:
         """Return the graph on other tensors in place of those known, in its sub-graphs too."""
 
-        def other(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        def replace_known(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
             return tuple(known.get(t, t) for t in tensors)
 
         ops = [
             replace(
-                op.reading(known), outputs=other(op.outputs),
-                graphs=tuple(inner.on(known) for inner in op.graphs),
+                op.with_inputs(known), outputs=replace_known(op.outputs),
+                graphs=tuple(inner.replace_tensors(known) for inner in op.graphs),
             )
             for op in self.ops
         ]  # fmt: skip
         return replace(
-            self, inputs=other(self.inputs), outputs=other(self.outputs), ops=tuple(ops),
-            tensors=other(self.tensors),
+            self, inputs=replace_known(self.inputs), outputs=replace_known(self.outputs),
+            ops=tuple(ops),
+            tensors=replace_known(self.tensors),
         )  # fmt: skip
 
-    def mapped(
+    def rewrite(
         self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None
     ) -> Graph:
         """Return the graph with what becomes of each operator in turn, in its sub-graphs too.
@@ -156,25 +157,25 @@ class Graph:
         known = {} if known is None else known
         ops = []
         for op in (each for old in self.ops for each in change(old)):
-            graphs = tuple(graph.mapped(change, known) for graph in op.graphs)
+            graphs = tuple(graph.rewrite(change, known) for graph in op.graphs)
             ops.append(replace(op, graphs=graphs) if graphs else op)
         outputs = tuple(known.get(t, t) for t in self.outputs)
         return replace(self, ops=tuple(ops), outputs=outputs)
 
 
-def copying(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
+def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
     """Return an operator that copies the elements as they are stored, into any shape.
 
     What has the same shape keeps it, whatever its open sizes turn out to be, if the target is
     something that `resizes`.
     """
     shape: dict[str, object] = {"new_shape": target.shape}
-    if resizes and alike(source, target):
+    if resizes and same_declared_shape(source, target):
         shape["keeps_shape"] = True
     return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
+def same_declared_shape(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have one shape, but for what the file only guesses of either."""
     guessed = one.dynamic_axes | other.dynamic_axes
     sizes = zip(one.shape, other.shape, strict=False)
@@ -182,7 +183,7 @@ def alike(one: Tensor, other: Tensor) -> bool:
     return one.rank == other.rank and all(same)
 
 
-def fault(graph: Graph) -> str:
+def ordering_error(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 
     Each tensor is computed once, and before it is read. A variable tensor is state, which is

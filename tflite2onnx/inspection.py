@@ -12,8 +12,8 @@ from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.reader.metadata import described
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.metadata import describe_model
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Operators that change how a tensor is kept and say nothing of how a network computes.
@@ -77,7 +77,7 @@ class Inspection:
 
     `scheme` is how it is quantized, in words. `opset` is that of the ONNX model, None if the model
     cannot be converted; then `problem` says why. `bytes` is the size of the file. `metadata` is
-    what its authors say of it (see `metadata.described`), `buffers` the names of all metadata.
+    what its authors say of it (see `metadata.describe_model`), `buffers` the names of all metadata.
     """
 
     description: str
@@ -104,9 +104,9 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
             metadata are damaged.
     """
     size = len(model) if isinstance(model, bytes) else 0
-    said = read(model)
+    said = read_model(model)
     size = size or os.path.getsize(model)  # noqa: PTH202 - paths may be any os.PathLike
-    whole = _whole(said)
+    whole = _convert_whole(said)
     return Inspection(
         said.description, said.version, size, scheme(said.graphs),
         tuple(
@@ -117,18 +117,23 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
             for s in said.signatures
         ),
         tuple(_subgraph(said, graph, whole) for graph in said.graphs),
-        tuple(sorted(said.metadata)), described(said, model), whole.opset, whole.problem,
+        tuple(sorted(said.metadata)), describe_model(said, model), whole.opset, whole.problem,
     )  # fmt: skip
 
 
 def scheme(graphs: Iterable[Graph]) -> str:
     """Return how a model is quantized, in words: what is computed, and with which weights."""
     ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
-    computed = {_kind(t) for op in ops for t in op.outputs if _kind(t)}
-    weights = {_kind(t) for op in ops for t in op.inputs[1:2] if t is not None and _weighs(t)}
+    computed = {_real_type(t) for op in ops for t in op.outputs if _real_type(t)}
+    weights = {
+        _real_type(t)
+        for op in ops
+        for t in op.inputs[1:2]
+        if t is not None and _counts_as_weight(t)
+    }
     axes = any(t.quantization.per_axis for op in ops for t in op.inputs[1:2]
                if t is not None and t.quantization is not None)  # fmt: skip
-    narrow = {_kind(t) for graph in graphs for t in graph.tensors if t.data is not None}
+    narrow = {_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
     if not computed:
         return "no real numbers"
     if computed == {"float32"}:
@@ -144,14 +149,14 @@ def scheme(graphs: Iterable[Graph]) -> str:
     return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
 
 
-def _kind(tensor: Tensor) -> str:
+def _real_type(tensor: Tensor) -> str:
     """Return the type of real numbers, or of the integers that stand for them; else nothing."""
     real = tensor.dtype.is_float or is_quantized(tensor)
     return tensor.dtype.label if real else ""
 
 
-def _weighs(tensor: Tensor) -> bool:
-    return tensor.data is not None and tensor.rank > 1 and bool(_kind(tensor))
+def _counts_as_weight(tensor: Tensor) -> bool:
+    return tensor.data is not None and tensor.rank > 1 and bool(_real_type(tensor))
 
 
 class _Whole(NamedTuple):
@@ -165,7 +170,7 @@ class _Whole(NamedTuple):
     reasons: Mapping[str, str] | None = MappingProxyType({})
 
 
-def _whole(model: Model) -> _Whole:
+def _convert_whole(model: Model) -> _Whole:
     try:
         return _Whole(convert_model(model).opset)
     except UnsupportedOperators as error:
@@ -198,13 +203,17 @@ def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
     for op in ops:
         found[op] = 0
         for tensor in op.inputs:
-            if tensor is not None and tensor.data is not None and _where(tensor.data) not in seen:
-                seen.add(_where(tensor.data))
+            if (
+                tensor is not None
+                and tensor.data is not None
+                and _buffer_address(tensor.data) not in seen
+            ):
+                seen.add(_buffer_address(tensor.data))
                 found[op] += -(-tensor.data.size * tensor.dtype.bits // 8)
     return found
 
 
-def _where(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
+def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
     return data.__array_interface__["data"][0] if data.size else id(data)
 
 
@@ -215,7 +224,7 @@ def _converts(
 
     State and control flow make sense in a whole model alone: what is said of that goes first.
     """
-    alone = [_alone(model, op) for op in _distinct(ops)]
+    alone = [_convert_alone(model, op) for op in _distinct_ops(ops)]
     opsets = [opset or whole.opset for opset, _ in alone]
     if whole.reasons is None:
         problems = dict.fromkeys(reason for _, reasons in alone for reason in reasons)
@@ -225,7 +234,7 @@ def _converts(
     return (None if problems else max(known, default=None)), tuple(problems)
 
 
-def _alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
+def _convert_alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
     reads = dict.fromkeys(t for t in op.inputs if t is not None and t.data is None)
     graph = Graph("", tuple(reads), op.outputs, (op,), (*reads, *op.outputs))
     try:
@@ -236,7 +245,7 @@ def _alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
         return None, [str(error)]
 
 
-def _distinct(ops: Sequence[Op]) -> Iterator[Op]:
+def _distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
     """Yield operators that differ in more than the elements of their tensors."""
     seen = set()
     for op in ops:

@@ -18,7 +18,7 @@ from tflite2onnx.layout import (
     channels_first,
     identity,
     order_of,
-    pinned,
+    pin_operand,
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
@@ -158,14 +158,14 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
 
     def frame(operand: int, tensor: Tensor) -> Frame:
         if tensor in wanted:
-            return pinned(operand, wanted[tensor], meaning=True)
+            return pin_operand(operand, wanted[tensor], meaning=True)
         first = channels_first(tensor.rank)
         silent = tuple(tensor.sizes[i] for i in first) == tensor.sizes
         loose = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
         if io_layout == "tflite" or (io_layout == "auto" and (silent or loose)):
-            return pinned(operand, identity(tensor.rank))
+            return pin_operand(operand, identity(tensor.rank))
         names = axis_names(tensor.rank)
-        choice = Choice.INTERFACE if io_layout == "auto" else Choice.MEANT
+        choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
         return Frame(
             {operand: names}, names, None,
             lambda label: order_of(names, label) in (first, identity(len(names))), choice,
@@ -177,7 +177,7 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
         orders = [wanted[t] for t in ends if t in wanted]
         order = orders[0] if orders else identity(len(names)) if io_layout == "tflite" else None
         label = None if order is None else tuple(names[i] for i in order)
-        return Frame({first: names, second: names}, names, label, meaning=bool(orders))
+        return Frame({first: names, second: names}, names, label, semantic=bool(orders))
 
     inputs, outputs = len(graph.own_inputs), len(graph.own_outputs)
     frames = [
@@ -188,7 +188,7 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
     return Site(graph.outputs, graph.inputs, tuple(frames))
 
 
-def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
+def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Hold inner tensors in the order that the user wants.
 
     An operator of ours, AS_PLANNED, is put behind each: it reads and writes the tensor in that
@@ -200,7 +200,7 @@ def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     made = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
         if tensor in inner - made:
-            message = f"layout of {tensor.name}: {_absence(tensor, graph)}"
+            message = f"layout of {tensor.name}: {_missing_reason(tensor, graph)}"
             raise LayoutError(message)
     ops: list[Op] = []
     for op in graph.ops:
@@ -214,7 +214,7 @@ def pin(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     return replace(graph, ops=tuple(ops))
 
 
-def _absence(tensor: Tensor, graph: Graph) -> str:
+def _missing_reason(tensor: Tensor, graph: Graph) -> str:
     """Return why nothing outside of sub-graphs makes a tensor."""
     for op in graph.ops:
         for part in (part for each in op.graphs for part in each.every_graph()):

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from tflite2onnx.solver.labelling import Thing, cheapest
+from tflite2onnx.solver.labelling import Hyperedge, minimize_cost
 from tflite2onnx.tensor import Shape, Tensor
 
 Order = tuple[int, ...]
@@ -52,7 +52,7 @@ class Choice(Enum):
 
     FREE = "any legal label"
     INTERFACE = "the TFLite order, or channels first where an operator means it"
-    MEANT = "channels first wherever an operator means it"
+    CHANNELS_FIRST = "channels first wherever an operator means it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Frame:
 
     `slots` maps operands to the names of their axes in TFLite order; inputs count from 0,
     outputs from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a
-    `label` is pinned; `legal` restricts the labels of a free one, but allows `names`. `meaning`
+    `label` is pinned; `legal` restricts the labels of a free one, but allows `names`. `semantic`
     says that the pinned order is an operator's demand on what the axes are, as a convolution's is.
     """
 
@@ -70,7 +70,7 @@ class Frame:
     label: Axes | None = None
     legal: Callable[[Axes], bool] | None = None
     choice: Choice = Choice.FREE
-    meaning: bool = False
+    semantic: bool = False
 
     def allows(self, label: Axes) -> bool:
         """Return whether the frame can be labelled so."""
@@ -113,11 +113,11 @@ def axis_names(rank: int) -> Axes:
     return tuple(str(i) for i in range(rank))
 
 
-def pinned(operand: int, order: Order, *, meaning: bool = False) -> Frame:
+def pin_operand(operand: int, order: Order, *, meaning: bool = False) -> Frame:
     """Return a frame that holds one operand in an order."""
     names = axis_names(len(order))
     label = tuple(names[i] for i in order)
-    return Frame({operand: names}, names, label, meaning=meaning)
+    return Frame({operand: names}, names, label, semantic=meaning)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -150,14 +150,14 @@ def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def packed(shape: Shape, order: Order) -> Order:
+def without_unit_axes(shape: Shape, order: Order) -> Order:
     """Return the order of the axes that are not of size 1: the sequence of the bytes."""
     return tuple(axis for axis in order if shape[axis] != 1)
 
 
-def same_bytes(shape: Shape, a: Order, b: Order) -> bool:
+def moves_nothing(shape: Shape, a: Order, b: Order) -> bool:
     """Return whether two orders differ only in where axes of size 1 stand."""
-    return a == b or packed(shape, a) == packed(shape, b)
+    return a == b or without_unit_axes(shape, a) == without_unit_axes(shape, b)
 
 
 def plan(sites: Sequence[Site]) -> Plan:
@@ -217,15 +217,15 @@ class _Problem:
         for operand, tensor in [*operands, *((~i, t) for i, t in enumerate(site.writes))]:
             if operand not in ends:
                 ends[operand] = (len(self.frames), axis_names(tensor.rank))
-                self.frames.append(pinned(operand, identity(tensor.rank)))
+                self.frames.append(pin_operand(operand, identity(tensor.rank)))
         return ends
 
     def plan(
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
         """Choose a label for each frame, and read the orders off."""
-        things = [self._thing(edges, choices) for edges in self._tensors]
-        chosen = cheapest([len(labels) for labels in choices], things, proposals)
+        things = [self._hyperedge(edges, choices) for edges in self._tensors]
+        chosen = minimize_cost([len(labels) for labels in choices], things, proposals)
         labels = [labels[number] for labels, number in zip(choices, chosen, strict=True)]
         orders = tuple(
             {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
@@ -233,19 +233,21 @@ class _Problem:
         )
         return Plan(orders, *divmod(sum(thing.cost(chosen) for thing in things), self._byte))
 
-    def _thing(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Thing:
+    def _hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
         """Return a tensor as something made and asked for: its orders are forms."""
         forms: dict[Order, int] = {}
         ends = [
-            (frame, _numbers(forms, [order_of(axes, label) for label in choices[frame]]))
+            (frame, _number_orders(forms, [order_of(axes, label) for label in choices[frame]]))
             for frame, axes in edges.ends
         ]
         tensor = edges.tensor
-        kinds = _numbers({}, [packed(tensor.extents, order) for order in forms])
-        return Thing(ends, kinds, tensor.nbytes * self._byte)
+        kinds = _number_orders(
+            {}, [without_unit_axes(tensor.layout_shape, order) for order in forms]
+        )
+        return Hyperedge(ends, kinds, tensor.nbytes * self._byte)
 
 
-def _numbers(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
+def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
     """Return a number for each order, the same for the same, and note those that are new."""
     return [numbered.setdefault(order, len(numbered)) for order in orders]
 
@@ -271,14 +273,14 @@ class _Flood:
         self._known: list[set[Axes]] = [set() for _ in problem.frames]
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_Colour] = []
-        pins = [(i, f.label, f.meaning) for i, f in enumerate(self._frames) if f.label is not None]
+        pins = [(i, f.label, f.semantic) for i, f in enumerate(self._frames) if f.label is not None]
         own = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
         waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *own])
         while waiting:
             frame, label, meaning = waiting.popleft()
             if label not in self._known[frame]:
                 self._colours.append(_Colour(meaning))
-                waiting.extendleft(self._grow(frame, label, self._colours[-1]))
+                waiting.extendleft(self._spread_colour(frame, label, self._colours[-1]))
         self.choices = self._choices()
 
     def _choices(self) -> list[list[Axes]]:
@@ -289,7 +291,7 @@ class _Flood:
                 if label != self._frames[frame].names:
                     choices[frame].append(label)
         for f, labels in zip(self._frames, choices, strict=True):
-            if f.choice is Choice.MEANT:
+            if f.choice is Choice.CHANNELS_FIRST:
                 del labels[:-1]
         return choices
 
@@ -306,14 +308,16 @@ class _Flood:
                 proposals.append(numbered)
         return sorted(proposals, key=lambda labels: sum(not label for label in labels.values()))
 
-    def _grow(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[int, Axes, bool]]:
+    def _spread_colour(
+        self, frame: int, label: Axes, colour: _Colour
+    ) -> list[tuple[int, Axes, bool]]:
         """Let a colour run as far as it agrees with itself; return what it found beyond."""
         beyond = []
         queue = deque(self._take(frame, label, colour) or ())
         while queue:
             edges, order = queue.popleft()
             for other, axes in edges.ends:
-                asked = self._asked(other, axes, order, meaning=colour.meaning)
+                asked = self._requested_label(other, axes, order, meaning=colour.meaning)
                 if asked is None or asked in self._known[other]:
                     continue
                 reached = self._take(other, asked, colour)
@@ -323,7 +327,9 @@ class _Flood:
                     queue.extend(reached)
         return beyond
 
-    def _asked(self, frame: int, axes: Axes, order: Order, *, meaning: bool) -> Axes | None:
+    def _requested_label(
+        self, frame: int, axes: Axes, order: Order, *, meaning: bool
+    ) -> Axes | None:
         """Return the label that a neighbour's order asks of a frame, None if it cannot have it."""
         f = self._frames[frame]
         if f.label is not None:

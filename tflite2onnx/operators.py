@@ -7,14 +7,14 @@ It begins as
 ... class MyOperator(Operator): ...
 """
 
-from tflite2onnx.builder.builder import Unshaped
+from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.layout import Axes, Frame, Order, axis_names, pinned
+from tflite2onnx.layout import Axes, Frame, Order, axis_names, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.common.checks import (
-    affordable,
     axis_of,
+    check_element_count,
     expect,
     expect_type,
     integer,
@@ -23,6 +23,11 @@ from tflite2onnx.op.common.checks import (
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
+# Operators written for earlier versions import these by their old names.
+Unshaped = NeedsReshape
+affordable = check_element_count
+pinned = pin_operand
+
 __all__ = [
     "Array",
     "Axes",
@@ -30,6 +35,7 @@ __all__ = [
     "Category",
     "DType",
     "Frame",
+    "NeedsReshape",
     "Op",
     "Operator",
     "OperatorError",
@@ -45,10 +51,12 @@ __all__ = [
     "affordable",
     "axis_names",
     "axis_of",
+    "check_element_count",
     "expect",
     "expect_type",
     "integer",
     "ints",
+    "pin_operand",
     "pinned",
     "register",
     "unregister",

@@ -116,7 +116,7 @@ def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: boo
         return kept
     if is_quantized(x):
         if choice is None or not {x.dtype, weights.dtype} <= _EIGHT_BITS:
-            return kept._replace(dtype=widened(kept.dtype))
+            return kept._replace(dtype=widen_subbyte(kept.dtype))
         return move_zero_point(kept, DType.INT8 if choice == "int8" else DType.UINT8)
     zero = np.zeros_like(kept.quantization.zero_point)
     dtype = DType.INT8 if kept.dtype in (DType.UINT8, DType.INT2) else kept.dtype
@@ -165,7 +165,7 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     return Storage(DType.INT32, quantization, dropped=dropped)
 
 
-def stored(data: Array, dtype: DType, kept: Storage) -> Array:
+def encode_constant(data: Array, dtype: DType, kept: Storage) -> Array:
     """Return a constant's elements as they are kept.
 
     Elements of 8 bits are moved by 128 (`Storage.moved`), or uint8 elements are read as the bits of
@@ -181,17 +181,17 @@ def stored(data: Array, dtype: DType, kept: Storage) -> Array:
     return data
 
 
-def dequantized(data: Array, quantization: Quantization) -> Array:
+def decode_constant(data: Array, quantization: Quantization) -> Array:
     """Return the real numbers that stored integers in TFLite order stand for, as float32."""
     # A float32 holds each integer of 16 bits, and its product with the scale is rounded once.
     exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)  # bytes
-    scale = _spread(quantization.scale, quantization, data.ndim).astype(exact)
-    zero = _spread(quantization.zero_point, quantization, data.ndim).astype(exact)
+    scale = _broadcast_parameters(quantization.scale, quantization, data.ndim).astype(exact)
+    zero = _broadcast_parameters(quantization.zero_point, quantization, data.ndim).astype(exact)
     real: Array = (data.astype(exact) - zero) * scale
     return real.astype(np.float32, copy=False)
 
 
-def _spread(numbers: Array, quantization: Quantization, rank: int) -> Array:
+def _broadcast_parameters(numbers: Array, quantization: Quantization, rank: int) -> Array:
     """Return scales or zero points in a shape that broadcasts to that of the tensor."""
     if quantization.block_size:
         return np.repeat(numbers, quantization.block_size, axis=-1)
@@ -200,12 +200,12 @@ def _spread(numbers: Array, quantization: Quantization, rank: int) -> Array:
     return numbers.reshape([-1 if i == quantization.axis else 1 for i in range(rank)])
 
 
-def widened(dtype: DType) -> DType:
+def widen_subbyte(dtype: DType) -> DType:
     """Return the type of eight bits that holds an element of fewer; other types are wide enough."""
     return _WIDENED.get(dtype, dtype)
 
 
-def halves_away(slack: float) -> Quantization:
+def half_away_scale(slack: float) -> Quantization:
     """Return a scale in which halves of integers are rounded away from 0.
 
     QuantizeLinear rounds them to even. In a scale of `1 - slack` they are more than halves, and so
@@ -240,7 +240,7 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     return None if bounds == (low, high) else bounds
 
 
-def limits(activation: str, given: Storage, kept: Storage) -> tuple[float, float]:
+def real_bounds(activation: str, given: Storage, kept: Storage) -> tuple[float, float]:
     """Return the smallest and the largest real number that an activation leaves of a range.
 
     It clamps integers by the scale that is given for them, whatever the kernel wrote them in.

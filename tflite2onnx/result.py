@@ -60,8 +60,8 @@ class Result:
 
 def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result:
     """Assemble the ONNX model of a graph of that name; its metadata say `more` as well."""
-    inputs, taken = _ends(emitted.inputs, len(emitted.initial))
-    outputs, given = _ends(emitted.outputs, len(emitted.initial))
+    inputs, taken = _split_endpoints(emitted.inputs, len(emitted.initial))
+    outputs, given = _split_endpoints(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, taken, given, emitted.initial, emitted.variables))
     properties = _properties(inputs, outputs, states)
     properties |= {f"tflite2onnx.{key}": json.dumps(value) for key, value in more.items() if value}
@@ -73,7 +73,9 @@ def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result
     )
 
 
-def _ends(ports: Sequence[Port], states: int) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+def _split_endpoints(
+    ports: Sequence[Port], states: int
+) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     """Return the model's own inputs or outputs, and those that are states."""
     ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]

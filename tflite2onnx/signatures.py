@@ -18,7 +18,7 @@ NAMES = ("tensor", "signature")
 _logger = logging.getLogger(__name__)
 
 
-def entry(model: Model, key: str | None) -> tuple[int, Signature | None]:
+def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None]:
     """Return the sub-graph to convert, the main one if no signature is asked for, and a signature.
 
     Raises:
@@ -35,9 +35,9 @@ def entry(model: Model, key: str | None) -> tuple[int, Signature | None]:
     raise OptionError(message)
 
 
-def warn(model: Model, key: str | None) -> None:
+def warn_unconverted(model: Model, key: str | None) -> None:
     """Log which signatures are left out if none is asked for."""
-    _, chosen = entry(model, key)
+    _, chosen = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
         what = f"only {chosen.key}" if chosen else "none"
         _logger.warning("of the signatures %s %s is converted", _keys(model), what)
@@ -47,7 +47,7 @@ def _keys(model: Model) -> str:
     return ", ".join(s.key for s in model.signatures)
 
 
-def renamed(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:
+def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:
     """Return an ONNX model with a signature's names for its inputs and outputs.
 
     `graph` is the sub-graph in the file. What the signature does not name keeps its own name; of
@@ -63,24 +63,25 @@ def renamed(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emit
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
     wishes = [
-        *_called(graph.inputs, signature.inputs), *_called(graph.outputs, signature.outputs),
+        *_tensor_names(graph.inputs, signature.inputs),
+        *_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
     ]  # fmt: skip
-    names = list(map(Names().free, wishes))
+    names = list(map(Names().make_unique, wishes))
     after = own + len(emitted.initial)
     return emitted._replace(
-        inputs=_with(emitted.inputs, [*names[:inputs], *names[own:after]]),
-        outputs=_with(emitted.outputs, [*names[inputs:own], *names[after:]]),
+        inputs=_rename_ports(emitted.inputs, [*names[:inputs], *names[own:after]]),
+        outputs=_rename_ports(emitted.outputs, [*names[inputs:own], *names[after:]]),
     )
 
 
-def told(
+def signature_io_names(
     model: Model, index: int, emitted: Emitted
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return what each signature of a sub-graph calls the inputs and outputs of the ONNX model."""
     graph = model.graphs[index]
 
-    def ends(
+    def endpoint_names(
         names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
     ) -> dict[str, str]:
         called = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
@@ -88,15 +89,15 @@ def told(
 
     return {
         s.key: {
-            "inputs": ends(s.inputs, graph.inputs, emitted.inputs),
-            "outputs": ends(s.outputs, graph.outputs, emitted.outputs),
+            "inputs": endpoint_names(s.inputs, graph.inputs, emitted.inputs),
+            "outputs": endpoint_names(s.outputs, graph.outputs, emitted.outputs),
         }
         for s in model.signatures
         if s.subgraph == index
     }
 
 
-def _called(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
+def _tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
     """Return the names of tensors, of which one may be there twice, by two names."""
     left: dict[Tensor, list[str]] = {}
     for name, tensor in names.items():
@@ -104,5 +105,5 @@ def _called(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]
     return [left[t].pop(0) if left.get(t) else t.name for t in tensors]
 
 
-def _with(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
+def _rename_ports(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
     return tuple(p._replace(name=name) for p, name in zip(ports, names, strict=True))

@@ -144,7 +144,7 @@ class Tensor:
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
-    def is_known(self) -> bool:
+    def is_constant(self) -> bool:
         """Whether the elements are: the tensor is constant, or has none."""
         return self.data is not None or (0 in self.shape and not self.dynamic_axes)
 
@@ -154,7 +154,7 @@ class Tensor:
         return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
 
     @property
-    def extents(self) -> Shape:
+    def layout_shape(self) -> Shape:
         """The shape with no size of 1 that might be another: there, order is of consequence."""
         return tuple(
             max(size, 2) if axis in self.symbols else size for axis, size in enumerate(self.shape)
@@ -175,7 +175,7 @@ class Tensor:
         """Bytes that moving the tensor once means (sub-byte types are moved as bytes)."""
         return self.elements * max(self.dtype.bits // 8, 1)
 
-    def reshaped(self, shape: Shape) -> Tensor:
+    def reshape_constant(self, shape: Shape) -> Tensor:
         """Return the constant with the same elements in another shape."""
         data = None if self.data is None else self.data.reshape(shape)
         return replace(self, shape=shape, data=data, shape_signature=(), symbols={})

@@ -67,7 +67,7 @@ def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
     attributes = schema.attributes.items()
     return None if schema.deprecated else _Rule(
         [*map(_parameter, schema.inputs)], [*map(_parameter, schema.outputs)],
-        (_repeated(schema.inputs), _repeated(schema.outputs)),
+        (_is_variadic(schema.inputs), _is_variadic(schema.outputs)),
         {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
         frozenset(name for name, each in attributes if each.required),
     )  # fmt: skip
@@ -79,12 +79,12 @@ def _parameter(formal: Any) -> _Parameter:  # noqa: ANN401 - a class of ONNX wit
     return _Parameter(types, constraint, formal.option == _FORMAL.Single)
 
 
-def _repeated(formals: Sequence[Any]) -> bool:
+def _is_variadic(formals: Sequence[Any]) -> bool:
     return bool(formals) and formals[-1].option == _FORMAL.Variadic
 
 
 @lru_cache(maxsize=1)
-def _numbered() -> Mapping[int, str]:
+def _types_by_number() -> Mapping[int, str]:
     """Return the types by the numbers that ONNX has for them."""
     known = (dtype for dtype in DType if dtype not in (DType.RESOURCE, DType.VARIANT))
     return {onnx_type(dtype): dtype.label for dtype in known}
@@ -143,13 +143,13 @@ class _Checker:
         for index, node in enumerate(nodes):
             if node.op_type in _FIRST_OUTPUT:
                 for body in bodies_of(node).values():
-                    self._known |= {value: self._said(value) for value in body.inputs}
+                    self._known |= {value: self._declared_type(value) for value in body.inputs}
                     self.nodes(body.nodes)
             self.at = nodes, index
             if not node.domain or node.domain in DOMAINS:
                 self._node(node)
             else:  # nobody knows it but the user
-                self._known |= {value: self._said(value) for value in node.outputs}
+                self._known |= {value: self._declared_type(value) for value in node.outputs}
 
     def ports(self, ports: Iterable[Port]) -> None:
         """Check that the outputs of the graph are made, of their types."""
@@ -166,8 +166,8 @@ class _Checker:
         bound = self._bound(node, rule)
         parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
-            made = bound.get(parameter.constraint) or self._made(node, parameter, place)
-            said = self._said(value)
+            made = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
+            said = self._declared_type(value)
             if made and said and made != said:
                 _refuse(node, f"makes {made}, not {said}")
             self._known[value] = made or said
@@ -181,7 +181,7 @@ class _Checker:
                 if parameter.required:
                     _refuse(node, "lacks an input")
                 continue
-            given = self._given(node, value)
+            given = self._input_type(node, value)
             if given and given not in parameter.types:
                 _refuse(node, f"does not take {given}")
             if given and parameter.constraint:
@@ -190,14 +190,14 @@ class _Checker:
                     _refuse(node, f"takes {first} and {given} for one type")
         return bound
 
-    def _given(self, node: Node, value: Value) -> str:
+    def _input_type(self, node: Node, value: Value) -> str:
         if value.data is not None and value.dtype is not None:
             return value.dtype.label
         if value not in self._known:
             _refuse(node, "reads what is not made before")
         return self._known[value]
 
-    def _made(self, node: Node, parameter: _Parameter, place: int) -> str:
+    def _output_type(self, node: Node, parameter: _Parameter, place: int) -> str:
         """Return the type of an output that follows from no input, "" if it cannot be told."""
         if len(parameter.types) == 1:
             return next(iter(parameter.types))
@@ -205,9 +205,9 @@ class _Checker:
             body = next(iter(bodies_of(node).values()))
             return self._known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
         name = _NAMED_BY.get(node.op_type, "")
-        return _numbered().get(node.attributes.get(name, 0), "")
+        return _types_by_number().get(node.attributes.get(name, 0), "")
 
-    def _said(self, value: Value) -> str:
+    def _declared_type(self, value: Value) -> str:
         """Return what the type of a value is said to be, "" if nothing is."""
         dtype = self._types[value][0] if value in self._types else value.dtype
         return "" if dtype is None else dtype.label

@@ -23,9 +23,9 @@ from onnx import TensorProto, helper, shape_inference
 from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import DOMAINS, Node, onnx_type
 from tflite2onnx.emit import Emitted
-from tflite2onnx.reader.buffers import packed
+from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes
-from tflite2onnx.utils.atomic_files import Create, replacing_all, writing
+from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path
 from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
@@ -69,7 +69,7 @@ class Skeleton:
         start, weights = self.framed
         return len(start) + sum(len(head) + data.nbytes for head, data in weights)
 
-    def serialized(self) -> bytes:
+    def serialize(self) -> bytes:
         """Return the model as one file."""
         start, weights = self.framed
         return b"".join([start, *(part for head, data in weights for part in (head, _bytes(data)))])
@@ -111,7 +111,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
         if v is not None and v.data is not None
     )
     headers = [
-        _initializer(names.of(v), v.dtype, v.data)
+        _initializer(names.name_of(v), v.dtype, v.data)
         for v in constants
         if v.data is not None and v.dtype is not None
     ]
@@ -139,7 +139,9 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     _describe(model, emitted, names, [h for h, _ in weights])
     made = {value for node in emitted.nodes for value in node.outputs}
     made |= {port.value for port in emitted.inputs}
-    tensors = tuple(p._replace(name=names.of(p.value)) for p in emitted.tensors if p.value in made)
+    tensors = tuple(
+        p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in made
+    )
     return Skeleton(model, weights, tensors, emitted.open_sizes)
 
 
@@ -152,7 +154,7 @@ def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Arr
     if dtype is DType.STRING:
         header.string_data.extend(data.reshape(-1).tolist())
         return header, np.empty(0, np.uint8)
-    return header, packed(data, dtype)
+    return header, pack_subbyte(data, dtype)
 
 
 def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -172,13 +174,13 @@ def _nodes(
 ) -> Iterator[onnx.NodeProto]:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
-        outputs = [names.of(v) for v in node.outputs]
-        inputs = ["" if v is None else names.of(v) for v in node.inputs]
+        outputs = [names.name_of(v) for v in node.outputs]
+        inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
         made = helper.make_node(
             node.op_type, inputs, outputs, name, domain=node.domain or None
         )
         graphs = {
-            key: _nested(body, names, types, f"{name}/{key}/")
+            key: _nested_graph(body, names, types, f"{name}/{key}/")
             for key, body in bodies_of(node).items()
         }
         # By themselves: those of a custom operator may have the name of any argument.
@@ -187,7 +189,7 @@ def _nodes(
         yield made
 
 
-def _nested(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
+def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
     graph.node.extend(_nodes(body.nodes, names, types, prefix))
     graph.input.extend(_infos(body.inputs, names, types))
@@ -204,7 +206,7 @@ def _infos(
     for value in values:
         if value in types:
             dtype, shape = types[value]
-            yield helper.make_tensor_value_info(names.of(value), onnx_type(dtype), shape)
+            yield helper.make_tensor_value_info(names.name_of(value), onnx_type(dtype), shape)
 
 
 def _info(port: Port) -> onnx.ValueInfoProto:
@@ -220,11 +222,13 @@ def _describe(
     made = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
     known = {info.name: info for info in _infos(made, names, emitted.types)}
     if len(known) < len(made):
-        known = _inferred(model, weights, known.values())
-    model.graph.value_info.extend(known[names.of(v)] for v in made if names.of(v) in known)
+        known = _infer_types(model, weights, known.values())
+    model.graph.value_info.extend(
+        known[names.name_of(v)] for v in made if names.name_of(v) in known
+    )
 
 
-def _inferred(
+def _infer_types(
     model: onnx.ModelProto, weights: Sequence[TensorProto], known: Iterable[onnx.ValueInfoProto]
 ) -> dict[str, onnx.ValueInfoProto]:
     """Return what inference finds; large weights are stood in for by their type and shape alone."""
@@ -246,7 +250,7 @@ class _Names:
     def __init__(self, emitted: Emitted) -> None:
         self._names: dict[Value, str] = {}
         ends = (*emitted.inputs, *emitted.outputs)
-        self._free = Names(port.name for port in ends).free
+        self._free = Names(port.name for port in ends).make_unique
         for port in ends:
             self._names.setdefault(port.value, port.name)
         bodies = (b for n in every_node(emitted.nodes) for b in bodies_of(n).values())
@@ -254,7 +258,7 @@ class _Names:
             if port.value not in self._names:
                 self._names[port.value] = self._free(port.name)
 
-    def of(self, value: Value) -> str:
+    def name_of(self, value: Value) -> str:
         """Return a value's name."""
         if value not in self._names:
             self._names[value] = self._free(value.name)
@@ -270,7 +274,7 @@ def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
     Raises:
         OutputError: the place cannot be written to.
     """
-    with writing(path) as target, replacing_all() as create:
+    with target_path(path) as target, replacing_all() as create:
         return write_to(skeleton, target, create)
 
 

@@ -13,7 +13,7 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 
 def open_value(g: Builder, *sizes: int | str) -> Value:
     """Return a value of the builder whose sizes are known by name."""
-    return g.typed(Value(), DType.FLOAT32, sizes)
+    return g.annotate(Value(), DType.FLOAT32, sizes)
 
 
 def test_a_tensor_that_is_neither_known_nor_computed() -> None:
@@ -26,9 +26,9 @@ def test_a_tensor_that_is_neither_known_nor_computed() -> None:
     g = Builder(17)
     with pytest.raises(OperatorError, match="x is neither constant nor computed"):
         _ = g.view(tensor, (0, 1)).value
-    g.put(tensor, Value(), (0, 1))
+    g.define(tensor, Value(), (0, 1))
     with pytest.raises(OperatorError, match="x is computed twice"):
-        g.put(tensor, Value(), (0, 1))
+        g.define(tensor, Value(), (0, 1))
 
 
 def test_scales_along_an_axis_that_is_gone() -> None:
@@ -37,7 +37,7 @@ def test_scales_along_an_axis_that_is_gone() -> None:
     tensor = Tensor("w", (2, 3), DType.INT8, np.zeros((2, 3), np.int8), quantization)
     view = Builder(17).view(tensor, (0, 1), real=True)
     with pytest.raises(OperatorError, match=r"the scales of w do not belong to one of the axes"):
-        view.reshaped((6,))
+        view.reshape((6,))
 
 
 def test_a_node_is_called_as_in_onnx() -> None:
@@ -51,7 +51,7 @@ def test_sizes_that_nothing_tells() -> None:
     with pytest.raises(FixedSizeError, match="of the open sizes rows, columns cannot be told"):
         g.reshape(x, ("rows", "columns"))
     with pytest.raises(FixedSizeError, match="the open size rows cannot be told"):
-        g.measured(["rows", 3], x)
+        g.runtime_shape(["rows", 3], x)
     g.reshape(x, ("rows", 1))  # one that nothing tells is the rest
     assert g.nodes[-1].op_type == "Reshape"
 

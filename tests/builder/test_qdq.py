@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from tests.support import run_onnx
 from tflite2onnx.builder.nodes import NeedsOpset, Value
-from tflite2onnx.builder.qdq import Pairs
+from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantize import Storage, dequantized
+from tflite2onnx.quantize import Storage, decode_constant
 from tflite2onnx.tensor import DType, Quantization
 
 DATA = np.arange(-12, 12, dtype=np.int8).reshape(2, 12)
@@ -23,7 +23,7 @@ EACH = Quantization(SCALES[:, 0], ZEROS[:, 0])
 BLOCKS = Quantization(SCALES, ZEROS, 1, 4)
 
 
-def model(g: Pairs, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
+def model(g: QdqNodes, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
     """Return the nodes with their constants as a model without inputs."""
     names: dict[Value, str] = {made: "y"}
     constants = []
@@ -57,14 +57,14 @@ def test_dequantize(
     quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
 ) -> None:
     """All forms make the same numbers, in any order of the axes."""
-    g = Pairs(opset, fixed=True)
+    g = QdqNodes(opset, opset_is_fixed=True)
     kept = Storage(DType.INT8, quantization, folds=folds)
-    x = g.elements(DATA.transpose(order), DType.INT8, kept, "x")
+    x = g.stored_constant(DATA.transpose(order), DType.INT8, kept, "x")
     made = g.dequantize(x, kept, order)
     types = [n.op_type for n in g.nodes]
     older = folds or (quantization is BLOCKS and opset < 21)
     assert ("DequantizeLinear" in types) == (not older)
-    want = dequantized(DATA, quantization).transpose(order)
+    want = decode_constant(DATA, quantization).transpose(order)
     for optimize in (True, False):
         (have,) = run_onnx(model(g, made, want.shape), {}, optimize=optimize)
         np.testing.assert_allclose(have, want, rtol=1e-6)
@@ -73,9 +73,9 @@ def test_dequantize(
 def test_an_opset_that_may_be_newer() -> None:
     """Blocks are read as they are, unless the user wants an opset that cannot."""
     kept = Storage(DType.INT8, BLOCKS)
-    g = Pairs(17)
+    g = QdqNodes(17)
     with pytest.raises(NeedsOpset) as need:
-        g.dequantize(g.elements(DATA, DType.INT8, kept, "x"), kept, (0, 1))
+        g.dequantize(g.stored_constant(DATA, DType.INT8, kept, "x"), kept, (0, 1))
     assert need.value.version == 21
 
 
@@ -85,24 +85,24 @@ def test_an_opset_that_may_be_newer() -> None:
 def test_types_that_need_an_opset(dtype: str, version: int) -> None:
     kept = Storage(DType[dtype], ONE)
     with pytest.raises(NeedsOpset) as need:
-        Pairs(17, fixed=True).quantize(Value(), kept, (0, 1))
+        QdqNodes(17, opset_is_fixed=True).quantize(Value(), kept, (0, 1))
     assert need.value.version == version
 
 
 def test_what_has_no_scale() -> None:
     with pytest.raises(OperatorError, match="int8 has no scale"):
-        Pairs(17).dequantize(Value(), Storage(DType.INT8), (0, 1))
+        QdqNodes(17).dequantize(Value(), Storage(DType.INT8), (0, 1))
 
 
 def test_elements() -> None:
     """Four bits stay so if the opset has them; else, and if read so, they are eight."""
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
-    new, old = Pairs(21), Pairs(13, fixed=True)
-    assert new.offered(narrow) is narrow
-    assert old.offered(narrow).dtype is DType.INT8
-    assert new.elements(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
+    new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)
+    assert new.storage_in_opset(narrow) is narrow
+    assert old.storage_in_opset(narrow).dtype is DType.INT8
+    assert new.stored_constant(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
     assert not new.nodes
-    assert new.elements(DATA, DType.INT4, wide, "x").dtype is None
+    assert new.stored_constant(DATA, DType.INT4, wide, "x").dtype is None
     assert [n.op_type for n in new.nodes] == ["Cast"]
-    assert old.elements(DATA, DType.INT4, wide, "x").dtype is DType.INT8
+    assert old.stored_constant(DATA, DType.INT4, wide, "x").dtype is DType.INT8
     assert not old.nodes

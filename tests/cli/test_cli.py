@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from tests.support import Build
-from tests.support.small import chain, flattening, network
+from tests.support.small import build_flattening, chain, network
 from tflite2onnx import __version__, convert, supported_operators
 from tflite2onnx.cli import convert as command
 from tflite2onnx.cli import main
@@ -34,7 +34,7 @@ Captured = pytest.CaptureFixture[str]
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the name of a file to convert in the current directory."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.tflite").write_bytes(flattening())
+    (tmp_path / "model.tflite").write_bytes(build_flattening())
     return "model.tflite"
 
 
@@ -47,7 +47,7 @@ def failing(model: str, tmp_path: Path) -> str:
     return model
 
 
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def run_program(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own."""
     command = [sys.executable, "-m", "tflite2onnx", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -61,7 +61,7 @@ def files() -> set[str]:
     return set(os.listdir())
 
 
-def wrong(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
+def expect_failure(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
     """Run what fails; return the paragraph that says why, the only thing that it prints."""
     before = {name: os.stat(name).st_mtime_ns for name in files()}
     assert main(words) == status
@@ -119,7 +119,7 @@ def test_quiet(model: str, capsys: Captured, words: list[str]) -> None:
 
 def test_quiet_and_verified(model: str) -> None:
     """The runtimes print nothing either."""
-    done = run("-q", "--verify", model)
+    done = run_program("-q", "--verify", model)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -241,7 +241,7 @@ def test_verifying_takes_packages(
 ) -> None:
     """Without them nothing is written, and the message says how to get them."""
     monkeypatch.setitem(sys.modules, package, None)
-    assert "pip install tflite2onnx[verify]" in wrong(capsys, ["--verify", model])
+    assert "pip install tflite2onnx[verify]" in expect_failure(capsys, ["--verify", model])
 
 
 # The table of operators
@@ -350,7 +350,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
     """One paragraph that names the model and the place."""
     assert model in files()
-    assert message in wrong(capsys, words)
+    assert message in expect_failure(capsys, words)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_damaged_mappings(
     """They name the file or the tensor."""
     (tmp_path / "mapping.json").write_text(text)
     words = [model, "--layout", "mapping.json"]
-    assert message in wrong(capsys, words)
+    assert message in expect_failure(capsys, words)
 
 
 def test_the_model_is_named_once(
@@ -386,25 +386,25 @@ def test_the_model_is_named_once(
 ) -> None:
     """Even if its name is part of the message by chance."""
     monkeypatch.chdir(tmp_path)
-    assert wrong(capsys, ["a"]) == "cannot read a: No such file or directory"
+    assert expect_failure(capsys, ["a"]) == "cannot read a: No such file or directory"
     (tmp_path / "a").write_bytes(b"")
-    assert wrong(capsys, ["a"]) == "a is empty"
+    assert expect_failure(capsys, ["a"]) == "a is empty"
     (tmp_path / "a").write_bytes(bytes(100))
-    assert wrong(capsys, ["a"]).startswith("a: this is not a TFLite model")
+    assert expect_failure(capsys, ["a"]).startswith("a: this is not a TFLite model")
 
 
 @pytest.mark.parametrize("size", [0, 3, 7, 8, 100, 1000, 2000])
 def test_damaged_models(model: str, capsys: Captured, tmp_path: Path, size: int) -> None:
     """Cut off anywhere; the paragraph names the file."""
-    (tmp_path / model).write_bytes(flattening()[:size])
-    assert model in wrong(capsys, [model])
+    (tmp_path / model).write_bytes(build_flattening()[:size])
+    assert model in expect_failure(capsys, [model])
 
 
 def test_unsupported_operators(failing: str, capsys: Captured) -> None:
     """All of them; an older output stays."""
     with open("model.onnx", "wb") as old:
         old.write(b"old")
-    head, row = wrong(capsys, [failing]).splitlines()
+    head, row = expect_failure(capsys, [failing]).splitlines()
     assert head == "model.tflite: 1 operator cannot be converted:"
     assert row.startswith("  Mystery (operator 0, tensor_1): this custom operator is not supported")
     with open("model.onnx", "rb") as old:
@@ -417,7 +417,7 @@ def test_an_error_of_verifying_leaves_no_file(
     """What cannot be compared is not known to be right."""
     result = convert(chain("ABS"))
     monkeypatch.setattr(command, "convert", lambda *_, **__: result)
-    assert "was not made from this TFLite model" in wrong(capsys, ["--verify", model])
+    assert "was not made from this TFLite model" in expect_failure(capsys, ["--verify", model])
 
 
 def test_a_bug_is_one_line(
@@ -430,7 +430,7 @@ def test_a_bug_is_one_line(
         raise KeyError(message)
 
     monkeypatch.setattr(command, "convert", fail)
-    message = wrong(capsys, [model])
+    message = expect_failure(capsys, [model])
     assert message == (
         "model.tflite: please report this bug, with what -v prints (KeyError: 'two\\nlines')"
     )
@@ -448,7 +448,7 @@ def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "convert", interrupt)
-    assert wrong(capsys, [model], status=130) == "model.tflite: interrupted"
+    assert expect_failure(capsys, [model], status=130) == "model.tflite: interrupted"
 
 
 def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -494,6 +494,6 @@ def test_the_module_is_the_program(
     with pytest.raises(SystemExit) as caught:
         runpy.run_module("tflite2onnx", run_name="__main__")
     assert caught.value.code == status
-    done = run(*words)
+    done = run_program(*words)
     assert done.returncode == status, done.stderr
     assert ("" if status == 0 else "tflite2onnx: ") == done.stderr[:13]

@@ -15,13 +15,13 @@ from PIL import Image
 
 from tests.support import Build
 from tests.support.small import chain, network
-from tests.verification.test_inner_tensors import damaged, deep, wrong_pad
+from tests.verification.test_inner_tensors import build_deep, damage_model, wrong_pad
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.cli.verdict import inside, outputs
+from tflite2onnx.cli.verdict import outputs, tensor_lines
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.reader.metadata import ModelMetadata, TensorMetadata
-from tflite2onnx.verification import Compared, Difference, Report, images
+from tflite2onnx.verification import Difference, Report, TensorComparison, images
 from tflite2onnx.verification.images import ImageInput, image_input
 from tflite2onnx.verification.runtimes import interpreter_of
 
@@ -32,11 +32,11 @@ Captured = pytest.CaptureFixture[str]
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the name of a file to verify in the current directory."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.tflite").write_bytes(deep())
+    (tmp_path / "model.tflite").write_bytes(build_deep())
     return "model.tflite"
 
 
-def complaint(captured: Captured, words: list[str]) -> str:
+def expect_complaint(captured: Captured, words: list[str]) -> str:
     """Run what fails; return what it says on stderr, the only thing that it prints."""
     assert main(["verify", *words]) == 1
     out, err = captured.readouterr()
@@ -63,7 +63,7 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
 
 def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     """Status 2, and where it begins."""
-    onnx.save(damaged(convert(model), wrong_pad), "wrong.onnx")
+    onnx.save(damage_model(convert(model), wrong_pad), "wrong.onnx")
     assert main(["verify", model, "wrong.onnx"]) == 2
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -89,15 +89,16 @@ def test_long_lists() -> None:
     """Are cut; types that differ have no number."""
     wrong = Difference("y", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere")
     tensors = tuple(
-        Compared(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,)) for i in range(12)
+        TensorComparison(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,))
+        for i in range(12)
     )
     report = Report((wrong,), 1, 0, tensors)
-    lines = [*outputs(report), *inside(report)]
+    lines = [*outputs(report), *tensor_lines(report)]
     assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    differs"
     assert lines[3] == "12 tensors, in order of execution: 0 right, 12 differ, 0 wrong"
     assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere      differs"
     assert lines[-1] == "... and 2 more"
-    closed = inside(replace(report, closed=("WHILE", "IF", "WHILE")))
+    closed = tensor_lines(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
         *lines[3:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
     ]  # fmt: skip
@@ -107,13 +108,13 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
     """Whose nodes are not ours: the outputs alone are compared."""
     result = convert(model)
 
-    def renamed(other: onnx.ModelProto) -> None:
+    def rename_ends(other: onnx.ModelProto) -> None:
         for node in other.graph.node:
             names = {n: f"{n}_" for n in (*node.input, *node.output) if n in {"first", "last"}}
             node.input[:] = [names.get(n, n) for n in node.input]
             node.output[:] = [names.get(n, n) for n in node.output]
 
-    onnx.save(damaged(result, renamed), "other.onnx")
+    onnx.save(damage_model(result, rename_ends), "other.onnx")
     assert main(["verify", model, "other.onnx"]) == 0
     assert "outputs alone are compared" in capsys.readouterr().out
 
@@ -136,7 +137,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
     """Status 1: nothing is said about the models."""
     assert model
-    assert message in complaint(capsys, words)
+    assert message in expect_complaint(capsys, words)
 
 
 def test_help(capsys: Captured) -> None:
@@ -182,16 +183,16 @@ def test_an_array(model: str, capsys: Captured) -> None:
     assert verify(model, inputs={"x": x.astype(np.float64)}) == want
     assert verify(model, inputs={"x": x + 1}) != want
     np.save("x.npy", x[0])
-    said = complaint(capsys, [model, "--input", "x=x.npy"])
+    said = expect_complaint(capsys, [model, "--input", "x=x.npy"])
     assert (
         "the input x is float32[2, 11, 11, 7], and what is given for it float32[11, 11, 7]" in said
     )
-    assert "once for each name" in complaint(capsys, [model, *["--input", "x=x.npy"] * 2])
-    assert "no input y; it has x" in complaint(capsys, [model, "--input", "y=x.npy"])
+    assert "once for each name" in expect_complaint(capsys, [model, *["--input", "x=x.npy"] * 2])
+    assert "no input y; it has x" in expect_complaint(capsys, [model, "--input", "y=x.npy"])
     Path("x.npy").write_bytes(b"nothing")
-    assert "cannot read x.npy: " in complaint(capsys, [model, "--input", "x=x.npy"])
+    assert "cannot read x.npy: " in expect_complaint(capsys, [model, "--input", "x=x.npy"])
     np.savez("x.npz", x)
-    assert "several arrays" in complaint(capsys, [model, "--input", "x=x.npz"])
+    assert "several arrays" in expect_complaint(capsys, [model, "--input", "x=x.npz"])
 
 
 def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:

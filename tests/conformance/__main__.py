@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from scripts import make_operator_table
 from tests.conformance import record
-from tests.conformance.matrix import whole
+from tests.conformance.matrix import run_all
 from tests.conformance.rows import ROWS
 from tflite2onnx.op import check_module_table
 
@@ -21,10 +21,10 @@ def main(codes: Sequence[str]) -> int:
     """Run it; return what the process ends with."""
     check_module_table()
     began = time.monotonic()
-    outcomes = list(whole([ROWS[code] for code in codes or ROWS]))
+    outcomes = list(run_all([ROWS[code] for code in codes or ROWS]))
     faults = record.faults(outcomes)
-    known = record.read() if codes and record.FILE.exists() else {}
-    record.write(dict(sorted({**known, **record.found(outcomes)}.items())))
+    known = record.read_record() if codes and record.FILE.exists() else {}
+    record.write(dict(sorted({**known, **record.summarize(outcomes)}.items())))
     make_operator_table.TARGET.write_text(make_operator_table.document())
     cases = sum(len(o.verdicts) for o in outcomes if not o.tried)
     tried = sum(len(o.verdicts) for o in outcomes if o.tried)

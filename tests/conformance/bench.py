@@ -65,7 +65,7 @@ class Bench(Build):
         zero_point = int(self.generator.integers(low, high, endpoint=True))
         return {"dtype": dtype, "scale": scale, "zero_point": zero_point}
 
-    def feed(
+    def add_input(
         self, shape: Sequence[int], fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
     ) -> Tensor:  # fmt: skip
@@ -86,21 +86,23 @@ class Bench(Build):
         self.arrays.append(array.astype(np.float32))
         return self.op("CAST", [self.input(shape)], [self.tensor(shape, **fields)])[0]
 
-    def fixed(
+    def add_constant(
         self, shape: Sequence[int], fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
     ) -> Tensor:  # fmt: skip
-        """Return a constant, as `feed` does an input."""
+        """Return a constant, as `add_input` does an input."""
         fields = self._fields(fields)
         array = self.draw(shape, str(fields["dtype"]), within)
         self.operands.append(array)
         return self.constant(array, **fields)
 
-    def made(self, shape: Sequence[int], fields: TensorFields | str | None = None) -> Tensor:
+    def output_tensor(
+        self, shape: Sequence[int], fields: TensorFields | str | None = None
+    ) -> Tensor:
         """Return a tensor for what an operator makes, of a scale of its own."""
         return self.tensor(shape, **self._fields(fields))
 
-    def give(self, *tensors: Tensor) -> None:
+    def add_outputs(self, *tensors: Tensor) -> None:
         """Make tensors the next outputs."""
         self.given += tensors
         for tensor in tensors:

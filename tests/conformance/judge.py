@@ -11,15 +11,15 @@ import numpy as np
 import onnx
 
 from tests.conformance.table import Bound, Case
-from tests.support.compare import distance, in_bytes, in_pairs, restored, span
+from tests.support.compare import distance, in_bytes, in_pairs, run_restored, span
 from tests.support.layouts import random_planner
-from tests.support.needs import lacking
+from tests.support.needs import missing_feature
 from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
 from tflite2onnx.builder.nodes import MIN_OPSET
 from tflite2onnx.convert import convert_model
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.stateful import Stateful
 
 RUN, REFUSED, UNCONVERTED, FAULTY = "run", "refused", "unconverted", "faulty"
@@ -36,12 +36,12 @@ class Form(NamedTuple):
     layout: int | None
     optimize: bool
 
-    def converted(self, data: bytes) -> Result:
+    def convert(self, data: bytes) -> Result:
         """Return the conversion: as planned, or with random legal labels."""
         if self.layout is None:
             return convert(data, **self.options)
         return convert_model(
-            read(data), ConversionOptions(**self.options), planner=random_planner(self.layout)
+            read_model(data), ConversionOptions(**self.options), planner=random_planner(self.layout)
         )
 
     def __str__(self) -> str:
@@ -78,17 +78,17 @@ class Verdict:
     opset: int = 0
 
 
-def judge(case: Case, forms: Sequence[Form] = WHOLE, *, opset: bool = False) -> Verdict:
+def judge_case(case: Case, forms: Sequence[Form] = WHOLE, *, opset: bool = False) -> Verdict:
     """Run a case; with the smallest opset as well, if asked for."""
     try:
-        data, runs, made = case.built()
+        data, runs, made = case.build()
         want, untrue = reference(data, runs) if made is None else (made, [])
     except Exception as error:  # noqa: BLE001 - whatever it is, it does not run
         return Verdict(case.name, REFUSED, f"{type(error).__name__}: {error}")
     if untrue:
         return Verdict(case.name, FAULTY, "; ".join(untrue))
     try:
-        return _held(case, _Given(data, runs, want), forms, opset=opset)
+        return _judge_forms(case, _Given(data, runs, want), forms, opset=opset)
     except ConversionError as error:
         return Verdict(case.name, UNCONVERTED, str(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
@@ -101,24 +101,26 @@ class _Given(NamedTuple):
     want: Sequence[Sequence[Array | None]]
 
 
-def _held(case: Case, given: _Given, forms: Sequence[Form], *, opset: bool) -> Verdict:
+def _judge_forms(case: Case, given: _Given, forms: Sequence[Form], *, opset: bool) -> Verdict:
     verdict = Verdict(case.name, RUN)
     if case.kind == "quantized int8" and forms is WHOLE:
         forms = (*forms, *_OF_BYTES)
     if opset:
-        least = _smallest(given.data)
+        least = _smallest_opset(given.data)
         verdict = replace(verdict, opset=least)
         forms = (*forms, Form({"opset": least}, None, True))
     models: dict[str, Result] = {}
     for form in forms:
         key = str(form.options) + str(form.layout)
         if key not in models:
-            models[key] = form.converted(given.data)
+            models[key] = form.convert(given.data)
             onnx.checker.check_model(models[key].model, full_check=True)
-        why = lacking(models[key].model)
+        why = missing_feature(models[key].model)
         if why:
             return replace(verdict, state=LACKING, text=why)
-        faults, part, steps = _apart(models[key], given, case.row.bound(case.kind), form)
+        faults, part, steps = _largest_differences(
+            models[key], given, case.row.bound(case.kind), form
+        )
         verdict = replace(
             verdict, part=max(verdict.part, part), steps=max(verdict.steps, steps)
         )
@@ -129,18 +131,18 @@ def _held(case: Case, given: _Given, forms: Sequence[Form], *, opset: bool) -> V
     return replace(verdict, nodes=nodes)
 
 
-def _apart(
+def _largest_differences(
     result: Result, given: _Given, bound: Bound, form: Form
 ) -> tuple[str, float, float]:
     """Return what is wrong, and the largest differences of floats and of integers."""
     live = Stateful(session(result.model, optimize=form.optimize))
     part = steps = 0.0
     for inputs, wanted in zip(given.runs, given.want, strict=True):
-        pairs = zip(wanted, restored(result, live, inputs), strict=True)
+        pairs = zip(wanted, run_restored(result, live, inputs), strict=True)
         for place, (want, have) in enumerate(pairs):
             if want is None:
                 continue
-            fault, largest = _compared(want, have, bound)
+            fault, largest = _compare_output(want, have, bound)
             if want.dtype.kind in "iu":
                 steps = max(steps, largest)
             else:
@@ -150,7 +152,7 @@ def _apart(
     return "", part, steps
 
 
-def _compared(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
+def _compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
     """Return what is wrong with an output, and its largest difference."""
     want = in_bytes(in_pairs(want))
     if want.dtype != have.dtype or want.shape != have.shape:
@@ -168,7 +170,7 @@ def _compared(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
     return f"is {largest:.3g} off at {where}: {have[at]!r}, not {want[at]!r}", largest
 
 
-def _smallest(data: bytes) -> int:
+def _smallest_opset(data: bytes) -> int:
     """Return the smallest opset with which a model can be converted."""
     return next(version for version in _opsets() if _converts(data, version))
 
@@ -185,7 +187,7 @@ def _converts(data: bytes, opset: int) -> bool:
     return True
 
 
-def becomes(nodes: Mapping[str, int]) -> list[str]:
+def main_nodes(nodes: Mapping[str, int]) -> list[str]:
     """Return what an operator becomes, the most frequent first, storage left out."""
     named = [name for name in nodes if name not in _STORAGE] or list(nodes)
     return sorted(named, key=lambda name: (-nodes[name], name))

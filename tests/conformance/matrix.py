@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from tests.conformance.judge import FAULTY, REFUSED, SAMPLE, Verdict, judge
+from tests.conformance.judge import FAULTY, REFUSED, SAMPLE, Verdict, judge_case
 from tests.conformance.rows import ROWS
 from tests.conformance.table import Case, Row
-from tests.golden.isolated import Crashed, isolated
+from tests.golden.isolated import Crashed, run_isolated
 
 
 class Outcome(NamedTuple):
@@ -22,27 +22,29 @@ class Outcome(NamedTuple):
     verdicts: list[Verdict]
 
 
-def whole(rows: Iterable[Row], processes: int = 2) -> Iterator[Outcome]:
+def run_all(rows: Iterable[Row], processes: int = 2) -> Iterator[Outcome]:
     """Run all cases of some rows, and try all other element types."""
     jobs = [job for row in rows for job in (*((row, kind) for kind in row.kinds), (row, ""))]
     with ThreadPoolExecutor(processes) as lanes:
-        for outcomes in lanes.map(lambda job: _tried(job[0]) if not job[1] else _held(*job), jobs):
+        for outcomes in lanes.map(
+            lambda job: _try_kinds(job[0]) if not job[1] else _run_kind(*job), jobs
+        ):
             yield from outcomes
 
 
-def _held(row: Row, kind: str) -> list[Outcome]:
-    return [Outcome(row, kind, False, _isolated(_judged, row.code, kind))]
+def _run_kind(row: Row, kind: str) -> list[Outcome]:
+    return [Outcome(row, kind, False, _run_isolated(_judge_kind, row.code, kind))]
 
 
-def _tried(row: Row) -> list[Outcome]:
+def _try_kinds(row: Row) -> list[Outcome]:
     """Try all kinds in one process; one by one if it dies."""
     kinds = [case.kind for case in row.trials()]
     try:
-        verdicts = isolated(_trials, row.code, kinds)
+        verdicts = run_isolated(_trials, row.code, kinds)
     except Crashed:
         # Of a type that is foreign to it the kernel may spoil memory: it does not take it.
         verdicts = [
-            _isolated(_trials, row.code, [kind], crashed=REFUSED)[0] for kind in kinds
+            _run_isolated(_trials, row.code, [kind], crashed=REFUSED)[0] for kind in kinds
         ]
     return [Outcome(row, kind, True, [v]) for kind, v in zip(kinds, verdicts, strict=True)]
 
@@ -51,27 +53,27 @@ def sample(row: Row, seed: int, count: int) -> list[Verdict]:
     """Run some cases of a row, each as planned and with a random layout."""
     cases = list(row.cases())
     chosen = random.Random(f"{row.code} {seed}").sample(range(len(cases)), min(count, len(cases)))
-    return _isolated(_sampled, row.code, chosen)
+    return _run_isolated(_judge_sample, row.code, chosen)
 
 
-def _isolated(
+def _run_isolated(
     function: Callable[..., list[Verdict]], *args: object, crashed: str = FAULTY
 ) -> list[Verdict]:
     try:
-        return isolated(function, *args)
+        return run_isolated(function, *args)
     except Crashed as error:
         return [Verdict(" ".join(map(str, args)), crashed, f"the process died: {error}")]
 
 
-def _judged(code: str, kind: str) -> list[Verdict]:
+def _judge_kind(code: str, kind: str) -> list[Verdict]:
     mine = [case for case in ROWS[code].cases() if case.kind == kind]
-    return [judge(case, opset=not place) for place, case in enumerate(mine)]
+    return [judge_case(case, opset=not place) for place, case in enumerate(mine)]
 
 
 def _trials(code: str, kinds: Sequence[str]) -> list[Verdict]:
-    return [judge(case) for case in ROWS[code].trials() if case.kind in kinds]
+    return [judge_case(case) for case in ROWS[code].trials() if case.kind in kinds]
 
 
-def _sampled(code: str, chosen: Iterable[int]) -> list[Verdict]:
+def _judge_sample(code: str, chosen: Iterable[int]) -> list[Verdict]:
     cases: list[Case] = list(ROWS[code].cases())
-    return [judge(cases[place], SAMPLE[place % len(SAMPLE)]) for place in chosen]
+    return [judge_case(cases[place], SAMPLE[place % len(SAMPLE)]) for place in chosen]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conformance.judge import FAULTY, REFUSED, RUN, UNCONVERTED, becomes
+from tests.conformance.judge import FAULTY, REFUSED, RUN, UNCONVERTED, main_nodes
 from tests.conformance.matrix import Outcome
 
 FILE = Path(__file__).with_name("record.json")
@@ -35,7 +35,7 @@ class Operator(NamedTuple):
     becomes: list[str]
 
 
-def found(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
+def summarize(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
     """Return what the outcomes say of each operator."""
     kinds: dict[str, dict[str, Measured]] = {}
     nodes: dict[str, Counter[str]] = {}
@@ -45,13 +45,13 @@ def found(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
         verdicts, code = outcome.verdicts, outcome.row.code
         kinds.setdefault(code, {})[outcome.kind] = Measured(
             len(verdicts),
-            _rounded_up(max(v.part for v in verdicts)),
+            _round_up(max(v.part for v in verdicts)),
             int(max(v.steps for v in verdicts)),
             max(v.opset for v in verdicts),
         )
         for verdict in verdicts:
             nodes.setdefault(code, Counter()).update(set(verdict.nodes))
-    return {code: Operator(kinds[code], becomes(nodes.get(code, {}))) for code in sorted(kinds)}
+    return {code: Operator(kinds[code], main_nodes(nodes.get(code, {}))) for code in sorted(kinds)}
 
 
 def faults(outcomes: Iterable[Outcome]) -> list[str]:
@@ -73,7 +73,7 @@ def faults(outcomes: Iterable[Outcome]) -> list[str]:
     return said
 
 
-def read() -> dict[str, Operator]:
+def read_record() -> dict[str, Operator]:
     """Return the record."""
     return {
         code: Operator(
@@ -89,7 +89,7 @@ def write(record: Mapping[str, Operator]) -> None:
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _rounded_up(part: float) -> float:
+def _round_up(part: float) -> float:
     """Return a number rounded up to one digit, so that another machine finds the same."""
     if part in (0.0, math.inf):
         return part

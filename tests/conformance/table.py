@@ -129,26 +129,28 @@ class Row:
             values = self.values if kind != "bool" else self.values[:1]
             if "float" not in kind and "complex" not in kind:
                 values = [each for each in values if each != "not finite"]
-            yield from self._covering(kind, {**self.grid, "values": values}, 1 if place else 2)
+            yield from self._covering_cases(
+                kind, {**self.grid, "values": values}, 1 if place else 2
+            )
 
     def trials(self) -> Iterator[Case]:
         """Yield a case of each kind that is not said to be converted, if LiteRT has a kernel."""
         for kind in self.tried:
             if kind not in self.kinds and not self.referred:
-                yield next(self._covering(kind, {**self.grid, "values": ["random"]}, 1))
+                yield next(self._covering_cases(kind, {**self.grid, "values": ["random"]}, 1))
 
-    def _covering(
+    def _covering_cases(
         self, kind: str, grid: Mapping[str, Sequence[Any]], depth: int
     ) -> Iterator[Case]:
         """Yield cases until each combination of `depth` choices is in one: the first ones first."""
         every = [Case(self, kind, dict(zip(grid, each, strict=True))) for each in
                  product(*grid.values())]  # fmt: skip
         random.Random(f"{self.code} {kind}").shuffle(every)
-        every.sort(key=lambda case: case.usual(grid), reverse=True)
-        missing = {part for case in every for part in case.parts(depth)}
+        every.sort(key=lambda case: case.is_default(grid), reverse=True)
+        missing = {part for case in every for part in case.combinations(depth)}
         while missing:
-            best = max(every, key=lambda case: len(missing & case.parts(depth)))
-            missing -= best.parts(depth)
+            best = max(every, key=lambda case: len(missing & case.combinations(depth)))
+            missing -= best.combinations(depth)
             yield best
 
 
@@ -166,16 +168,16 @@ class Case:
         words = (f"{key}={value}" for key, value in self.choice.items())
         return " ".join([self.row.code, self.kind.replace(" ", "_"), *words])
 
-    def usual(self, grid: Mapping[str, Sequence[Any]]) -> bool:
+    def is_default(self, grid: Mapping[str, Sequence[Any]]) -> bool:
         """Return whether all of it is the first choice."""
         return all(values[0] == self.choice[key] for key, values in grid.items())
 
-    def parts(self, depth: int) -> frozenset[tuple[tuple[str, str], ...]]:
+    def combinations(self, depth: int) -> frozenset[tuple[tuple[str, str], ...]]:
         """Return the combinations of `depth` choices that it is an example of."""
         named = [(key, repr(value)) for key, value in self.choice.items()]
         return frozenset(combinations(named, min(depth, len(named))))
 
-    def built(self) -> Built:
+    def build(self) -> Built:
         """Return the model, its inputs, and what a reference makes of them.
 
         In each run the same elements are in other places, unless the bench says which there are.
@@ -191,9 +193,9 @@ class Case:
              for i, each in enumerate(arrays)]
             for run in range(self.row.runs)
         ]  # fmt: skip
-        return Built(made or bench.bytes(), runs, self._wanted(bench, runs))
+        return Built(made or bench.bytes(), runs, self._reference_outputs(bench, runs))
 
-    def _wanted(
+    def _reference_outputs(
         self, bench: Bench, runs: Sequence[Sequence[Array]]
     ) -> list[list[Array | None]] | None:
         """Return what the reference makes in each run, in the types of the outputs."""

@@ -14,7 +14,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from tests.conformance import record
-from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judge
+from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judge_case
 from tests.conformance.matrix import Outcome, sample
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
@@ -23,7 +23,7 @@ from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.op import OPERATORS, OURS, operator_for
 from tflite2onnx.passes.flex.rules import RULES
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 SEED, COUNT = 0, 3
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_cases_are_always_the_same() -> None:
     one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
     assert [case.name for case in one] == [case.name for case in other]
     assert len({case.name for case in one}) == len(one)
-    (data, inputs, _), (same, equal, _) = one[0].built(), other[0].built()
+    (data, inputs, _), (same, equal, _) = one[0].build(), other[0].build()
     assert data == same
     for a, b in zip(*inputs, *equal, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -106,23 +106,23 @@ def test_verify_allows_the_same_steps(code: str) -> None:
     for kind, case in cases.items():
         if "quantized" not in kind and " by " not in kind:
             continue
-        ops = read(case.built().data).graphs[0].ops
+        ops = read_model(case.build().data).graphs[0].ops
         for op in [op for op in ops if op.code == code and op.outputs][:1]:
             if not op.outputs[0].dtype.is_float:
                 assert operator_for(op).allowed_steps == ROWS[code].bound(kind).steps, kind
 
 
-def wrong(row: Row) -> Verdict:
+def judge_first_case(row: Row) -> Verdict:
     """Return the verdict on the first case of a row."""
-    return judge(next(iter(row.cases())))
+    return judge_case(next(iter(row.cases())))
 
 
 def test_verdicts() -> None:
     """What LiteRT does not run, what is too far apart, and what it is about."""
     add = ROWS["ADD"]
-    assert judge(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
+    assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
     exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)
-    verdict = wrong(exact)
+    verdict = judge_first_case(exact)
     assert verdict.state == FAULTY
     assert "optimize=True: output 0 is" in verdict.text
     assert 0 < verdict.part < 1e-5
@@ -141,7 +141,7 @@ def test_faults() -> None:
 
 def test_the_record_is_of_this_table() -> None:
     """Each kind of each operator was measured, and none that is there no longer."""
-    known = record.read()
+    known = record.read_record()
     assert {code: list(entry.kinds) for code, entry in known.items()} == {
         code: list(row.kinds) for code, row in sorted(ROWS.items())
     }

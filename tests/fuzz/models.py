@@ -10,11 +10,21 @@ from tests.fuzz.rarer import RARER
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
 from tests.support import Build, sparsify
-from tests.support.control import applied, below, counted, either, graph, like, loop, number, op
+from tests.support.control import (
+    add_if,
+    add_less,
+    apply_operator,
+    count_rounds,
+    graph,
+    like,
+    loop,
+    number,
+    op,
+)
 from tests.support.keras import Keras
 from tests.support.reading import float32, int32
-from tests.support.small import convolve, flattening, network
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from
+from tests.support.small import build_flattening, convolve, network
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +108,7 @@ def images() -> bytes:
     return m.bytes()
 
 
-def quantized() -> bytes:
+def build_quantized() -> bytes:
     """Integers with scales, along an axis too."""
     m = Build()
     q: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
@@ -171,35 +181,42 @@ def control() -> bytes:
     m = Build()
     count, x = m.input([], dtype="int32", name="count"), m.input([1, 4, 5, 3], name="x")
 
-    def chosen(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        return either(m, below(inner, xs, 2), xs, image, counted(applied("ABS")), at=inner)
+    def branch(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return add_if(
+            m, add_less(inner, xs, 2), xs, image, count_rounds(apply_operator("ABS")), at=inner
+        )
 
     def image(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [op(inner, "ADD", xs[0], number(inner, 1)), convolve(inner, xs[1], 3, "inside")]
 
-    count, x = loop(m, [count, x], chosen)
-    branches = [graph(m, code, [x], applied(code)).index for code in ("ABS", "NEG", "TANH")]
+    count, x = loop(m, [count, x], branch)
+    branches = [graph(m, code, [x], apply_operator(code)).index for code in ("ABS", "NEG", "TANH")]
     (x,) = m.op("STABLEHLO_CASE", [count, x], [like(m, x)], branch_subgraph_indices=branches)
-    m.output(x, *loop(m, [count, m.constant(np.ones((2, 3), np.float32))], counted(applied("EXP"))))
+    m.output(
+        x,
+        *loop(
+            m, [count, m.constant(np.ones((2, 3), np.float32))], count_rounds(apply_operator("EXP"))
+        ),
+    )
     return m.bytes()
 
 
-def remembering() -> bytes:
+def build_variables() -> bytes:
     """Variables of all kinds, in a branch too, and two signatures."""
     m = Build()
     x, ones = m.input(SHAPE, name="x"), np.ones(SHAPE, np.float32)
     initialise(m, memory=ones, other=ones)
-    (y,) = m.op("ADD", [read_from(m, handle(m)), x], [SHAPE])
+    (y,) = m.op("ADD", [read_variable(m, handle(m)), x], [SHAPE])
     state = m.tensor(SHAPE, name="state", variable=True)
     (y,) = m.op("ADD", [y, state], [SHAPE])
     m.op("ABS", [y], [state])
     assign(m, handle(m), y)
     other = m.subgraph("other")
     z = other.input(SHAPE)
-    (more,) = other.op("ADD", [z, read_from(other, handle(other, "other"))], [SHAPE])
+    (more,) = other.op("ADD", [z, read_variable(other, handle(other, "other"))], [SHAPE])
     assign(other, handle(other, "other"), more)
     other.output(more)
-    branches = [other.index, graph(m, "NEG", [y], applied("NEG")).index]
+    branches = [other.index, graph(m, "NEG", [y], apply_operator("NEG")).index]
     (y,) = m.op("STABLEHLO_CASE", [m.input([], dtype="int32"), y], [m.tensor(SHAPE)],
                 branch_subgraph_indices=branches)  # fmt: skip
     m.output(y)
@@ -209,10 +226,10 @@ def remembering() -> bytes:
 
 
 MODELS: dict[str, Callable[[], bytes]] = {
-    "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": flattening, "unary": unary,
-    "binary": binary, "axes": axes, "images": images, "quantized": quantized,
+    "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": build_flattening, "unary": unary,
+    "binary": binary, "axes": axes, "images": images, "quantized": build_quantized,
     "constants": constants, "composite": composite, "custom": custom,
-    "control": control, "remembering": remembering,
+    "control": control, "remembering": build_variables,
     "recurrent": lambda: Keras(batch=1, times=3).model().bytes(),
     "lstm": lambda: cells.lstm(Form(weights="int8", peephole=True, projection=True)),
     "filtering": lambda: cells.integer_svdf(Form(), dtype="int8"),

@@ -28,18 +28,18 @@ _INTEGERS = (
 _FLOATS = (0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, 3.4e38, math.inf, -math.inf, math.nan)
 
 
-def mutant(data: bytes, seed: int) -> bytes:
+def mutate(data: bytes, seed: int) -> bytes:
     """Return a model with a few changes to its bytes or its tables; none with seed 0."""
     if not seed:
         return data
     generator = random.Random(seed)
     count = generator.choice((1, 1, 1, 2, 3))
     if generator.random() < 1 / 3:
-        return _damaged_bytes(data, generator, count)
-    return _damaged_tables(data, generator, count)
+        return _mutate_bytes(data, generator, count)
+    return _mutate_tables(data, generator, count)
 
 
-def _damaged_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
+def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
     damaged = bytearray(data)
     for _ in range(count):
         at = generator.randrange(len(damaged))
@@ -59,13 +59,13 @@ def _damaged_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
     return bytes(damaged)
 
 
-def _damaged_tables(data: bytes, generator: random.Random, count: int) -> bytes:
+def _mutate_tables(data: bytes, generator: random.Random, count: int) -> bytes:
     for _ in range(100):
         model = schema.ModelT.InitFromPackedBuf(data)
         for _ in range(count):
             places = [(t, f) for t in _tables(model) for f, v in vars(t).items() if v is not None]
             table, field = generator.choice(places)
-            setattr(table, field, _other(getattr(table, field), generator))
+            setattr(table, field, _other_value(getattr(table, field), generator))
         try:
             return pack(model)
         except (struct.error, TypeError, ValueError, OverflowError, AttributeError, IndexError):
@@ -82,7 +82,7 @@ def _tables(table: Table) -> Iterator[Table]:
                 yield from _tables(each)
 
 
-def _other(value: Any, generator: random.Random) -> Any:
+def _other_value(value: Any, generator: random.Random) -> Any:
     """Return something else of the same kind."""
     if isinstance(value, (bool, np.bool_)):
         return not value
@@ -113,7 +113,7 @@ def _other_list(value: Any, generator: random.Random) -> Any:
         case _ if items:
             at = generator.randrange(len(items))
             plain = not hasattr(items[at], "Pack")
-            items[at] = _other(items[at], generator) if plain else generator.choice(items)
+            items[at] = _other_value(items[at], generator) if plain else generator.choice(items)
     if not isinstance(value, np.ndarray):
         return items
     return np.array(items).astype(value.dtype) if items else np.zeros(0, value.dtype)

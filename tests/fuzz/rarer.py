@@ -9,11 +9,11 @@ import numpy as np
 from tests.op.indexing import test_hash_table, test_where_unique
 from tests.op.signal import test_rfft
 from tests.op.vision import test_detection, test_non_max_suppression
-from tests.passes.tensor_lists.test_fuse_list_assignment import setting
+from tests.passes.tensor_lists.test_fuse_list_assignment import build_set_item
 from tests.support import Build
-from tests.support.control import applied, either, growing
+from tests.support.control import add_if, apply_operator, build_growing_list
 from tests.support.flex import flex_options
-from tests.support.metadata import packed
+from tests.support.metadata import pack_metadata
 from tests.support.reading import float32, int32
 
 if TYPE_CHECKING:
@@ -33,20 +33,22 @@ def detection(*, regular: bool) -> bytes:
 def suppression() -> bytes:
     """Boxes that overlap."""
     m = Build()
-    m.output(*test_non_max_suppression.suppressed(m, 5, 3, 0.5, 0.1))
-    m.output(*test_non_max_suppression.suppressed(m, 5, 3, 0.5, 0.1, 0.3))
+    m.output(*test_non_max_suppression.add_suppression(m, 5, 3, 0.5, 0.1))
+    m.output(*test_non_max_suppression.add_suppression(m, 5, 3, 0.5, 0.1, 0.3))
     return m.bytes()
 
 
 def tables() -> bytes:
     """Tables of either kind, filled in the graph and in another."""
     m = Build()
-    words = test_hash_table.initialised(m, 7, test_hash_table.NUMBERS, test_hash_table.WORDS)
-    numbers = test_hash_table.filled(m, 8, test_hash_table.WORDS, test_hash_table.NUMBERS)
-    m.output(test_hash_table.found(m, words, [3], "string", m.constant(["?"])))
-    m.output(test_hash_table.found(m, numbers, [3], "int64", m.constant(np.array([3]))))
+    words = test_hash_table.add_initialised_table(
+        m, 7, test_hash_table.NUMBERS, test_hash_table.WORDS
+    )
+    numbers = test_hash_table.add_filled_table(m, 8, test_hash_table.WORDS, test_hash_table.NUMBERS)
+    m.output(test_hash_table.add_find(m, words, [3], "string", m.constant(["?"])))
+    m.output(test_hash_table.add_find(m, numbers, [3], "int64", m.constant(np.array([3]))))
     m.output(*m.op("HASHTABLE_SIZE", [words], [m.tensor([1], dtype="int64")]))
-    m.output(*test_hash_table.looked_up(m, m.constant(np.ones((5, 2), np.float32))))
+    m.output(*test_hash_table.add_lookup(m, m.constant(np.ones((5, 2), np.float32))))
     return m.bytes()
 
 
@@ -57,7 +59,7 @@ def spectrum() -> bytes:
     (x,) = m.op("MUL", [x, x], [x.shape])
     (y,) = m.op("TRANSPOSE", [x, m.constant(int32([2, 0, 1]))], [[5, 3, 4]])
     bounds = [m.constant(int32(each)) for each in ([0, 0, 0], [5, 2, 3], [2, 1, 1])]
-    m.output(*test_rfft.parts(m, m.op("STRIDED_SLICE", [y, *bounds], [[3, 2, 3]])[0]))
+    m.output(*test_rfft.add_parts(m, m.op("STRIDED_SLICE", [y, *bounds], [[3, 2, 3]])[0]))
     (z,) = m.op("CAST", [m.input([3, 4, 5])], [m.tensor([3, 4, 5], dtype="complex64")],
                 in_data_type="float32", out_data_type="complex64")  # fmt: skip
     (z,) = m.op("MUL", [z, x], [x.shape])
@@ -66,18 +68,18 @@ def spectrum() -> bytes:
     return m.bytes()
 
 
-def found() -> bytes:
+def build_where() -> bytes:
     """Sizes that are known when the model runs."""
     m = Build()
     x = m.input([3, 5])
-    places = test_where_unique.where(m, x)
+    places = test_where_unique.add_where(m, x)
     m.output(places, *test_where_unique.unique(m, m.input([None], dtype="int32")))
     (some,) = m.op("GATHER_ND", [x, places], [m.tensor([None])])
     m.output(some, *m.op("SUM", [some, m.constant(int32([0]))], [[]]))
     return m.bytes()
 
 
-def opened() -> bytes:
+def build_open_sizes() -> bytes:
     """Sizes that are open, and shapes that are computed of them."""
     m = Build()
     x = m.input([None, 4, None, 2])
@@ -111,7 +113,7 @@ def flex() -> bytes:
     return m.bytes()
 
 
-def described() -> bytes:
+def build_metadata() -> bytes:
     """What authors say of a model."""
     m = Build()
     m.output(*m.op("ABS", [m.input([1, 3])], [[1, 3]]))
@@ -120,11 +122,11 @@ def described() -> bytes:
         for kind in ("input", "output")
     }
     said = {"name": "a model", "author": "somebody", "subgraph_metadata": [{"name": "g", **ends}]}
-    m.metadata("TFLITE_METADATA", packed(said))
+    m.metadata("TFLITE_METADATA", pack_metadata(said))
     return m.bytes()
 
 
-def dilated() -> bytes:
+def build_dilated_convolution() -> bytes:
     """A dilated convolution of three operators."""
     m = Build()
     blocks, none = m.constant(int32([2, 2])), m.constant(int32([[0, 0], [0, 0]]))
@@ -143,17 +145,20 @@ def branches() -> bytes:
 
     def inner(graph: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         always = graph.constant(np.array(True))
-        return either(m, always, xs, applied("ABS"), applied("NEG"), at=graph)
+        return add_if(m, always, xs, apply_operator("ABS"), apply_operator("NEG"), at=graph)
 
-    m.output(*either(m, m.input([], dtype="bool"), [m.input((2, 3))], inner, applied("TANH")))
+    m.output(
+        *add_if(m, m.input([], dtype="bool"), [m.input((2, 3))], inner, apply_operator("TANH"))
+    )
     return m.bytes()
 
 
 RARER: dict[str, Callable[[], bytes]] = {
     "detection": lambda: detection(regular=False),
     "regular detection": lambda: detection(regular=True),
-    "suppression": suppression, "tables": tables, "spectrum": spectrum, "found": found,
-    "opened": opened, "flex": flex, "described": described, "dilated": dilated,
-    "branches": branches, "list": lambda: setting().bytes(),
-    "growing": lambda: growing(2).bytes(),
+    "suppression": suppression, "tables": tables, "spectrum": spectrum, "found": build_where,
+    "opened": build_open_sizes, "flex": flex, "described": build_metadata,
+    "dilated": build_dilated_convolution,
+    "branches": branches, "list": lambda: build_set_item().bytes(),
+    "growing": lambda: build_growing_list(2).bytes(),
 }  # fmt: skip

@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.fuzz.mutate import mutant
+from tests.fuzz.mutate import mutate
 from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TooLargeError(BaseException):
     """A conversion that asked for more memory than there is."""
 
 
-def outcome(data: bytes) -> str:
+def convert_outcome(data: bytes) -> str:
     """Return what became of a model: "converted" or "refused".
 
     Raises:
@@ -64,7 +64,7 @@ def outcome(data: bytes) -> str:
 def cases(data: bytes, seeds: range) -> Iterator[tuple[str, bytes]]:
     """Yield damaged models with what has been done to them."""
     for seed in seeds:
-        yield f"seed {seed}", mutant(data, seed)
+        yield f"seed {seed}", mutate(data, seed)
     for length in () if seeds else range(len(data)):
         yield f"the first {length} bytes", data[:length]
 
@@ -91,7 +91,7 @@ def main(first: int, last: int, *paths: str) -> int:
             if keep := os.environ.get("KEEP"):
                 Path(keep).write_bytes(damaged)
             try:
-                counts[outcome(damaged)] += 1
+                counts[convert_outcome(damaged)] += 1
             except BaseException:  # noqa: BLE001 - that is the question
                 counts["FAILED"] += 1
                 sys.stdout.write(f"FAILED {path}, {name}\n{traceback.format_exc()}\n")

@@ -13,15 +13,15 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from tests.fuzz.models import MODELS
-from tests.fuzz.mutate import mutant
-from tests.fuzz.run import outcome
+from tests.fuzz.mutate import mutate
+from tests.fuzz.run import convert_outcome
 from tests.support import Build, pack
-from tests.support.control import applied, below, counted, either, loop
+from tests.support.control import add_if, add_less, apply_operator, count_rounds, loop
 from tests.support.flex import Type, flex_options
 from tests.support.reading import int32
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.op import OPERATORS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ ASSETS = ROOT / "assets" / "models"
 SECONDS = 120
 
 
-def run(first: int, last: int, paths: Sequence[Path]) -> str:
+def run_fuzzer(first: int, last: int, paths: Sequence[Path]) -> str:
     """Convert damaged models in another process and return what it counts."""
     command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
@@ -47,7 +47,7 @@ def run(first: int, last: int, paths: Sequence[Path]) -> str:
     return done.stdout
 
 
-def saved(where: Path, models: dict[str, bytes]) -> list[Path]:
+def save_models(where: Path, models: dict[str, bytes]) -> list[Path]:
     """Write models to files."""
     for name, data in models.items():
         (where / name).write_bytes(data)
@@ -67,27 +67,27 @@ def test_the_models_are_sound(name: str) -> None:
 def test_damaged_models(tmp_path: Path) -> None:
     """Bits flipped, offsets overwritten, tables that say other things."""
     models = {name: build() for name, build in MODELS.items()}
-    counts = run(0, 100, saved(tmp_path, models))
+    counts = run_fuzzer(0, 100, save_models(tmp_path, models))
     assert "'converted'" in counts
     assert "'refused'" in counts
 
 
 def test_damaged_networks() -> None:
     """The same of models as converters write them."""
-    assert run(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
+    assert run_fuzzer(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
 
 
 def test_models_that_are_cut_off(tmp_path: Path) -> None:
     """At every length."""
     small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
-    assert "refused" in run(0, 0, saved(tmp_path, small))
+    assert "refused" in run_fuzzer(0, 0, save_models(tmp_path, small))
 
 
 def test_the_same_seed_does_the_same_damage() -> None:
     """So that what was found can be found again."""
     data = MODELS["axes"]()
-    mutants = [mutant(data, seed) for seed in range(30)]
-    assert mutants == [mutant(data, seed) for seed in range(30)]
+    mutants = [mutate(data, seed) for seed in range(30)]
+    assert mutants == [mutate(data, seed) for seed in range(30)]
     assert len({*mutants}) > 25
 
 
@@ -103,7 +103,7 @@ def test_operators_with_other_operands(name: str) -> None:
                 continue
             for other in (whole[:0], whole[:-1], np.append(whole, whole[-1:])):
                 setattr(operator, field, other)
-                outcome(pack(model))
+                convert_outcome(pack(model))
             setattr(operator, field, whole)
 
 
@@ -118,7 +118,7 @@ def test_a_flex_operator_without_an_option_that_counts() -> None:
 # Small files that ask for much
 
 
-def huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
+def build_huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
     """Return one operator with inputs, and an output, of these declared shapes."""
     m = Build()
     fields = {name: options[name] for name in ("dtype", "scale", "zero_point") if name in options}
@@ -136,7 +136,7 @@ def with_constants(
     return m.bytes()
 
 
-def doubling(times: int) -> bytes:
+def build_doubling(times: int) -> bytes:
     """Return a constant that is doubled again and again before anything else is done."""
     m = Build()
     (x,), size = [m.constant(np.ones(1 << 10, np.float32))], 1 << 10
@@ -147,7 +147,7 @@ def doubling(times: int) -> bytes:
     return m.bytes()
 
 
-def many_of_one_buffer(count: int) -> bytes:
+def build_shared_buffer(count: int) -> bytes:
     """Return constants that are many times as large as the one buffer that they share."""
     m = Build()
     q: dict[str, Any] = {"scale": 0.5, "zero_point": 1}
@@ -165,7 +165,7 @@ def many_of_one_buffer(count: int) -> bytes:
     return m.bytes()
 
 
-def calling(levels: int) -> bytes:
+def build_calls(levels: int) -> bytes:
     """Return sub-graphs of which each calls the next one twice."""
     m = Build()
     graphs = [m, *(m.subgraph(f"level {i}") for i in range(levels))]
@@ -180,7 +180,7 @@ def calling(levels: int) -> bytes:
     return m.bytes()
 
 
-def nested(levels: int) -> bytes:
+def build_nested_branches(levels: int) -> bytes:
     """Return branches within each other, the innermost of which writes to a variable."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input(SHAPE)
@@ -189,54 +189,54 @@ def nested(levels: int) -> bytes:
     def level(left: int) -> Change:
         def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
             if not left:
-                (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+                (y,) = inner.op("ADD", [read_variable(inner, handle(inner)), xs[0]], [SHAPE])
                 assign(inner, handle(inner), y)
                 return [y]
             always = inner.op("EQUAL", [xs[0], xs[0]], [SHAPE], dtype="bool")
             axes = inner.constant(int32([0, 1, 2]))
             (every,) = inner.op("REDUCE_ALL", [*always, axes], [[]])
-            return either(m, every, xs, level(left - 1), applied("NEG"), at=inner)
+            return add_if(m, every, xs, level(left - 1), apply_operator("NEG"), at=inner)
 
         return change
 
-    m.output(*either(m, condition, [x], level(levels), applied("NEG")))
+    m.output(*add_if(m, condition, [x], level(levels), apply_operator("NEG")))
     return m.bytes()
 
 
-def ending(tests: int) -> bytes:
+def build_repeated_condition(tests: int) -> bytes:
     """Return a loop whose condition is the AND of a test and itself, again and again."""
     m = Build()
 
     def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
-        test = below(inner, xs)
+        test = add_less(inner, xs)
         for _ in range(tests):
             (test,) = inner.op("LOGICAL_AND", [test, test], [[]], dtype="bool")
         return test
 
     count = m.constant(np.array(0, np.int32))
-    m.output(*loop(m, [count, m.input(SHAPE)], counted(applied("ABS")), condition))
+    m.output(*loop(m, [count, m.input(SHAPE)], count_rounds(apply_operator("ABS")), condition))
     return m.bytes()
 
 
-def forgetful(variables: int) -> bytes:
+def build_uninitialized_variables(variables: int) -> bytes:
     """Return variables of which nobody says how they begin."""
     m = Build()
     x = m.input(SHAPE)
     for i in range(variables):
-        (x,) = m.op("ADD", [read_from(m, handle(m, f"{i}")), x], [SHAPE])
+        (x,) = m.op("ADD", [read_variable(m, handle(m, f"{i}")), x], [SHAPE])
         assign(m, handle(m, f"{i}"), x)
     m.output(x)
     return m.bytes()
 
 
-def repeating(times: int) -> bytes:
+def build_repeated_output(times: int) -> bytes:
     """Return a model with one output that it lists many times."""
     m = Build()
     m.output(*m.op("ABS", [m.input([2])], [[2]]) * times)
     return m.bytes()
 
 
-def cutting(times: int) -> bytes:
+def build_reshaping_loop(times: int) -> bytes:
     """Return a loop that reshapes what it says is large, again and again."""
     m = Build()
 
@@ -247,11 +247,11 @@ def cutting(times: int) -> bytes:
         return [x]
 
     count = m.constant(np.array(0, np.int32))
-    m.output(*loop(m, [count, m.input([1, 1 << 20])], counted(change)))
+    m.output(*loop(m, [count, m.input([1, 1 << 20])], count_rounds(change)))
     return m.bytes()
 
 
-def importing(times: int) -> bytes:
+def build_imported_tables(times: int) -> bytes:
     """Return tables that are all filled with the same numbers."""
     m = Build()
     keys = m.constant(np.arange(1 << 16))
@@ -280,7 +280,7 @@ def complex_ones(times: int) -> bytes:
     return m.bytes()
 
 
-def remembering_much(variables: int) -> bytes:
+def build_large_variables(variables: int) -> bytes:
     """Return variables that are large by their own word."""
     m = Build()
     for _ in range(variables):
@@ -328,23 +328,23 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "extreme of nothing": lambda: with_constants(
         "REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]
     ),
-    "softmax of one": lambda: huge(
+    "softmax of one": lambda: build_huge(
         "SOFTMAX", [LONG, 1], [LONG, 1], dtype="int8", scale=1 / 256, zero_point=-128, beta=1.0
     ),
-    "reshape": lambda: huge("RESHAPE", [LONG, 7], [7, LONG], new_shape=[7, LONG]),
-    "sum": lambda: huge("ADD", [LONG, 7, 2], [LONG, 7, 2], [LONG, 7, 2]),
-    "doubling": lambda: doubling(20),
-    "calls": lambda: calling(10),
-    "too many calls": lambda: calling(30),
-    "one buffer": lambda: many_of_one_buffer(1500),
-    "branches": lambda: nested(20),
-    "conditions": lambda: ending(40),
-    "variables": lambda: forgetful(2000),
-    "one output": lambda: repeating(4000),
+    "reshape": lambda: build_huge("RESHAPE", [LONG, 7], [7, LONG], new_shape=[7, LONG]),
+    "sum": lambda: build_huge("ADD", [LONG, 7, 2], [LONG, 7, 2], [LONG, 7, 2]),
+    "doubling": lambda: build_doubling(20),
+    "calls": lambda: build_calls(10),
+    "too many calls": lambda: build_calls(30),
+    "one buffer": lambda: build_shared_buffer(1500),
+    "branches": lambda: build_nested_branches(20),
+    "conditions": lambda: build_repeated_condition(40),
+    "variables": lambda: build_uninitialized_variables(2000),
+    "one output": lambda: build_repeated_output(4000),
     "complex ones": lambda: complex_ones(1500),
-    "states": lambda: remembering_much(100),
-    "reshapes": lambda: cutting(2000),
-    "tables": lambda: importing(2000),
+    "states": lambda: build_large_variables(100),
+    "reshapes": lambda: build_reshaping_loop(2000),
+    "tables": lambda: build_imported_tables(2000),
     "diagonals": lambda: diagonals(1 << 22),
     "bands": lambda: bands(2900),
 }  # fmt: skip
@@ -354,7 +354,7 @@ def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
     """What they declare is not what is there."""
     models = {name: build() for name, build in GREEDY.items()}
     assert max(map(len, models.values())) < 1 << 21
-    assert run(0, 1, saved(tmp_path, models))
+    assert run_fuzzer(0, 1, save_models(tmp_path, models))
 
 
 def test_names_do_not_grow() -> None:
@@ -364,12 +364,12 @@ def test_names_do_not_grow() -> None:
     initialise(m, memory=np.ones(SHAPE, np.float32))
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        (y,) = inner.op("ADD", [read_from(inner, handle(inner)), xs[0]], [SHAPE])
+        (y,) = inner.op("ADD", [read_variable(inner, handle(inner)), xs[0]], [SHAPE])
         assign(inner, handle(inner), y)
         return [y]
 
     for _ in range(20):
-        (x,) = either(m, condition, [x], change, applied("NEG"))
+        (x,) = add_if(m, condition, [x], change, apply_operator("NEG"))
     m.output(x)
     names = [name for node in convert(m.bytes()).model.graph.node for name in node.output]
     assert max(map(len, names)) < 32
@@ -381,21 +381,21 @@ def test_names_do_not_grow() -> None:
 def test_contradictions_are_errors_of_the_operator() -> None:
     """Whatever Python and numpy say of nonsense; what is no error stays what it is."""
     for error in (KeyError("k"), ZeroDivisionError(), ValueError("v"), RecursionError()):
-        with pytest.raises(OperatorError, match="contradict each other"), guarded():
+        with pytest.raises(OperatorError, match="contradict each other"), as_operator_error():
             raise error
-    with pytest.raises(KeyboardInterrupt), guarded():
+    with pytest.raises(KeyboardInterrupt), as_operator_error():
         raise KeyboardInterrupt
 
 
 def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong before anything is planned has a name, too."""
-    monkeypatch.setattr(OPERATORS["ADD"], "aligned", lambda self: self.missing)
+    monkeypatch.setattr(OPERATORS["ADD"], "broadcast_shapes", lambda self: self.missing)
     with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
-        convert(huge("ADD", [2], [2], [2]))
+        convert(build_huge("ADD", [2], [2], [2]))
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
 def test_options_beyond_measure(beta: float) -> None:
     """float16 does not hold them; nobody is told on standard error."""
-    assert convert(huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes
+    assert convert(build_huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes

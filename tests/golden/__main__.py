@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from tests.golden.closeness import Converted, judge
+from tests.golden.closeness import ConvertedModel, compare_with_litert
 from tests.golden.dump import dump
-from tests.golden.isolated import Crashed, isolated
+from tests.golden.isolated import Crashed, run_isolated
 from tests.golden.records import (
     DIFFER,
     EQUAL,
@@ -21,7 +21,7 @@ from tests.golden.records import (
     Records,
     assets,
     is_pictured,
-    measured,
+    measure,
     zoo,
 )
 from tflite2onnx import Result
@@ -29,29 +29,29 @@ from tflite2onnx import Result
 
 def main() -> int:
     """Update all files; return 1 if a model is worse than its record."""
-    known = Records.read()
+    known = Records.load()
     kept: dict[Case, Record] = {}
     faults: list[str] = []
     for case in (*assets(), *zoo()):
         data = case.path.read_bytes()
-        record, result = measured(data)
+        record, result = measure(data)
         if result is not None:
-            record = replace(record, numbers=_numbers(data, result))
+            record = replace(record, numbers=_judge_numbers(data, result))
             _write_text(case, result)
-        old = known.of(case, record.sha256)
+        old = known.record_of(case, record.sha256)
         worse = old.changes(record, fused=known.fused_here)[0] if old else []
         if (old is None or old.numbers == EQUAL) and record.numbers == DIFFER:
             worse.append("its numbers are not those of LiteRT")
         faults += [f"{case.name}: {change}" for change in worse]
         kept[case] = old if old and worse else record
-    known.with_all(kept).write()
+    known.with_records(kept).write()
     sys.stdout.writelines(f"{fault}\n" for fault in faults)
     return bool(faults)
 
 
-def _numbers(data: bytes, result: Result) -> str:
+def _judge_numbers(data: bytes, result: Result) -> str:
     try:
-        isolated(judge, data, Converted.of(result))
+        run_isolated(compare_with_litert, data, ConvertedModel.from_result(result))
     except AssertionError:
         return DIFFER
     except (RuntimeError, Crashed):

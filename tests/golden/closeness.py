@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from tests.golden.kernels import accepted
+from tests.golden.kernels import as_assertion_error
 from tests.support import difference, random_inputs
 from tests.support.runtimes import Array, session
 from tflite2onnx import Endpoint, Result, Stateful
@@ -52,7 +52,7 @@ class Distance:
     decibels: float = _NO_NOISE
 
     @staticmethod
-    def between(want: Array, have: Array) -> Distance:
+    def measure(want: Array, have: Array) -> Distance:
         """Measure; NaN is equal to NaN, and an infinity to itself alone."""
         a, b = (x.astype(complex if x.dtype.kind == "c" else float) for x in (want, have))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -67,7 +67,7 @@ class Distance:
             return Distance(largest, relative, -math.inf if noise else _NO_NOISE)
         return Distance(largest, relative, 20 * math.log10(max(signal, 1e-15) / noise))
 
-    def or_worse(self, other: Distance) -> Distance:
+    def worse_of(self, other: Distance) -> Distance:
         """Return the worse of both in each respect."""
         return Distance(
             max(self.largest, other.largest),
@@ -119,7 +119,7 @@ def _is_quantized(detail: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """An ONNX model as the bytes of its file, its interface, and how often to run it in a row."""
 
     model: bytes
@@ -128,21 +128,21 @@ class Converted:
     steps: int = 1
 
     @staticmethod
-    def of(result: Result) -> Converted:
+    def from_result(result: Result) -> ConvertedModel:
         """Return what can be sent to another process."""
         steps = _STEPS if result.states else 1
-        return Converted(result.skeleton.serialized(), result.inputs, result.outputs, steps)
+        return ConvertedModel(result.skeleton.serialize(), result.inputs, result.outputs, steps)
 
 
-def _session(converted: Converted) -> onnxruntime.InferenceSession:
+def _session(converted: ConvertedModel) -> onnxruntime.InferenceSession:
     model = onnx.load_model_from_string(converted.model)
-    with accepted("it is no valid ONNX model"):
+    with as_assertion_error("it is no valid ONNX model"):
         onnx.checker.check_model(model, full_check=True)
-    with accepted("ONNX Runtime does not take it"):
+    with as_assertion_error("ONNX Runtime does not take it"):
         return session(model, optimize=True)
 
 
-def load(converted: Converted) -> None:
+def load(converted: ConvertedModel) -> None:
     """Check a model, and let ONNX Runtime load it.
 
     Raises:
@@ -151,7 +151,7 @@ def load(converted: Converted) -> None:
     _session(converted)
 
 
-def judge(data: bytes, converted: Converted) -> None:
+def compare_with_litert(data: bytes, converted: ConvertedModel) -> None:
     """Compare what ONNX Runtime makes of random inputs with what LiteRT does.
 
     A float network may be off by 1e-4 of the range of an output, a quantized one may be so in
@@ -164,7 +164,7 @@ def judge(data: bytes, converted: Converted) -> None:
     """
     live = _session(converted)
     streams = _streams(data, converted.steps)
-    made = [_made(stream, converted, live) for stream in streams]
+    made = [_run_onnx(stream, converted, live) for stream in streams]
     quantized = any(map(_is_quantized, _interpreter(data, _PLAIN).get_tensor_details()))
     others: list[list[list[_Run]]] | None = None
     for step in range(converted.steps):
@@ -179,8 +179,8 @@ def judge(data: bytes, converted: Converted) -> None:
         ]
         if not far:
             continue
-        others = _by_others(data, streams) if others is None else others
-        whole, own = reduce(Distance.or_worse, distances), _ambiguity(runs, others, step)
+        others = _run_other_kernels(data, streams) if others is None else others
+        whole, own = reduce(Distance.worse_of, distances), _ambiguity(runs, others, step)
         if whole.relative > 2 * own.relative and not (
             quantized and whole.decibels >= own.decibels - 3
         ):
@@ -211,15 +211,15 @@ def _streams(data: bytes, length: int) -> list[list[_Run]]:
     return streams
 
 
-def _made(
-    stream: Sequence[_Run], converted: Converted, live: onnxruntime.InferenceSession
+def _run_onnx(
+    stream: Sequence[_Run], converted: ConvertedModel, live: onnxruntime.InferenceSession
 ) -> list[list[Array]]:
     """Return what ONNX Runtime makes of the same inputs, in TFLite's layouts."""
     session = Stateful(live)
     return [_step(run, converted, session) for run in stream]
 
 
-def _step(run: _Run, converted: Converted, session: Stateful) -> list[Array]:
+def _step(run: _Run, converted: ConvertedModel, session: Stateful) -> list[Array]:
     pairs = zip(converted.inputs, run.inputs, strict=True)
     feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
     outputs = zip(converted.outputs, session.run(None, feeds), strict=True)
@@ -234,14 +234,14 @@ def _step(run: _Run, converted: Converted, session: Stateful) -> list[Array]:
 def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Distance]:
     """Return for each output how far it is off in all runs together."""
     return [
-        Distance.between(np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]))
+        Distance.measure(np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]))
         if want.dtype.kind in _NUMBERS
         else Distance()
         for i, want in enumerate(runs[0].outputs)
     ]
 
 
-def _by_others(data: bytes, streams: Sequence[Sequence[_Run]]) -> list[list[list[_Run]]]:
+def _run_other_kernels(data: bytes, streams: Sequence[Sequence[_Run]]) -> list[list[list[_Run]]]:
     """Return what LiteRT's other kernels make of the same inputs, where they run the network."""
     others = []
     for kernels in _OTHERS:
@@ -257,5 +257,5 @@ def _ambiguity(
     """Return how far LiteRT's own kernels are from each other at a step."""
     made = [[stream[step].outputs for stream in streams] for streams in others]
     return reduce(
-        Distance.or_worse, (d for each in made for d in _distances(runs, each)), Distance()
+        Distance.worse_of, (d for each in made for d in _distances(runs, each)), Distance()
     )

@@ -49,7 +49,7 @@ class _Scope:
     types: Mapping[str, str]
     constants: Mapping[str, str]
 
-    def typed(self, name: str) -> str:
+    def typed_name(self, name: str) -> str:
         return f"{_word(name)} {self.types.get(name, '?')}"
 
     def operand(self, name: str) -> str:
@@ -73,7 +73,7 @@ def _graph(
     yield f"{_word(graph.name)}"
     ends = (("input", graph.input), ("output", graph.output))
     for kind, ports in ends:
-        yield from (f"{kind} {scope.typed(p.name)}{layouts.get(p.name, '')}" for p in ports)
+        yield from (f"{kind} {scope.typed_name(p.name)}{layouts.get(p.name, '')}" for p in ports)
     for tensor in graph.initializer:
         if tensor.name not in inline:
             yield f"constant {_word(tensor.name)} {_constant(tensor)}"
@@ -82,7 +82,7 @@ def _graph(
 
 
 def _node(node: onnx.NodeProto, scope: _Scope) -> Iterator[str]:
-    made = ", ".join(scope.typed(name) if name else "-" for name in node.output)
+    made = ", ".join(scope.typed_name(name) if name else "-" for name in node.output)
     attributes = sorted(node.attribute, key=lambda a: a.name)
     flat = [f"{a.name}={_attribute(a)}" for a in attributes if a.type != AttributeProto.GRAPH]
     operands = "; ".join(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 from hashlib import sha256
 
-from tests.golden.closeness import Converted, judge, load
+from tests.golden.closeness import ConvertedModel, compare_with_litert, load
 from tests.golden.dump import dump
-from tests.golden.isolated import isolated
-from tests.golden.kernels import accepted, real
-from tests.golden.records import Case, Records, measured
+from tests.golden.isolated import run_isolated
+from tests.golden.kernels import as_assertion_error, count_real_kernels
+from tests.golden.records import Case, Records, measure
 from tests.golden.saturation import saturating
-from tests.support.fusions import optimized
+from tests.support.fusions import optimize_model
 from tflite2onnx import convert
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 
 UPDATE = "python -m tests.golden"
@@ -21,7 +21,7 @@ UPDATE = "python -m tests.golden"
 _WIDER = {DType.FLOAT32, DType.FLOAT16, DType.INT16}
 
 
-def hold_text(case: Case) -> None:
+def compare_text(case: Case) -> None:
     """Compare the ONNX graph with the text that is kept of it."""
     text = dump(convert(case.path).model)
     kept = case.golden.read_text() if case.golden.exists() else ""
@@ -34,10 +34,10 @@ def hold_text(case: Case) -> None:
         raise AssertionError(message)
 
 
-def hold_budget(case: Case, records: Records) -> None:
+def check_budget(case: Case, records: Records) -> None:
     """Let the model cost what its record says, and not less: a budget has to be lowered at once."""
-    now, _ = measured(case.path.read_bytes())
-    known = records.of(case, now.sha256)
+    now, _ = measure(case.path.read_bytes())
+    known = records.record_of(case, now.sha256)
     if known is None:
         message = f"nothing is known of {case.name} with these contents: {UPDATE}"
         raise AssertionError(message)
@@ -50,48 +50,50 @@ def hold_budget(case: Case, records: Records) -> None:
         raise AssertionError(message)
 
 
-def hold_integers(case: Case, records: Records) -> None:
+def check_integer_kernels(case: Case, records: Records) -> None:
     """Have ONNX Runtime compute a model that is 8-bit integers throughout with integers alone.
 
     Only where it has no such kernel at all it need not (docs/quantization.md lists these). QUANTIZE
     of real numbers multiplies them.
     """
-    record = records.of(case, sha256(case.path.read_bytes()).hexdigest())
-    graph = read(case.path).graphs[0]
+    record = records.record_of(case, sha256(case.path.read_bytes()).hexdigest())
+    graph = read_model(case.path).graphs[0]
     inner = [op for op in graph.ops if op.code not in ("QUANTIZE", "DEQUANTIZE")]
     if record is None or any(t.dtype in _WIDER for op in inner for t in op.outputs):
         return
     quantized = sum(op.is_builtin("QUANTIZE") for op in graph.ops)
-    left = real(record.kernels) - min(quantized, record.kernels.get("Mul", 0))
+    left = count_real_kernels(record.kernels) - min(quantized, record.kernels.get("Mul", 0))
     assert not left, f"{left} kernels of {case.name} compute real numbers: {record.kernels}"
 
 
 def hold_exactness(case: Case) -> None:
     """Have ONNX Runtime run no product of integers that saturates on processors without VNNI."""
-    lossy = isolated(_lossy_products, convert(case.path).skeleton.serialized())
+    lossy = run_isolated(_lossy_products, convert(case.path).skeleton.serialize())
     assert not lossy, f"{len(lossy)} products of {case.name} may saturate: {lossy}"
 
 
 def _lossy_products(model: bytes) -> list[str]:
-    with accepted("ONNX Runtime does not take it"):
-        return saturating(optimized(model))
+    with as_assertion_error("ONNX Runtime does not take it"):
+        return saturating(optimize_model(model))
 
 
-def hold_numbers(case: Case) -> None:
+def check_numbers(case: Case) -> None:
     """Compare what ONNX Runtime makes of random inputs with what LiteRT does."""
-    isolated(judge, case.path.read_bytes(), Converted.of(convert(case.path)))
+    run_isolated(
+        compare_with_litert, case.path.read_bytes(), ConvertedModel.from_result(convert(case.path))
+    )
 
 
-def hold_difference(case: Case) -> None:
+def check_difference(case: Case) -> None:
     """Be sure that numbers which are known to differ from LiteRT's still do."""
     try:
-        hold_numbers(case)
+        check_numbers(case)
     except AssertionError:
         return
     message = f"{case.name} gives LiteRT's numbers now, so say so: {UPDATE}"
     raise AssertionError(message)
 
 
-def hold_loaded(case: Case) -> None:
+def check_loaded(case: Case) -> None:
     """Have ONNX Runtime take a model that LiteRT cannot run."""
-    isolated(load, Converted.of(convert(case.path)))
+    run_isolated(load, ConvertedModel.from_result(convert(case.path)))

@@ -22,7 +22,7 @@ class Crashed(Exception):  # noqa: N818 - says what happened to the process
     """The process ended without an answer."""
 
 
-def isolated(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+def run_isolated(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return what a function of a module makes of picklable arguments, or raise what it raises.
 
     Raises:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import onnxruntime
 
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 
 # QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
@@ -22,7 +22,7 @@ _REAL = re.compile(
 
 
 @contextmanager
-def accepted(refusal: str) -> Iterator[None]:
+def as_assertion_error(refusal: str) -> Iterator[None]:
     """Make an AssertionError of whatever is raised: these errors have no class in common."""
     try:
         yield
@@ -43,8 +43,8 @@ def kernels(model: bytes) -> dict[str, int]:
     Raises:
         AssertionError: it does not take the model.
     """
-    with accepted("ONNX Runtime does not take it"):
-        return dict(sorted(fused_operators(model).items()))
+    with as_assertion_error("ONNX Runtime does not take it"):
+        return dict(sorted(count_optimized_nodes(model).items()))
 
 
 def integer(counts: Mapping[str, int]) -> int:
@@ -52,7 +52,7 @@ def integer(counts: Mapping[str, int]) -> int:
     return sum(count for name, count in counts.items() if _INTEGER.match(name))
 
 
-def real(counts: Mapping[str, int]) -> int:
+def count_real_kernels(counts: Mapping[str, int]) -> int:
     """Return the number of kernels that compute in real numbers what others do in integers."""
     return sum(count for name, count in counts.items() if _REAL.match(name))
 

@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.golden.isolated import isolated
-from tests.golden.kernels import integer, kernels, portable, real, runtime
+from tests.golden.isolated import run_isolated
+from tests.golden.kernels import count_real_kernels, integer, kernels, portable, runtime
 from tflite2onnx import ConversionError, Result, convert
 
 ZOO = "TFLITE2ONNX_ZOO"
@@ -88,7 +88,9 @@ class Record:
         ]
         if fused:
             costs.append(("integer kernels", -integer(self.kernels), -integer(now.kernels)))
-            costs.append(("real kernels", real(self.kernels), real(now.kernels)))
+            costs.append(
+                ("real kernels", count_real_kernels(self.kernels), count_real_kernels(now.kernels))
+            )
         worse = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new > old]
         better = [f"{abs(new)} {what}, not {abs(old)}" for what, old, new in costs if new < old]
         if fused and portable(self.kernels) != portable(now.kernels) and not worse + better:
@@ -103,7 +105,7 @@ class Record:
         return {key: v for key, v in asdict(self).items() if usual.get(key) != v}
 
 
-def measured(data: bytes) -> tuple[Record, Result | None]:
+def measure(data: bytes) -> tuple[Record, Result | None]:
     """Convert a model and return its record, numbers unseen, with the result if there is one."""
     digest = sha256(data).hexdigest()
     try:
@@ -117,7 +119,7 @@ def _kernels(result: Result) -> dict[str, int]:
     if not _is_quantized(result):
         return {}
     try:
-        return isolated(kernels, result.skeleton.serialized())
+        return run_isolated(kernels, result.skeleton.serialize())
     except AssertionError:  # its numbers are judged to differ
         return {}
 
@@ -141,7 +143,7 @@ class Records:
     collections: Mapping[str, Mapping[str, Record]]
 
     @staticmethod
-    def read() -> Records:
+    def load() -> Records:
         """Read budgets.json."""
         stored = json.loads(BUDGETS.read_text()) if BUDGETS.exists() else {}
         made_by = stored.pop("runtime", runtime())
@@ -153,7 +155,7 @@ class Records:
             },
         )
 
-    def of(self, case: Case, digest: str) -> Record | None:
+    def record_of(self, case: Case, digest: str) -> Record | None:
         """Return what is known of a file with these contents."""
         record = self.collections.get(case.collection, {}).get(case.name)
         return record if record and record.sha256 == digest else None
@@ -163,7 +165,7 @@ class Records:
         """True if integer kernels can be compared with those of this machine."""
         return self.runtime == runtime()
 
-    def with_all(self, records: Mapping[Case, Record]) -> Records:
+    def with_records(self, records: Mapping[Case, Record]) -> Records:
         """Return these records and those, which are of this machine's runtime."""
         collections = {name: dict(models) for name, models in self.collections.items()}
         for case, record in records.items():

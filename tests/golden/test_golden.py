@@ -16,28 +16,28 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.golden import records
 from tests.golden.__main__ import main
-from tests.golden.closeness import Converted, Distance, judge
+from tests.golden.closeness import ConvertedModel, Distance, compare_with_litert
 from tests.golden.dump import dump
-from tests.golden.hold import UPDATE, hold_budget, hold_exactness, hold_numbers, hold_text
-from tests.golden.isolated import Crashed, isolated
-from tests.golden.kernels import integer, kernels, real, runtime
+from tests.golden.hold import UPDATE, check_budget, check_numbers, compare_text, hold_exactness
+from tests.golden.isolated import Crashed, run_isolated
+from tests.golden.kernels import count_real_kernels, integer, kernels, runtime
 from tests.golden.records import ASSETS, ZOO, Case, Record, Records, assets
 from tests.support import Build
 from tests.support.runtimes import Array
 from tflite2onnx import convert
 
-RECORDS = Records.read()
+RECORDS = Records.load()
 MODELS = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in assets()])
 
 
 @MODELS
 def test_graph(case: Case) -> None:
-    hold_text(case)
+    compare_text(case)
 
 
 @MODELS
 def test_budget(case: Case) -> None:
-    hold_budget(case, RECORDS)
+    check_budget(case, RECORDS)
 
 
 @MODELS
@@ -47,7 +47,7 @@ def test_exactness(case: Case) -> None:
 
 @MODELS
 def test_numbers(case: Case) -> None:
-    hold_numbers(case)
+    check_numbers(case)
 
 
 # The text of a graph
@@ -128,7 +128,7 @@ def test_text_of_subgraphs() -> None:
     ],
 )
 def test_distance(want: list[float], have: list[float], largest: float, relative: float) -> None:
-    distance = Distance.between(np.array(want), np.array(have))
+    distance = Distance.measure(np.array(want), np.array(have))
     assert (distance.largest, distance.relative) == pytest.approx((largest, relative))
 
 
@@ -136,8 +136,8 @@ def test_distance_in_decibels() -> None:
     want = np.full(100, 10.0)
     have = want.copy()
     have[0] = 11
-    assert Distance.between(want, have).decibels == pytest.approx(40)
-    assert Distance.between(want, want).decibels == 200
+    assert Distance.measure(want, have).decibels == pytest.approx(40)
+    assert Distance.measure(want, want).decibels == 200
 
 
 def tiny(factor: float) -> bytes:
@@ -150,33 +150,38 @@ def tiny(factor: float) -> bytes:
 
 
 def test_judge() -> None:
-    converted = Converted.of(convert(tiny(2)))
-    judge(tiny(2), converted)
-    judge(tiny(2.0001), converted)
+    converted = ConvertedModel.from_result(convert(tiny(2)))
+    compare_with_litert(tiny(2), converted)
+    compare_with_litert(tiny(2.0001), converted)
     with pytest.raises(AssertionError, match=r"of the range, 40\.\d dB\); LiteRT's kernels differ"):
-        judge(tiny(2.02), converted)
+        compare_with_litert(tiny(2.02), converted)
     with pytest.raises(AssertionError, match="no valid ONNX model"):
-        judge(tiny(2), replace(converted, model=b""))
+        compare_with_litert(tiny(2), replace(converted, model=b""))
 
 
 def test_kernels() -> None:
     floats, integers = (
-        kernels(convert(ASSETS / f"keywords_{kind}.tflite").skeleton.serialized())
+        kernels(convert(ASSETS / f"keywords_{kind}.tflite").skeleton.serialize())
         for kind in ("float32", "int8")
     )
-    assert integer(floats) == 0 < real(floats)
-    assert integer(integers) == 5 > real(integers)
+    assert integer(floats) == 0 < count_real_kernels(floats)
+    assert integer(integers) == 5 > count_real_kernels(integers)
     assert integers["QLinearConv"] + integers.get("Conv", 0) == 2
     assert integer({"QLinearAdd": 2, "MatMulNBits": 3, "DynamicQuantizeLinear": 1, "Conv": 1}) == 5
-    assert real({"FusedConv": 2, "Gemm": 3, "QLinearAdd": 7, "Concat": 1, "NhwcMaxPool": 1}) == 5
+    assert (
+        count_real_kernels(
+            {"FusedConv": 2, "Gemm": 3, "QLinearAdd": 7, "Concat": 1, "NhwcMaxPool": 1}
+        )
+        == 5
+    )
 
 
 def test_processes() -> None:
-    assert isolated(max, 3, 5) == 5
+    assert run_isolated(max, 3, 5) == 5
     with pytest.raises(ValueError, match="invalid literal"):
-        isolated(int, "five")
+        run_isolated(int, "five")
     with pytest.raises(Crashed, match="exit code 3"):
-        isolated(os._exit, 3)
+        run_isolated(os._exit, 3)
 
 
 # Budgets
@@ -239,15 +244,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_update(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (case,) = assets()
     with pytest.raises(AssertionError, match="nothing is known of tiny"):
-        hold_budget(case, Records.read())
+        check_budget(case, Records.load())
     with pytest.raises(AssertionError, match=r"the graph of tiny.tflite has changed"):
-        hold_text(case)
+        compare_text(case)
 
     assert main() == 0
-    known = Records.read()
-    hold_budget(case, known)
-    hold_text(case)
-    hold_numbers(case)
+    known = Records.load()
+    check_budget(case, known)
+    compare_text(case)
+    check_numbers(case)
     assert known.runtime == runtime()
     written = (project / "budgets.json").read_text()
     assert len([line for line in written.splitlines() if "tiny.tflite" in line]) == 1
@@ -259,10 +264,10 @@ def test_a_change_shows_in_the_text(project: Path) -> None:
     (case,) = assets()
     (project / "tiny.tflite").write_bytes(tiny(3))
     with pytest.raises(AssertionError, match=UPDATE) as failure:
-        hold_text(case)
+        compare_text(case)
     assert "float[1,3]{2.0, 2.0, 2.0}" in str(failure.value)
     with pytest.raises(AssertionError, match="nothing is known of tiny"):
-        hold_budget(case, Records.read())
+        check_budget(case, Records.load())
 
 
 @pytest.mark.parametrize(("transposes", "status"), [(5, 0), (-1, 1)])
@@ -271,12 +276,12 @@ def test_budgets_are_lowered_but_not_raised(
 ) -> None:
     main()
     (case,) = assets()
-    known = Records.read()
+    known = Records.load()
     (record,) = known.collections["assets"].values()
-    known.with_all({case: replace(record, transposes=transposes)}).write()
+    known.with_records({case: replace(record, transposes=transposes)}).write()
     with pytest.raises(AssertionError, match="may not get worse" if status else "lower its budget"):
-        hold_budget(case, Records.read())
+        check_budget(case, Records.load())
     assert main() == status
-    assert Records.read().collections["assets"]["tiny.tflite"].transposes == min(transposes, 0)
+    assert Records.load().collections["assets"]["tiny.tflite"].transposes == min(transposes, 0)
     assert bool(capsys.readouterr().out) == bool(status)
     assert (project / "data" / "assets" / "tiny.txt").exists()

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.golden.saturation import saturating
 from tests.support.emulation import run_models, why_not
-from tests.support.fusions import optimized
+from tests.support.fusions import optimize_model
 from tests.support.runtimes import Array
 
 # Weights of one column or filter, and whether a pair of them is too much.
@@ -80,7 +80,7 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "lossy"), CASES)
 def test_what_is_said(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
-    assert bool(saturating(optimized(case[0]))) == lossy
+    assert bool(saturating(optimize_model(case[0]))) == lossy
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -26,17 +26,17 @@ def test_anchors() -> None:
 def test_cut() -> None:
     """A square at its own size is what stands there; turned by a right angle it is turned."""
     picture = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
-    part = FACES.cut(picture, FACES.Region(7, 6, 8, 0), 8)
+    part = FACES.cut_region(picture, FACES.Region(7, 6, 8, 0), 8)
     np.testing.assert_allclose(part * 255, picture[2:10, 3:11], atol=1e-4)
-    turned = FACES.cut(picture, FACES.Region(7, 6, 8, np.pi / 2), 8)
+    turned = FACES.cut_region(picture, FACES.Region(7, 6, 8, np.pi / 2), 8)
     np.testing.assert_allclose(turned * 255, np.rot90(picture[2:10, 3:11]), atol=1e-4)
-    outside = FACES.cut(picture, FACES.Region(0, 0, 8, 0), 8)
+    outside = FACES.cut_region(picture, FACES.Region(0, 0, 8, 0), 8)
     assert not outside[:4].any()
     assert not outside[:, :4].any()
 
 
 def test_the_picture_of_the_tutorial() -> None:
-    svg = FACES.pictured({"LiteRT": np.zeros((478, 3)), "ONNX Runtime": np.ones((478, 3))})
+    svg = FACES.draw_landmarks({"LiteRT": np.zeros((478, 3)), "ONNX Runtime": np.ones((478, 3))})
     assert svg.count("<circle") == 2 * 478
     assert svg.count("<ellipse") == 2 * len(list(FACES.ellipses()))
     assert (ROOT / "docs" / "faces.svg").read_text().count("<circle") == 2 * 478

@@ -14,13 +14,13 @@ from hashlib import sha256
 import pytest
 
 from tests.golden.hold import (
-    hold_budget,
-    hold_difference,
+    check_budget,
+    check_difference,
+    check_integer_kernels,
+    check_loaded,
+    check_numbers,
+    compare_text,
     hold_exactness,
-    hold_integers,
-    hold_loaded,
-    hold_numbers,
-    hold_text,
 )
 from tests.golden.kernels import integer
 from tests.golden.records import DIFFER, EQUAL, UNKNOWN, ZOO, Case, Records, zoo
@@ -29,25 +29,25 @@ __test__ = ZOO in os.environ
 
 Check = Callable[[Case], None]
 
-RECORDS = Records.read()
-NUMBERS: dict[str, Check] = {EQUAL: hold_numbers, DIFFER: hold_difference, UNKNOWN: hold_loaded}
+RECORDS = Records.load()
+NUMBERS: dict[str, Check] = {EQUAL: check_numbers, DIFFER: check_difference, UNKNOWN: check_loaded}
 
 
 def checks(case: Case) -> Iterator[tuple[str, Check]]:
     """Yield what is asked of a model, by name."""
-    record = RECORDS.of(case, sha256(case.path.read_bytes()).hexdigest())
+    record = RECORDS.record_of(case, sha256(case.path.read_bytes()).hexdigest())
     if record is None:
         yield "exactness", hold_exactness
-        yield "numbers", hold_numbers
+        yield "numbers", check_numbers
         return
-    yield "budget", partial(hold_budget, records=RECORDS)
+    yield "budget", partial(check_budget, records=RECORDS)
     if integer(record.kernels):
-        yield "integers", partial(hold_integers, records=RECORDS)
+        yield "integers", partial(check_integer_kernels, records=RECORDS)
         yield "exactness", hold_exactness
     if not record.error:
         yield "numbers", NUMBERS[record.numbers]
         if case.golden.exists():
-            yield "graph", hold_text
+            yield "graph", compare_text
 
 
 CASES = zoo() if __test__ else []

@@ -24,14 +24,14 @@ FOUND = [[str(case.path) for case in zoo() if case.name.endswith(name)] for name
 def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
     """To a tenth of a pixel, on the drawn face and on noise around it."""
     detector, mesh = pipeline
-    picture = FACES.drawn()
+    picture = FACES.draw_face()
     noise = np.random.default_rng(0).normal(0, 6, picture.shape)
     for each in (picture, np.clip(picture + noise, 0, 255).astype(np.uint8)):
         found: list[Any] = []
         for network in (FACES.with_litert, FACES.with_onnx):
             score, points = FACES.detect(network(detector), each)
             assert score > 0.5
-            found.append(FACES.landmarks(network(mesh), each, FACES.around(points)))
+            found.append(FACES.landmarks(network(mesh), each, FACES.mesh_region(points)))
         np.testing.assert_allclose(found[1], found[0], rtol=0, atol=0.1)
     svg = tmp_path / "faces.svg"
     assert FACES.main([detector, mesh, "--svg", str(svg)]) == 0

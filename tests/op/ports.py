@@ -21,14 +21,14 @@ FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 Array = np.ndarray[Any, Any]
 
 
-def feed(m: Build, shape: Sequence[int], dtype: str = "float32", **fields: Any) -> Tensor:
+def add_input(m: Build, shape: Sequence[int], dtype: str = "float32", **fields: Any) -> Tensor:
     """Return a new input of the model."""
     if dtype not in _BY_CAST:
         return m.input(shape, dtype=dtype, **fields)
     return m.op("CAST", [m.input(shape, **fields)], [shape], dtype=dtype)[0]
 
 
-def give(m: Build, *tensors: Tensor) -> None:
+def add_outputs(m: Build, *tensors: Tensor) -> None:
     """Make tensors the next outputs of the model."""
     for tensor in tensors:
         by_cast = tensor.dtype in _BY_CAST
@@ -36,9 +36,9 @@ def give(m: Build, *tensors: Tensor) -> None:
         m.output(*made)
 
 
-def prove(m: Build, *outputs: Tensor, **options: Any) -> Any:
+def check_outputs(m: Build, *outputs: Tensor, **options: Any) -> Any:
     """Make tensors the outputs, and hold ONNX Runtime to what LiteRT makes of them."""
-    give(m, *outputs)
+    add_outputs(m, *outputs)
     options.setdefault("seeds", [0])
     options.setdefault("ranges", {"float32": (-8, 7)})
     return check(m.bytes(), **options)
@@ -46,11 +46,11 @@ def prove(m: Build, *outputs: Tensor, **options: Any) -> Any:
 
 def folds(m: Build, *outputs: Tensor) -> None:
     """Prove that what depends on constants alone is computed by the converter, and rightly."""
-    result = prove(m, *outputs, inputs=[])
+    result = check_outputs(m, *outputs, inputs=[])
     assert {node.op_type for node in result.model.graph.node} <= {"Identity"}
 
 
-def prove_float8(m: Build, expected: Callable[[Array], Array]) -> None:
+def check_float8(m: Build, expected: Callable[[Array], Array]) -> None:
     """Prove what becomes of all 256 elements of a type of eight bits, as an input of [16, 16].
 
     LiteRT's interpreter hands out no such tensors, and neither does ONNX Runtime: `expected`

@@ -8,7 +8,7 @@ import pytest
 
 from tflite2onnx.errors import RegistrationError
 from tflite2onnx.op import OPERATORS, check_module_table
-from tflite2onnx.op.builtin_modules import ROOMS
+from tflite2onnx.op.builtin_modules import MODULE_OF
 
 CONCAT = OPERATORS["CONCATENATION"].__module__.removeprefix("tflite2onnx.op.")
 
@@ -20,22 +20,22 @@ def test_every_operator_is_listed() -> None:
 
 
 def test_no_operator_is_listed_twice() -> None:
-    codes = [code for each in ROOMS.values() for code in each.split()]
+    codes = [code for each in MODULE_OF.values() for code in each.split()]
     assert len(codes) == len(set(codes)) == len(OPERATORS)
 
 
 def test_an_operator_that_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ROOMS, CONCAT, ROOMS[CONCAT].replace("TILE ", ""))
+    monkeypatch.setitem(MODULE_OF, CONCAT, MODULE_OF[CONCAT].replace("TILE ", ""))
     reason = f'TILE must be listed in .*, got no entry: add it to the line "{CONCAT}"'
     with pytest.raises(RegistrationError, match=reason):
         check_module_table()
 
 
 def test_a_listed_operator_without_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ROOMS, CONCAT, f"{ROOMS[CONCAT]} STAPLE")
+    monkeypatch.setitem(MODULE_OF, CONCAT, f"{MODULE_OF[CONCAT]} STAPLE")
     reason = rf"{CONCAT} must have a class with STAPLE in `codes`, as .* lists it there, got none"
     with pytest.raises(RegistrationError, match=reason):
         check_module_table()
     operators: Any = type(OPERATORS)
     with pytest.raises(RegistrationError, match=reason):
-        operators(ROOMS).get("STAPLE")
+        operators(MODULE_OF).get("STAPLE")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Make = Callable[[Form], bytes]
 
 
-class Changed:
+class ChangeableModel:
     """A model whose only operator, and its tensors, can be changed."""
 
     def __init__(self, data: bytes) -> None:
@@ -48,58 +48,60 @@ class Changed:
         return str(caught.value)
 
 
-def reshaped(index: int, *shape: int) -> Callable[[Changed], None]:
+def change_shape(index: int, *shape: int) -> Callable[[ChangeableModel], None]:
     """Return a change of an input's shape."""
 
-    def change(model: Changed) -> None:
+    def change(model: ChangeableModel) -> None:
         model.input(index).shape = list(shape)
 
     return change
 
 
-def without(index: int) -> Callable[[Changed], None]:
+def remove_input(index: int) -> Callable[[ChangeableModel], None]:
     """Return a change that takes an input away."""
 
-    def change(model: Changed) -> None:
+    def change(model: ChangeableModel) -> None:
         model.op.inputs[index] = -1
 
     return change
 
 
-def unscaled(index: int) -> Callable[[Changed], None]:
+def remove_scale(index: int) -> Callable[[ChangeableModel], None]:
     """Return a change that takes an input's scale away."""
 
-    def change(model: Changed) -> None:
+    def change(model: ChangeableModel) -> None:
         model.input(index).quantization = None
 
     return change
 
 
-def scaled(index: int, scale: float, *, made: bool = False) -> Callable[[Changed], None]:
+def change_scale(
+    index: int, scale: float, *, made: bool = False
+) -> Callable[[ChangeableModel], None]:
     """Return a change of the scale of an input or output."""
 
-    def change(model: Changed) -> None:
+    def change(model: ChangeableModel) -> None:
         tensor = model.output(index) if made else model.input(index)
         tensor.quantization.scale = [scale]
 
     return change
 
 
-def typed(index: int, dtype: str) -> Callable[[Changed], None]:
+def change_type(index: int, dtype: str) -> Callable[[ChangeableModel], None]:
     """Return a change of an input's element type."""
 
-    def change(model: Changed) -> None:
+    def change(model: ChangeableModel) -> None:
         model.input(index).type = TENSOR_TYPES[dtype]
 
     return change
 
 
-def option(name: str, value: Any) -> Callable[[Changed], None]:
+def option(name: str, value: Any) -> Callable[[ChangeableModel], None]:
     """Return a change of an option."""
     return lambda model: setattr(model.options, name, value)
 
 
-def shortened(places: str, count: int) -> Callable[[Changed], None]:
+def shorten(places: str, count: int) -> Callable[[ChangeableModel], None]:
     """Return a change that keeps so many inputs, outputs or intermediate tensors."""
     return lambda model: setattr(model.op, places, getattr(model.op, places)[:count])
 
@@ -107,38 +109,38 @@ def shortened(places: str, count: int) -> Callable[[Changed], None]:
 ADDED = Form(auxiliary="added")
 
 
-RECURRENT: list[tuple[bytes, Callable[[Changed], None], str]] = [
+RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
     (cells.svdf(Form()), option("rank", 0), "rank 0, [3, 7] by [22, 7]"),
-    (cells.svdf(Form()), reshaped(1, 11, 14), "[11, 14] and [22, 5] do not fit [3, 7]"),
-    (cells.svdf(Form()), reshaped(3, 1, 11), "is [1, 11] where [11] is expected"),
-    (cells.integer_svdf(Form()), unscaled(0), "some of its integers have no scale"),
-    (cells.rnn(Form()), reshaped(0, 3, 5, 7, 1), "[3, 5, 7, 1], which is no sequence"),
-    (cells.rnn(Form()), reshaped(4, 3, 12), "no state of 3 by 11"),
-    (cells.bidirectional_rnn(ADDED), reshaped(9, 3, 2, 5), "are not as long"),
-    (cells.bidirectional_rnn(ADDED), without(11), "one direction has auxiliary weights"),
-    (cells.lstm(Form(projection=True)), without(16), "11 cells make no 13 outputs"),
-    (cells.basic_lstm(), shortened("inputs", 4), "4 inputs and 5 outputs"),
-    (cells.basic_lstm(), reshaped(0, 3, 7, 1), "[3, 7, 1] and [3, 11] are no matrices"),
-    (cells.integer_basic_lstm(), scaled(3, 0.5), "not that of the products"),
-    (cells.integer_basic_lstm(), scaled(0, 0.5), "has not the scale 0.0078125"),
+    (cells.svdf(Form()), change_shape(1, 11, 14), "[11, 14] and [22, 5] do not fit [3, 7]"),
+    (cells.svdf(Form()), change_shape(3, 1, 11), "is [1, 11] where [11] is expected"),
+    (cells.integer_svdf(Form()), remove_scale(0), "some of its integers have no scale"),
+    (cells.rnn(Form()), change_shape(0, 3, 5, 7, 1), "[3, 5, 7, 1], which is no sequence"),
+    (cells.rnn(Form()), change_shape(4, 3, 12), "no state of 3 by 11"),
+    (cells.bidirectional_rnn(ADDED), change_shape(9, 3, 2, 5), "are not as long"),
+    (cells.bidirectional_rnn(ADDED), remove_input(11), "one direction has auxiliary weights"),
+    (cells.lstm(Form(projection=True)), remove_input(16), "11 cells make no 13 outputs"),
+    (cells.basic_lstm(), shorten("inputs", 4), "4 inputs and 5 outputs"),
+    (cells.basic_lstm(), change_shape(0, 3, 7, 1), "[3, 7, 1] and [3, 11] are no matrices"),
+    (cells.integer_basic_lstm(), change_scale(3, 0.5), "not that of the products"),
+    (cells.integer_basic_lstm(), change_scale(0, 0.5), "has not the scale 0.0078125"),
     (
-        cells.integer_lstm(Form()), shortened("intermediates", 4),
+        cells.integer_lstm(Form()), shorten("intermediates", 4),
         "4 intermediate tensors where 5 are expected",
     ),
-    (cells.integer_lstm(Form()), typed(19, "int8"), "the states are not int8 and int16"),
-    (cells.integer_lstm(Form()), scaled(0, 0.5, made=True), "have different scales"),
-    (cells.integer_lstm(Form()), unscaled(19), "has not one scale"),
+    (cells.integer_lstm(Form()), change_type(19, "int8"), "the states are not int8 and int16"),
+    (cells.integer_lstm(Form()), change_scale(0, 0.5, made=True), "have different scales"),
+    (cells.integer_lstm(Form()), remove_scale(19), "has not one scale"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "change", "reason"), RECURRENT, ids=[r for *_, r in RECURRENT])
-def test_recurrent(data: bytes, change: Callable[[Changed], None], reason: str) -> None:
-    model = Changed(data)
+def test_recurrent(data: bytes, change: Callable[[ChangeableModel], None], reason: str) -> None:
+    model = ChangeableModel(data)
     change(model)
     assert reason in model.refusal()
 
 
-def refused(m: Build, *outputs: Any) -> str:
+def refusal_reason(m: Build, *outputs: Any) -> str:
     """Return why what makes these outputs cannot be converted."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
@@ -150,32 +152,34 @@ def test_axes_that_are_not_there() -> None:
     m = Build()
     pair = m.input([2], dtype="int32")
     crops = m.constant(np.zeros((2, 2), np.int32))
-    said = refused(m, *m.op("BATCH_TO_SPACE_ND", [m.input([8, 5]), pair, crops], [[2, 10]]))
+    said = refusal_reason(m, *m.op("BATCH_TO_SPACE_ND", [m.input([8, 5]), pair, crops], [[2, 10]]))
     assert "blocks in 2 axes" in said
     m = Build()
     lengths = m.constant(np.array([8], np.int32))
-    said = refused(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
+    said = refusal_reason(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
     assert "has 1 axes" in said
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
-    said = refused(m, *m.op("CONV_2D", [m.input([5, 5, 7]), w, b], [[1, 5, 5, 3]], padding="SAME"))
+    said = refusal_reason(
+        m, *m.op("CONV_2D", [m.input([5, 5, 7]), w, b], [[1, 5, 5, 3]], padding="SAME")
+    )
     assert "is [5, 5, 7] where NHWC is expected" in said
 
 
 def test_windows_with_too_few_numbers_or_with_scales() -> None:
     for change, reason in (
-        (shortened("inputs", 4), "it has 4 inputs"), (rescaled, "is quantized"),
+        (shorten("inputs", 4), "it has 4 inputs"), (add_scale, "is quantized"),
     ):  # fmt: skip
         m = Build()
         numbers = [m.constant(np.array([1, 1], np.int64)) for _ in range(3)]
         operands = [m.input([5, 7], dtype="int32"), m.constant(np.array(0, np.int32)), *numbers]
         made = m.op("REDUCE_WINDOW", operands, [[5, 7]], dtype="int32", reduce_function="ADD")
-        model = Changed(give(m, *made))
+        model = ChangeableModel(build_model(m, *made))
         change(model)
         assert reason in model.refusal()
 
 
-def rescaled(model: Changed) -> None:
+def add_scale(model: ChangeableModel) -> None:
     """Give the input a scale."""
     model.input(0).quantization = schema.QuantizationParametersT(scale=[0.5], zeroPoint=[0])
 
@@ -192,7 +196,7 @@ def test_sums_of_scattered_integers_with_a_scale() -> None:
         update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0],
         index_vector_dim=1, update_computation_subgraph_index=body.index,
     )  # fmt: skip
-    assert "is quantized" in refused(m, *made)
+    assert "is quantized" in refusal_reason(m, *made)
 
 
 def test_computed_sizes_and_ends() -> None:
@@ -200,23 +204,25 @@ def test_computed_sizes_and_ends() -> None:
     m = Build()
     x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
     made = m.tensor([1, 1, 1, 3], dtype="int16", scale=0.5)
-    said = refused(m, *m.op("RESIZE_NEAREST_NEIGHBOR", [x, size], [made]))
+    said = refusal_reason(m, *m.op("RESIZE_NEAREST_NEIGHBOR", [x, size], [made]))
     assert "int16 can be resized to a constant size only" in said
     m = Build()
     begin, end = (m.input([1], dtype="int32") for _ in "be")
     operands = [m.input([7]), begin, end, m.constant(np.array([1], np.int32))]
-    said = refused(m, *m.op("STRIDED_SLICE", operands, [m.tensor([None])], offset=True))
+    said = refusal_reason(m, *m.op("STRIDED_SLICE", operands, [m.tensor([None])], offset=True))
     assert "ends that count from the begins have to be constant" in said
     m = Build()
     x, order = m.input([3, 5], dtype="complex64"), m.input([2], dtype="int32")
-    said = refused(m, *m.op("TRANSPOSE", [x, order], [[5, 3]], dtype="complex64"))
+    said = refusal_reason(m, *m.op("TRANSPOSE", [x, order], [[5, 3]], dtype="complex64"))
     assert "is not constant" in said
 
 
 def test_nothing_to_cut_into_words() -> None:
     m = Build()
     made = m.tensor([None], dtype="string")
-    said = refused(m, *m.op("SKIP_GRAM", [m.input([0], dtype="string")], [made], ngram_size=2))
+    said = refusal_reason(
+        m, *m.op("SKIP_GRAM", [m.input([0], dtype="string")], [made], ngram_size=2)
+    )
     assert "holds no sentence" in said
 
 
@@ -225,7 +231,7 @@ def test_an_image_of_other_channels_than_filters() -> None:
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((4, 2, 2, 2), (4,)))
     options = struct.pack("<3i", 1, 1, 1)
-    said = refused(m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b],
+    said = refusal_reason(m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b],
                                 [[]], options))  # fmt: skip
     assert "4 channels for filters of 2 channels each" in said
 
@@ -233,7 +239,9 @@ def test_an_image_of_other_channels_than_filters() -> None:
 def test_numbers_of_other_types() -> None:
     m = Build()
     x = m.input([3], dtype="int32")
-    said = refused(m, *m.op("FAKE_QUANT", [x], [[3]], dtype="int32", min=0.0, max=1.0, num_bits=8))
+    said = refusal_reason(
+        m, *m.op("FAKE_QUANT", [x], [[3]], dtype="int32", min=0.0, max=1.0, num_bits=8)
+    )
     assert "it makes float32 of float32, not int32 of int32" in said
 
 
@@ -241,7 +249,7 @@ def test_products_of_complex_numbers_with_an_activation() -> None:
     m = Build()
     x, y = (m.input([3], dtype="complex64") for _ in "xy")
     (product,) = m.op("MUL", [x, y], [[3]], fused_activation_function="RELU")
-    assert "an activation function to complex numbers" in refused(m, product)
+    assert "an activation function to complex numbers" in refusal_reason(m, product)
 
 
 def test_sums_of_rows_in_no_known_way() -> None:
@@ -251,12 +259,12 @@ def test_sums_of_rows_in_no_known_way() -> None:
         m.input([4], dtype="int32"), m.constant(np.zeros((4, 1), np.int32)),
         m.constant(np.array([2], np.int32)), m.input([4]), table,
     ]  # fmt: skip
-    model = Changed(give(m, *m.op("EMBEDDING_LOOKUP_SPARSE", operands, [[2, 3]])))
+    model = ChangeableModel(build_model(m, *m.op("EMBEDDING_LOOKUP_SPARSE", operands, [[2, 3]])))
     model.options.combiner = 7
     assert "there is no combiner 7" in model.refusal()
 
 
-def give(m: Build, *outputs: Any) -> bytes:
+def build_model(m: Build, *outputs: Any) -> bytes:
     """Return the model that makes these outputs."""
     m.output(*outputs)
     return m.bytes()

@@ -38,7 +38,7 @@ class Doubled(Operator):
 
 
 @contextmanager
-def registered(*codes: str, **how: Any) -> Iterator[None]:
+def register_temporarily(*codes: str, **how: Any) -> Iterator[None]:
     register(*codes, **how)(Doubled)
     try:
         yield
@@ -63,7 +63,7 @@ def nodes(data: bytes, **options: Any) -> list[str]:
 
 def test_a_custom_operator() -> None:
     data = model("Twice", custom=True)
-    with registered("Twice", "Thrice"):
+    with register_temporarily("Twice", "Thrice"):
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
         (y,) = run_onnx(tflite2onnx.convert(data).model, {"x": x})
         np.testing.assert_array_equal(y, 2 * x)
@@ -74,26 +74,26 @@ def test_a_custom_operator() -> None:
 
 def test_in_place_of_a_builtin_operator() -> None:
     data = model("ABS", custom=False)
-    with registered("ABS"):
+    with register_temporarily("ABS"):
         assert nodes(data) == ["Add"]
         assert "ABS" in tflite2onnx.supported_operators()
     assert nodes(data) == ["Abs"]
 
 
 def test_a_custom_operator_by_the_name_of_a_builtin_one() -> None:
-    with registered("ABS", custom=True):
+    with register_temporarily("ABS", custom=True):
         assert nodes(model("ABS", custom=True)) == ["Add"]
         assert nodes(model("ABS", custom=False)) == ["Abs"]
 
 
 def test_in_place_of_a_custom_operator() -> None:
     (code, *_) = [code for code, cls in OPERATORS.items() if cls.custom]
-    with registered(code):
+    with register_temporarily(code):
         assert nodes(model(code, custom=True)) == ["Add"]
 
 
 def test_conflicts() -> None:
-    with registered("Twice"):
+    with register_temporarily("Twice"):
         message = r"Twice is registered already, for tests\S*\.Doubled; unregister\('Twice'\)"
         with pytest.raises(RegistrationError, match=message):
             register("Once", "Twice")(Doubled)
@@ -151,14 +151,14 @@ def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def converted(place: Path, code: str, *, custom: bool) -> subprocess.CompletedProcess[str]:
+def convert_in_process(place: Path, code: str, *, custom: bool) -> subprocess.CompletedProcess[str]:
     (place / "model.tflite").write_bytes(model(code, custom=custom))
     return command(place, "model.tflite")
 
 
 def test_a_package_offers_an_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
-    done = converted(tmp_path, "Thrice", custom=True)
+    done = convert_in_process(tmp_path, "Thrice", custom=True)
     assert (done.returncode, done.stderr) == (0, "")
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     (y,) = run_onnx(onnx.load(tmp_path / "model.onnx"), {"x": x})
@@ -168,14 +168,14 @@ def test_a_package_offers_an_operator(tmp_path: Path) -> None:
 
 def test_a_package_in_place_of_a_builtin_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "ABS")
-    assert converted(tmp_path, "ABS", custom=False).returncode == 0
+    assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
     assert [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node] == ["Sum"]
 
 
 def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="raise ValueError('not today')")
-    assert converted(tmp_path, "ABS", custom=False).returncode == 0
-    done = converted(tmp_path, "Thrice", custom=True)
+    assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
+    done = convert_in_process(tmp_path, "Thrice", custom=True)
     assert done.returncode == 1
     message = "mine:Tripled of mine is said to convert it, but cannot be loaded: not today"
     assert f"Thrice (operator 0, y): {message}" in done.stderr
@@ -183,14 +183,16 @@ def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
 
 def test_a_package_that_offers_something_else(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="Tripled = 3")
-    assert "3 is no subclass" in converted(tmp_path, "Thrice", custom=True).stderr
+    assert "3 is no subclass" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
 
 
 def test_two_packages_offer_an_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
     install(tmp_path, "yours", "Thrice")
-    assert "several packages convert it" in converted(tmp_path, "Thrice", custom=True).stderr
-    assert converted(tmp_path, "ABS", custom=False).returncode == 0
+    assert (
+        "several packages convert it" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
+    )
+    assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
 
 
 def test_a_program_comes_before_a_package(tmp_path: Path) -> None:

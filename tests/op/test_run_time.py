@@ -15,7 +15,7 @@ from tflite2onnx import ConversionError, convert
 DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)
 
 
-def prove(
+def check_with_inputs(
     code: str, operands: list[ArrayLike], made: Sequence[int | None] | None, **options: Any
 ) -> None:
     """Hold an operator to LiteRT whose operands are all inputs.
@@ -41,35 +41,35 @@ FLAT = DATA.reshape(2, 35, 3)
 @pytest.mark.parametrize("shape", [[6, -1], [-1, 3, 5], [2, 35, 3], [210], [5, 1, 2, 1, 21]])
 @pytest.mark.parametrize("known", [True, False])
 def test_reshape(shape: list[int], *, known: bool) -> None:
-    prove("RESHAPE", [DATA, shape], len(shape) * [None] if known else None)
+    check_with_inputs("RESHAPE", [DATA, shape], len(shape) * [None] if known else None)
 
 
 @pytest.mark.parametrize("size", [[1, 3, 4, 2], [-1, 2, -1, 3]])
 def test_slice(size: list[int]) -> None:
-    prove("SLICE", [DATA, [1, 2, 3, 0], size], OPEN)
+    check_with_inputs("SLICE", [DATA, [1, 2, 3, 0], size], OPEN)
 
 
 @pytest.mark.parametrize("value", [(), (np.float32(3),)])
 def test_pad(value: tuple[np.float32, ...]) -> None:
     paddings = [[0, 1], [2, 3], [0, 0], [5, 0]]
-    prove("PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], OPEN)
+    check_with_inputs("PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], OPEN)
 
 
 def test_mirror_pad() -> None:
-    prove("MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], OPEN, mode="REFLECT")
+    check_with_inputs("MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], OPEN, mode="REFLECT")
 
 
 def test_tile() -> None:
-    prove("TILE", [DATA, [2, 1, 3, 5]], OPEN)
+    check_with_inputs("TILE", [DATA, [2, 1, 3, 5]], OPEN)
 
 
 def test_broadcast_to() -> None:
-    prove("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], OPEN)
-    prove("BROADCAST_TO", [DATA[0, 0], [5, 7, 3]], [None, None, None])
+    check_with_inputs("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], OPEN)
+    check_with_inputs("BROADCAST_TO", [DATA[0, 0], [5, 7, 3]], [None, None, None])
 
 
 def test_fill() -> None:
-    prove("FILL", [[2, 3, 5], np.asarray(np.float32(7))], [None, None, None])
+    check_with_inputs("FILL", [[2, 3, 5], np.asarray(np.float32(7))], [None, None, None])
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,25 @@ def test_strided_slice_with_other_axes() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
 def test_range(dtype: type[np.generic]) -> None:
     numbers = [np.asarray(number, dtype) for number in (11, 2, -3)]
-    prove("RANGE", list(numbers), [None], dtype=np.dtype(dtype).name)
+    check_with_inputs("RANGE", list(numbers), [None], dtype=np.dtype(dtype).name)
 
 
 @pytest.mark.parametrize("limit", [0.3, 0.7, 1, 1.05])
 def test_ranges_are_counted_in_float32(limit: float) -> None:
     """In double precision there are four steps of 0.1 to 0.3."""
-    prove("RANGE", [np.asarray(n, np.float32) for n in (0, limit, 0.1)], [None], dtype="float32")
+    check_with_inputs(
+        "RANGE", [np.asarray(n, np.float32) for n in (0, limit, 0.1)], [None], dtype="float32"
+    )
 
 
 def test_sums_over_computed_axes_keep_all_bits() -> None:
     x = np.array([[3, 2**62], [2**53 + 1, 2**62 - 1], [-(2**40), 7]], np.int64)
-    prove("SUM", [x, np.array([0], np.int32)], [2], dtype="int64", keep_dims=False)
+    check_with_inputs("SUM", [x, np.array([0], np.int32)], [2], dtype="int64", keep_dims=False)
 
 
 def test_one_hot() -> None:
     values = [np.asarray(np.float32(number)) for number in (3, -1)]
-    prove(
+    check_with_inputs(
         "ONE_HOT", [[[0, 4, 2], [-1, 3, 9]], np.asarray(5, np.int32), *values],
         [2, None, 3], axis=1, dtype="float32",
     )  # fmt: skip
@@ -130,13 +132,13 @@ def test_one_hot() -> None:
 
 def test_topk() -> None:
     made = [2, 5, 7, None]
-    prove("TOPK_V2", [DATA, np.asarray(2, np.int32)], made, dtype=["float32", "int32"])
+    check_with_inputs("TOPK_V2", [DATA, np.asarray(2, np.int32)], made, dtype=["float32", "int32"])
 
 
 @pytest.mark.parametrize("code", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 @pytest.mark.parametrize("options", [{}, {"half_pixel_centers": True}, {"align_corners": True}])
 def test_resize(code: str, options: dict[str, bool]) -> None:
-    prove(code, [DATA, [10, 4]], [2, None, None, 3], **options)
+    check_with_inputs(code, [DATA, [10, 4]], [2, None, None, 3], **options)
 
 
 @pytest.mark.parametrize("sizes", [[1, 4, 2], [1, -1, 2]])
@@ -153,23 +155,25 @@ def test_split(sizes: list[int]) -> None:
 @pytest.mark.parametrize("axes", [[1, 3], [-1, 0], 2])
 def test_reduction(code: str, axes: list[int] | int, *, keep_dims: bool) -> None:
     rank = 4 if keep_dims else 4 - np.size(axes)
-    prove(code, [DATA, axes], rank * [None], keep_dims=keep_dims)
+    check_with_inputs(code, [DATA, axes], rank * [None], keep_dims=keep_dims)
 
 
 def test_reduction_of_integers() -> None:
-    prove("REDUCE_MAX", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
-    prove("SUM", [np.int32(DATA * 9), [1]], [None, None, None], dtype="int32")
+    check_with_inputs("REDUCE_MAX", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
+    check_with_inputs("SUM", [np.int32(DATA * 9), [1]], [None, None, None], dtype="int32")
     for axes in ([2], [0, -1]):
         made = (4 - len(axes)) * [None]
-        prove("MEAN", [np.int32(DATA * 9), axes], made, dtype="int32")
+        check_with_inputs("MEAN", [np.int32(DATA * 9), axes], made, dtype="int32")
     with pytest.raises(ConversionError, match="the axes of int32 to multiply over"):
-        prove("REDUCE_PROD", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32")
+        check_with_inputs(
+            "REDUCE_PROD", [np.int32(DATA * 9), [2]], [None, None, None], dtype="int32"
+        )
 
 
 def test_axes() -> None:
     """Where the shape is known the axis need not be."""
-    prove("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])
-    prove("REVERSE_V2", [DATA, [2, 1]], [2, 5, 7, 3])
+    check_with_inputs("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])
+    check_with_inputs("REVERSE_V2", [DATA, [2, 1]], [2, 5, 7, 3])
 
 
 def test_what_follows() -> None:
@@ -209,26 +213,28 @@ def test_what_the_file_says() -> None:
 
 def test_scatter() -> None:
     updates = DATA[0, :, 0]
-    prove("SCATTER_ND", [[[4], [0], [2], [4], [9]], updates, [11, 3]], [None, None])
+    check_with_inputs("SCATTER_ND", [[[4], [0], [2], [4], [9]], updates, [11, 3]], [None, None])
 
 
 @pytest.mark.parametrize("permutation", [[0, 1, 2, 3], [3, 0, 2, 1], [1, 3, 0, 2], [-1, 2, 0, 1]])
 def test_transpose(permutation: list[int]) -> None:
-    prove("TRANSPOSE", [DATA, permutation], OPEN)
-    prove("TRANSPOSE", [np.int8(DATA * 9), permutation], OPEN, dtype="int8")
+    check_with_inputs("TRANSPOSE", [DATA, permutation], OPEN)
+    check_with_inputs("TRANSPOSE", [np.int8(DATA * 9), permutation], OPEN, dtype="int8")
 
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
 @pytest.mark.parametrize("axis", [0, 2, 3, -1, -3])
 def test_arg(code: str, axis: int) -> None:
     made = [None, None, None]
-    prove(code, [DATA, np.asarray(axis, np.int32)], made, dtype="int32", output_type="int32")
-    prove(code, [DATA, [axis]], made, dtype="int64", output_type="int64")
+    check_with_inputs(
+        code, [DATA, np.asarray(axis, np.int32)], made, dtype="int32", output_type="int32"
+    )
+    check_with_inputs(code, [DATA, [axis]], made, dtype="int64", output_type="int64")
 
 
 @pytest.mark.parametrize("axis", [0, 1, 4, -1, -4])
 def test_expand_dims(axis: int) -> None:
-    prove("EXPAND_DIMS", [DATA, np.asarray(axis, np.int32)], 5 * [None])
+    check_with_inputs("EXPAND_DIMS", [DATA, np.asarray(axis, np.int32)], 5 * [None])
 
 
 @pytest.mark.parametrize(("axis", "count"), [(1, 5), (-2, 7), (0, 2), (3, 3)])
@@ -244,20 +250,22 @@ def test_split_along_any_axis(axis: int, count: int) -> None:
 @pytest.mark.parametrize(("axis", "sizes"), [(2, [3, -1]), (-3, [4, 1]), (3, [1, 2])])
 def test_split_into_sizes_along_any_axis(axis: int, sizes: list[int]) -> None:
     operands: list[ArrayLike] = [DATA, sizes, np.asarray(axis, np.int32)]
-    prove("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)
+    check_with_inputs("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)
 
 
 @pytest.mark.parametrize("value", [np.arange(1, 4, dtype=np.float32), np.asarray(np.float32(7))])
 def test_sparse_to_dense(value: ArrayLike) -> None:
     default = np.asarray(np.float32(-1))
-    prove("SPARSE_TO_DENSE", [[[0, 1], [3, 2], [4, 6]], [5, 7], value, default], [None, None])
-    prove("SPARSE_TO_DENSE", [[0, 3, 5], [7], value, default], [None])
+    check_with_inputs(
+        "SPARSE_TO_DENSE", [[[0, 1], [3, 2], [4, 6]], [5, 7], value, default], [None, None]
+    )
+    check_with_inputs("SPARSE_TO_DENSE", [[0, 3, 5], [7], value, default], [None])
 
 
 @pytest.mark.parametrize("code", ["SUM", "PROD", "MAX", "MIN"])
 def test_segments(code: str) -> None:
     numbers = [1, 0, 3, -1, 1]
-    prove(
+    check_with_inputs(
         f"UNSORTED_SEGMENT_{code}", [DATA[0], numbers, np.asarray(5, np.int32)], [None, 7, 3],
     )  # fmt: skip
 
@@ -266,8 +274,10 @@ def test_segments(code: str) -> None:
     "amounts", [[[2, 1], [5, 4], [0, 7], [1, 0]], [[0, 0], [1, 1], [0, 0], [3, 3]]]
 )
 def test_mirror_pad_with_edges(amounts: list[list[int]]) -> None:
-    prove("MIRROR_PAD", [DATA, amounts], OPEN, mode="SYMMETRIC")
-    prove("MIRROR_PAD", [np.int32(DATA * 9), amounts], OPEN, mode="SYMMETRIC", dtype="int32")
+    check_with_inputs("MIRROR_PAD", [DATA, amounts], OPEN, mode="SYMMETRIC")
+    check_with_inputs(
+        "MIRROR_PAD", [np.int32(DATA * 9), amounts], OPEN, mode="SYMMETRIC", dtype="int32"
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +291,7 @@ def test_mirror_pad_with_edges(amounts: list[list[int]]) -> None:
 def test_strides(
     begin: list[int], end: list[int], strides: list[int], options: dict[str, Any], rank: int
 ) -> None:
-    prove("STRIDED_SLICE", [DATA, begin, end, strides], rank * [None], **options)
+    check_with_inputs("STRIDED_SLICE", [DATA, begin, end, strides], rank * [None], **options)
 
 
 @pytest.mark.parametrize(
@@ -294,9 +304,9 @@ def test_strides(
 )
 def test_blocks(shape: list[int], block: list[int], edges: list[list[int]]) -> None:
     x, made = DATA.reshape(-1)[: np.prod(shape)].reshape(shape), len(shape) * [None]
-    prove("SPACE_TO_BATCH_ND", [x, block, edges], made)
+    check_with_inputs("SPACE_TO_BATCH_ND", [x, block, edges], made)
     batches = np.resize(x, (2 * int(np.prod(block)), *shape[1:]))
-    prove("BATCH_TO_SPACE_ND", [batches, block, edges], made)
+    check_with_inputs("BATCH_TO_SPACE_ND", [batches, block, edges], made)
 
 
 def test_blocks_of_quantized_images() -> None:

@@ -24,7 +24,7 @@ def model(code: str, options: Any = b"", **fields: Any) -> bytes:
     return m.bytes()
 
 
-def kept(data: bytes, **options: Any) -> onnx.NodeProto:
+def convert_custom_node(data: bytes, **options: Any) -> onnx.NodeProto:
     made = convert(data, allow_custom=True, **options).model
     onnx.checker.check_model(made)
     node: onnx.NodeProto
@@ -40,7 +40,7 @@ def test_kept() -> None:
         "sizes": [1, 2], "of": [1.5],
     }  # fmt: skip
     data = model("Mystery", options)
-    node = kept(data)
+    node = convert_custom_node(data)
     assert (node.op_type, node.domain) == ("Mystery", "tflite.custom")
     assert list(node.input) == ["x", "", "z"]
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -55,13 +55,13 @@ def test_kept() -> None:
     "options", [b"\x01\x02\x03", {"nested": {"a": 1}}, {"mixed": [1, "a"]}, {"empty": []}]
 )
 def test_options_that_are_no_attributes(options: Any) -> None:
-    (attribute,) = kept(model("Mystery", options)).attribute
+    (attribute,) = convert_custom_node(model("Mystery", options)).attribute
     assert attribute.name == "custom_options"
     assert isinstance(options, dict) or attribute.s == options
 
 
 def test_without_options() -> None:
-    assert not kept(model("Mystery")).attribute
+    assert not convert_custom_node(model("Mystery")).attribute
 
 
 def test_stored_integers_stay_as_they_are() -> None:
@@ -143,7 +143,7 @@ def test_reasons(code: str, words: str) -> None:
     assert words in str(error.value)
 
 
-def found(m: Build, x: Tensor) -> Tensor:
+def add_where(m: Build, x: Tensor) -> Tensor:
     """Return as many places as nobody knows before the model runs."""
     return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
 
@@ -152,7 +152,7 @@ def test_beside_sizes_that_are_open() -> None:
     """Of inputs, and of what is found, as long as it reads none of them."""
     m = Build()
     m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
-    m.output(found(m, m.input([7])), *m.custom("Mystery", [m.input([2])], [[2]]))
+    m.output(add_where(m, m.input([7])), *m.custom("Mystery", [m.input([2])], [[2]]))
     result = convert(m.bytes(), allow_custom=True)
     assert [end.sizes[0] for end in result.inputs] == ["batch", 7, 2]
     assert [isinstance(end.sizes[0], str) for end in result.outputs] == [True, True, False]
@@ -170,7 +170,7 @@ def test_with_sizes_that_are_open(
         result = convert(m.bytes(), allow_custom=True)
         assert [end.sizes for end in (*result.inputs, *result.outputs)] == [(1, 3), (1, 3)]
         assert "it needs to know the size of axis 0 of x" in caplog.text
-    m.output(*m.custom("Mystery", [found(m, m.input([7]))], [[2]]))
+    m.output(*m.custom("Mystery", [add_where(m, m.input([7]))], [[2]]))
     with pytest.raises(ConversionError, match="Mystery"):
         convert(m.bytes(), allow_custom=allow_custom)
 

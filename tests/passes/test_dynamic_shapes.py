@@ -19,7 +19,7 @@ from tests.support import Build, Tensor, check
 from tflite2onnx import Endpoint, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.tensor import Tensor as FileTensor
 
@@ -41,7 +41,7 @@ def test_read_from_a_file() -> None:
     m = Build()
     x = m.input([None, 7])
     m.output(*m.op("RELU", [x], [[1, 7]]))
-    graph = read(m.bytes()).graphs[0]
+    graph = read_model(m.bytes()).graphs[0]
     assert graph.inputs[0].dynamic_axes == {0}
     assert graph.outputs[0].dynamic_axes == set()
 
@@ -49,11 +49,11 @@ def test_read_from_a_file() -> None:
 def test_names_of_sizes() -> None:
     tensor = FileTensor("x", (1, 1, 7), DType.FLOAT32, symbols={0: "batch"})
     assert tensor.sizes == ("batch", 1, 7)
-    assert tensor.extents == (2, 1, 7)
-    assert tensor.reshaped((7,)).sizes == (7,)
+    assert tensor.layout_shape == (2, 1, 7)
+    assert tensor.reshape_constant((7,)).sizes == (7,)
 
 
-def proved(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
+def check_open_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
     """Hold the model to LiteRT with inputs of these shapes and types; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]
     arrays = [
@@ -75,7 +75,7 @@ def depthwise(m: Build, x: Tensor) -> Made:
     return m.op("DEPTHWISE_CONV_2D", [x, w, b], [[1, 3, 7, 6]], depth_multiplier=2, **WINDOW)
 
 
-def flattened(m: Build, x: Tensor) -> Made:
+def add_flattening(m: Build, x: Tensor) -> Made:
     (flat,) = m.op("RESHAPE", [x], [[1, 105]], new_shape=[-1, 105])
     w, b = m.constant(KEPT((11, 105)).astype(np.float32)), m.constant(np.ones(11, np.float32))
     return m.op("FULLY_CONNECTED", [flat, w, b], [[1, 11]])
@@ -96,7 +96,7 @@ def mean(m: Build, x: Tensor) -> Made:
     return m.op("SOFTMAX", [y], [[1, 11]], beta=1.0)
 
 
-def sliced(m: Build, x: Tensor) -> Made:
+def add_slices(m: Build, x: Tensor) -> Made:
     made = m.tensor([None, 3, 5, 2])  # the kernel believes the file here
     (y,) = m.op("SLICE", [x, m.constant([0, 1, 2, 0]), m.constant([-1, 3, -1, 2])], [made])
     bounds = [m.constant(numbers) for numbers in ([0, -1, 4], [0, 0, 0], [1, 1, -2])]
@@ -121,14 +121,14 @@ def broadcast(m: Build, x: Tensor) -> Made:
     return m.op("SUB", [y, z], [[1, 5, 7, 3]])
 
 
-def pooled(m: Build, x: Tensor) -> Made:
+def add_pools(m: Build, x: Tensor) -> Made:
     window: dict[str, Any] = {"filter_height": 3, "filter_width": 2, **WINDOW}
     (y,) = m.op("MAX_POOL_2D", [x], [[1, 3, 7, 3]], **window)
     (y,) = m.op("RESIZE_BILINEAR", [y, m.constant([6, 11])], [[1, 6, 11, 3]])
     return m.op("AVERAGE_POOL_2D", [y], [[1, 3, 11, 3]], **window)
 
 
-def best(m: Build, x: Tensor) -> Made:
+def add_arg_max(m: Build, x: Tensor) -> Made:
     (i,) = m.op("ARG_MAX", [x, m.constant(3)], [[1, 5, 7]], dtype="int32", output_type="int32")
     one, zero = m.constant(np.float32(1)), m.constant(np.float32(0))
     return m.op("ONE_HOT", [i, m.constant(3), one, zero], [[1, 5, 7, 3]], dtype="float32", axis=-1)
@@ -142,8 +142,9 @@ def blocks(m: Build, x: Tensor) -> Made:
 
 
 NETWORKS = [
-    conv, depthwise, flattened, after_shape_arithmetic, mean, sliced, halves, broadcast, pooled,
-    best, blocks,
+    conv, depthwise, add_flattening, after_shape_arithmetic, mean, add_slices, halves, broadcast,
+    add_pools,
+    add_arg_max, blocks,
 ]  # fmt: skip
 
 
@@ -153,11 +154,11 @@ def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
     """The batch of an input stays open, whatever the file says of all other tensors."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
-    (y,) = proved(m, [batch, 5, 7, 3])
+    (y,) = check_open_model(m, [batch, 5, 7, 3])
     assert list(y.symbols.values()) == ["batch"]
 
 
-def mirrored(m: Build, x: Tensor) -> Made:
+def add_mirror_pad(m: Build, x: Tensor) -> Made:
     amounts = m.constant([[0, 1], [2, 3], [0, 0], [1, 0]])
     return m.op("MIRROR_PAD", [x, amounts], [[2, 10, 7, 4]], mode="SYMMETRIC")
 
@@ -171,7 +172,7 @@ def test_padded_images_of_any_size(size: int) -> None:
     w, b = m.constant(KEPT((11, 3, 3, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
     window = WINDOW | {"padding": "VALID"}
     m.output(*m.op("CONV_2D", [y, w, b], [[1, 2, 7, 11]], **window))
-    proved(m, [2, size, size + 1, 3])
+    check_open_model(m, [2, size, size + 1, 3])
     assert "Pad" not in {node.op_type for node in convert(m.bytes()).model.graph.node}
 
 
@@ -180,14 +181,14 @@ def test_diagonals_of_any_height(height: int) -> None:
     m = Build()
     x, y = m.input([2, 7, 5], shape_signature=[2, -1, 5]), m.input([2, 5])
     m.output(*m.op("MATRIX_SET_DIAG", [x, y], [[2, 7, 5]]))
-    proved(m, [2, height, 5], [2, 5])
+    check_open_model(m, [2, height, 5], [2, 5])
 
 
 def test_blocks_of_any_size() -> None:
     m = Build()
     m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 9, 15, 3], [3, 1, 3, 3]):
-        proved(m, shape)
+        check_open_model(m, shape)
 
 
 @pytest.mark.parametrize(
@@ -202,11 +203,11 @@ def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
     m.output(*m.op("SPACE_TO_DEPTH", [x], [[1, 1, 2, 48]], dtype=dtype, block_size=2))
     for larger in ([1, 2, 4, 12], [3, 10, 14, 12]):
         pairs = zip(larger, signature, strict=True)
-        deep, flat = proved(m, [new if size == -1 else size for new, size in pairs])
+        deep, flat = check_open_model(m, [new if size == -1 else size for new, size in pairs])
         assert [*deep.symbols, *flat.symbols] == axes * 2
 
 
-def dilated(m: Build, x: Tensor) -> Made:
+def add_dilate(m: Build, x: Tensor) -> Made:
     arguments = [m.constant([1, 2, 3, 2]), m.constant(np.float32(7))]
     return m.op("DILATE", [x, *arguments], [[1, 9, 19, 5]])
 
@@ -216,13 +217,13 @@ def diagonals(m: Build, x: Tensor) -> Made:
     return m.op("MATRIX_DIAG", [y], [[1, 3, 5, 7, 7]])
 
 
-def smaller(m: Build, x: Tensor) -> Made:
+def add_resizes(m: Build, x: Tensor) -> Made:
     (y,) = m.op("RESIZE_NEAREST_NEIGHBOR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
     (z,) = m.op("RESIZE_BILINEAR", [x, m.constant([10, 3])], [[1, 10, 3, 3]])
     return m.op("ADD", [y, z], [[1, 10, 3, 3]])
 
 
-def updated(m: Build, x: Tensor) -> Made:
+def add_update(m: Build, x: Tensor) -> Made:
     update = m.constant(KEPT((1, 2, 3, 3)).astype(np.float32))
     return m.op("DYNAMIC_UPDATE_SLICE", [x, update, m.constant([0, 4, -2, 0])], [[1, 5, 7, 3]])
 
@@ -235,7 +236,8 @@ def rows(m: Build, x: Tensor) -> Made:
 
 
 @pytest.mark.parametrize(
-    "network", [conv, depthwise, mean, mirrored, dilated, diagonals, smaller, updated, rows]
+    "network",
+    [conv, depthwise, mean, add_mirror_pad, add_dilate, diagonals, add_resizes, add_update, rows],
 )
 @pytest.mark.parametrize("io_layout", ["auto", "onnx"])
 def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout: str) -> None:
@@ -243,7 +245,7 @@ def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout:
     m = Build()
     m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 8, 13, 3], [3, 9, 4, 3]):
-        proved(m, shape, io_layout=io_layout)
+        check_open_model(m, shape, io_layout=io_layout)
 
 
 def test_sizes_that_no_window_fits() -> None:
@@ -277,7 +279,7 @@ def test_sizes_of_the_file(
     with caplog.at_level(logging.WARNING):
         result = check(m.bytes())
     assert not any(end.symbols for end in (*result.inputs, *result.outputs))
-    code = read(m.bytes()).graphs[0].ops[0].code
+    code = read_model(m.bytes()).graphs[0].ops[0].code
     assert f"all sizes are fixed as they are in the file, since {code}" in caplog.text
 
 
@@ -293,12 +295,12 @@ def test_inputs_of_one_batch() -> None:
     m = Build()
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ADD", [a, b], [[1, 3]]))
-    (y,) = proved(m, [5, 3], [5, 3])
+    (y,) = check_open_model(m, [5, 3], [5, 3])
     assert y.sizes == ("batch", 3)
     m = Build()
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
-    assert [end.sizes for end in proved(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
+    assert [end.sizes for end in check_open_model(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
 
 
 def test_sizes_that_meet() -> None:
@@ -307,7 +309,7 @@ def test_sizes_that_meet() -> None:
     a, b, c = (m.input([1, None, 3], shape_signature=[1, -1, 3], name=name) for name in "abc")
     (y,) = m.op("ADD", [a, b], [[1, 1, 3]])
     m.output(*m.op("CONCATENATION", [y, c], [[2, 1, 3]], axis=0))
-    (made,) = proved(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
+    (made,) = check_open_model(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
     assert made.sizes == (2, "a_1", 3)
 
 
@@ -323,7 +325,7 @@ def test_copies_of_what_is_open() -> None:
         decomposition_subgraph_index=inner.index, composite_attributes=bytes(flexbuffers.Dumps({})),
     )  # fmt: skip
     m.output(*made)
-    assert [end.sizes for end in proved(m, [5, 3])] == 2 * [("batch", 3)]
+    assert [end.sizes for end in check_open_model(m, [5, 3])] == 2 * [("batch", 3)]
 
 
 def test_order_of_a_size_that_is_1_in_the_file() -> None:
@@ -332,7 +334,7 @@ def test_order_of_a_size_that_is_1_in_the_file() -> None:
     x = m.input([None, 5, 3], name="x")
     (y,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[5, 1, 3]])
     m.output(*m.op("RESHAPE", [y], [[5, 3]], new_shape=[-1, 3]))
-    proved(m, [7, 5, 3])
+    check_open_model(m, [7, 5, 3])
     assert convert(m.bytes(), static=True).transposes < convert(m.bytes()).transposes
 
 
@@ -364,5 +366,5 @@ def test_rows_that_are_counted() -> None:
     (matrix,) = m.op("RESHAPE", [x, sizes], [m.tensor([None, None])])
     w = m.constant(KEPT((5, 3)).astype(np.float32))
     m.output(*m.op("FULLY_CONNECTED", [matrix, w, None], [m.tensor([None, 5])]))
-    (end,) = proved(m, [2, 7, 3])
+    (end,) = check_open_model(m, [2, 7, 3])
     assert end.symbols.keys() == {0}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check, random_inputs, run_onnx
-from tests.support.control import either
+from tests.support.control import add_if
 from tflite2onnx import convert
 
 if TYPE_CHECKING:
@@ -23,35 +23,37 @@ def scores(m: Subgraph, x: Tensor) -> Tensor:
     return m.op("LOGISTIC", [x], [x.shape])[0]
 
 
-def alone(m: Build, x: Tensor) -> Tensor:
+def add_scores(m: Build, x: Tensor) -> Tensor:
     return scores(m, x)
 
 
-def moved(m: Build, x: Tensor) -> Tensor:
+def add_moved_scores(m: Build, x: Tensor) -> Tensor:
     permutation = m.constant(np.array([1, 0], np.int32))
     (turned,) = m.op("TRANSPOSE", [scores(m, x), permutation], [SHAPE[::-1]])
     return m.op("RESHAPE", [turned], [[1, 15]], new_shape=[1, 15])[0]
 
 
-def chosen(m: Build, x: Tensor) -> Tensor:
+def add_branched_scores(m: Build, x: Tensor) -> Tensor:
     """Scores that one branch hands on and the other does not."""
     given = scores(m, x)
     (most,) = m.op("REDUCE_MAX", [given, m.constant(np.array([0, 1], np.int32))], [[]])
     condition = m.op("LESS", [most, m.constant(np.float32(2))], [[]], dtype="bool")[0]
-    return either(m, condition, [given], lambda _, xs: xs, lambda _, xs: xs)[0]
+    return add_if(m, condition, [given], lambda _, xs: xs, lambda _, xs: xs)[0]
 
 
-def hidden(m: Build, x: Tensor) -> Tensor:
+def add_hidden_scores(m: Build, x: Tensor) -> Tensor:
     return m.op("MUL", [scores(m, x), x], [x.shape])[0]
 
 
-def joined(m: Build, x: Tensor) -> Tensor:
+def add_joined_scores(m: Build, x: Tensor) -> Tensor:
     """Scores among many numbers."""
     many = m.input([500, 5], name="many")
     return m.op("CONCATENATION", [scores(m, x), many], [[503, 5]], axis=0)[0]
 
 
-def built(network: Callable[[Build, Tensor], Tensor], shape: Sequence[int] = SHAPE) -> bytes:
+def build_network(
+    network: Callable[[Build, Tensor], Tensor], shape: Sequence[int] = SHAPE
+) -> bytes:
     m = Build()
     m.output(network(m, m.input(shape, name="x")))
     return m.bytes()
@@ -61,30 +63,30 @@ def sigmoids(data: bytes) -> int:
     return sum(n.op_type == "Sigmoid" for n in convert(data).model.graph.node)
 
 
-@pytest.mark.parametrize("network", [alone, moved, chosen])
+@pytest.mark.parametrize("network", [add_scores, add_moved_scores, add_branched_scores])
 def test_small_scores_have_all_their_digits(
     network: Callable[[Build, Tensor], Tensor],
 ) -> None:
     """Those of ONNX Runtime's Sigmoid are wrong by more than a tenth at -15, and do not fall."""
-    data = built(network)
+    data = build_network(network)
     check(data)
     assert not sigmoids(data)
     for low, high in ((-6, 6), (-15, -8), (-80, -20), (100, 200)):
         (x,) = random_inputs(data, 3, x=(low, high))
         wanted = 1 / (1 + np.exp(-x.astype(np.float64)))
         (made,) = run_onnx(convert(data).model, {"x": x})
-        if network is moved:
+        if network is add_moved_scores:
             wanted = wanted.T.reshape(1, 15)
         np.testing.assert_allclose(made, wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("network", [hidden, joined])
+@pytest.mark.parametrize("network", [add_hidden_scores, add_joined_scores])
 def test_others_are_one_node(network: Callable[[Build, Tensor], Tensor]) -> None:
-    assert sigmoids(built(network)) == 1
+    assert sigmoids(build_network(network)) == 1
 
 
 def test_masks_are_one_node() -> None:
-    data = built(alone, (1, 31, 37, 1))
+    data = build_network(add_scores, (1, 31, 37, 1))
     check(data)
     assert sigmoids(data) == 1
 

@@ -12,7 +12,7 @@ from tests.support import Build, Tensor, check
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-def spread(
+def add_spread_convolution(
     m: Build, code: str, block: list[int], pads: list[list[int]], crops: list[list[int]],
     dtype: str = "float32", **options: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -68,7 +68,7 @@ def test_one_convolution(
     code: str, block: list[int], pads: list[list[int]], crops: list[list[int]]
 ) -> None:
     m = Build()
-    spread(m, code, block, pads, crops, fused_activation_function="RELU")
+    add_spread_convolution(m, code, block, pads, crops, fused_activation_function="RELU")
     result = check(m.bytes(), seeds=[0])
     kinds = nodes(result)
     assert "Conv" in kinds
@@ -80,7 +80,7 @@ def test_one_convolution(
 def test_integers(code: str) -> None:
     """What is added around the image stands for 0."""
     m = Build()
-    spread(m, code, [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]], "int8")
+    add_spread_convolution(m, code, [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]], "int8")
     result = check(m.bytes(), seeds=[0], steps=1)
     assert not {"Reshape", "Slice", "Pad"} & {*nodes(result)}
 
@@ -94,10 +94,10 @@ def test_what_is_no_dilation() -> None:
         ([[3, 1], [0, 1]], {}),
     ):
         m = Build()
-        spread(m, "CONV_2D", [2, 2], pads, crops, **options)
+        add_spread_convolution(m, "CONV_2D", [2, 2], pads, crops, **options)
         assert "Reshape" in nodes(check(m.bytes(), seeds=[0]))
     m = Build()
-    y, _ = spread(m, "CONV_2D", [2, 2], pads, [[0, 1], [0, 1]])
+    y, _ = add_spread_convolution(m, "CONV_2D", [2, 2], pads, [[0, 1], [0, 1]])
     m.output(y)
     assert "Reshape" in nodes(check(m.bytes(), seeds=[0]))
 
@@ -105,7 +105,7 @@ def test_what_is_no_dilation() -> None:
 def test_parts_with_other_readers() -> None:
     """They are still made, beside the one convolution."""
     m = Build()
-    _, parts = spread(m, "CONV_2D", [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
+    _, parts = add_spread_convolution(m, "CONV_2D", [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
     m.output(*m.op("NEG", [parts], [parts.shape]))
     result = check(m.bytes(), seeds=[0])
     (conv,) = (node for node in result.model.graph.node if node.op_type == "Conv")
@@ -116,7 +116,7 @@ def test_parts_with_other_readers() -> None:
 # Padding
 
 
-def padded(
+def add_padded_convolution(
     m: Build, code: str, pads: list[list[int]], dtype: str = "float32", *, padding: str = "VALID",
     rescaled: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -157,7 +157,7 @@ AROUND = [[0, 0], [0, 1], [2, 3], [0, 0]]
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_convolutions_pad(code: str, dtype: str) -> None:
     m = Build()
-    padded(m, code, AROUND, dtype)
+    add_padded_convolution(m, code, AROUND, dtype)
     result = check(m.bytes(), seeds=[0], steps=1)
     assert "Pad" not in nodes(result)
     (conv,) = (node for node in result.model.graph.node if node.op_type == "Conv")
@@ -174,14 +174,14 @@ def test_what_no_convolution_pads() -> None:
         (AROUND, {"dtype": "int8", "rescaled": True}),
     ):
         m = Build()
-        padded(m, "CONV_2D", pads, **options)
+        add_padded_convolution(m, "CONV_2D", pads, **options)
         assert "Pad" in nodes(check(m.bytes(), seeds=[0], steps=1))
 
 
 def test_padded_images_with_other_readers() -> None:
     """They are still made, beside the convolution of the image."""
     m = Build()
-    wide, _ = padded(m, "CONV_2D", AROUND)
+    wide, _ = add_padded_convolution(m, "CONV_2D", AROUND)
     m.output(wide)
     kinds = nodes(check(m.bytes(), seeds=[0]))
     assert kinds.count("Pad") == 1

@@ -10,8 +10,8 @@ import pytest
 from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.op import operator_for
-from tflite2onnx.passes.dynamic_shapes import settled
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.dynamic_shapes import infer_shapes
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from tests.support import Subgraph, Tensor
@@ -37,7 +37,7 @@ def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
     m = Build()
     m.output(dense(m, m.input([1, 5, 7], shape_signature=[-1, 5, 7])))
     check(m.bytes(), static=static)
-    graph = settled(read(m.bytes()).graphs[0], operator_for)
+    graph = infer_shapes(read_model(m.bytes()).graphs[0], operator_for)
     assert [op.outputs[0].shape for op in graph.ops if op.code == "FULLY_CONNECTED"] == [(5, 3)]
 
 
@@ -74,8 +74,8 @@ def test_a_number_of_axes_that_the_file_does_not_know(signature: list[int]) -> N
 def test_shapes_without_guesses_are_left_alone() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
-    graph = read(m.bytes()).graphs[0]
-    assert settled(graph, operator_for) is graph
+    graph = read_model(m.bytes()).graphs[0]
+    assert infer_shapes(graph, operator_for) is graph
 
 
 def test_what_is_wrong_is_said_of_the_operator() -> None:
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said_of_the_operator() -> None:
         convert(m.bytes())
 
 
-def guessed(m: Subgraph) -> Tensor:
+def guessed_tensor(m: Subgraph) -> Tensor:
     """Return a tensor that the file guesses to have one row."""
     return m.tensor([1, 3], shape_signature=[-1, 3])
 
@@ -103,15 +103,15 @@ def test_sub_graphs_of_guesses() -> None:
     rounds, y = body.input([], dtype="int32"), body.input([1, 3], shape_signature=[-1, 3])
     one = body.constant(np.int32(1))
     body.output(*body.op("ADD", [rounds, one], [[]], dtype="int32"))
-    body.output(*body.op("SIN", [y], [guessed(body)]))
-    made = [m.tensor([], dtype="int32"), guessed(m)]
+    body.output(*body.op("SIN", [y], [guessed_tensor(body)]))
+    made = [m.tensor([], dtype="int32"), guessed_tensor(m)]
     looped = m.op("WHILE", [count, x], made, cond_subgraph_index=1, body_subgraph_index=2)
     for branch, code in ((then, "ABS"), (other, "NEG")):
         z = branch.input([1, 3], shape_signature=[-1, 3])
-        branch.output(*branch.op(code, [z], [guessed(branch)]))
+        branch.output(*branch.op(code, [z], [guessed_tensor(branch)]))
     (above,) = m.op("GREATER", [looped[0], m.constant(np.int32(6))], [[]], dtype="bool")
     options: Any = {"then_subgraph_index": 3, "else_subgraph_index": 4}
-    m.output(*m.op("IF", [above, looped[1]], [guessed(m)], **options))
+    m.output(*m.op("IF", [above, looped[1]], [guessed_tensor(m)], **options))
     for start in (0, 7):
         result = check(m.bytes(), ranges={"count": (start, start), "float32": (-2, 2)})
         assert result.outputs[0].onnx_shape == (4, 3)

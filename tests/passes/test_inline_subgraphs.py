@@ -14,8 +14,8 @@ from tests.support.small import chain
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.op import supported_operators
-from tflite2onnx.passes.inline_subgraphs import inlined
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def call(m: Subgraph, callee: Subgraph, x: Tensor, *more: Tensor) -> Tensor:
     return composite(m, callee.index, [x, *more], x.shape)[0]
 
 
-def scaled(m: Build) -> Subgraph:
+def add_scaling_subgraph(m: Build) -> Subgraph:
     """Return a sub-graph: (a, b) -> 2 * a - b."""
     inner = m.subgraph("scaled")
     a, b = inner.input(SHAPE, name="a"), inner.input(SHAPE, name="b")
@@ -53,20 +53,20 @@ def scaled(m: Build) -> Subgraph:
 def test_composite() -> None:
     m = Build()
     a, b = m.input(SHAPE), m.input(SHAPE)
-    m.output(call(m, scaled(m), a, b))
+    m.output(call(m, add_scaling_subgraph(m), a, b))
     result = check(m.bytes())
     assert [node.op_type for node in result.model.graph.node] == ["Mul", "Sub"]
 
 
 def test_a_sub_graph_may_be_called_often() -> None:
     m = Build()
-    inner = scaled(m)
+    inner = add_scaling_subgraph(m)
     a, b = m.input(SHAPE, name="twice"), m.input(SHAPE, name="made")
     c = call(m, inner, a, b)
     m.output(call(m, inner, c, a), c)
     data = m.bytes()
     check(data)
-    graph = inlined(read(data))
+    graph = inline_subgraphs(read_model(data))
     names = [t.name for t in graph.tensors]
     assert len(names) == len(set(names))
     assert {t for op in graph.ops for t in op.outputs} <= set(graph.tensors)
@@ -75,7 +75,7 @@ def test_a_sub_graph_may_be_called_often() -> None:
 
 def test_calls_may_be_nested() -> None:
     m = Build()
-    inner, outer = scaled(m), m.subgraph("outer")
+    inner, outer = add_scaling_subgraph(m), m.subgraph("outer")
     a, b = outer.input(SHAPE), outer.input(SHAPE)
     c = call(outer, inner, a, b)
     outer.output(call(outer, inner, c, c))
@@ -106,8 +106,8 @@ def test_an_output_may_be_there_twice() -> None:
 
 
 def test_a_model_that_calls_nothing_stays_as_it_is() -> None:
-    model = read(chain("ABS"))
-    assert inlined(model) is model.graphs[0]
+    model = read_model(chain("ABS"))
+    assert inline_subgraphs(model) is model.graphs[0]
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.25])
@@ -124,7 +124,7 @@ def test_integers_are_passed_as_they_are_stored(scale: float) -> None:
 def test_call() -> None:
     """CALL is legal in a file, but LiteRT has no kernel for it."""
     m = Build()
-    inner = scaled(m)
+    inner = add_scaling_subgraph(m)
     a, b = m.input(SHAPE), m.input(SHAPE)
     (y,) = m.op("CALL", [a, b], [SHAPE], subgraph=inner.index)
     m.output(y)
@@ -159,18 +159,18 @@ def test_refuses_a_sub_graph_that_is_not_there() -> None:
 
 def test_refuses_other_operands() -> None:
     m = Build()
-    inner = scaled(m)
+    inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE)))
     assert "it has 1 inputs and its sub-graph 2" in refusal(m)
     m = Build()
-    inner = scaled(m)
+    inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE), m.input([3, 5])))
     assert "has b, which is float32[2, 3, 5], for tensor_1, which is float32[3, 5]" in refusal(m)
 
 
 def test_an_input_that_is_absent_is_missed_where_it_is_read() -> None:
     m = Build()
-    inner = scaled(m)
+    inner = add_scaling_subgraph(m)
     m.output(*composite(m, inner.index, [m.input(SHAPE), None], SHAPE))
     assert "SUB (operator 1, tensor_1): b is neither constant nor computed" in refusal(m)
 
@@ -197,7 +197,7 @@ def test_a_deep_nest_is_refused() -> None:
 
 def test_a_call_without_options_is_refused() -> None:
     m = Build()
-    m.output(call(m, scaled(m), m.input(SHAPE)))
+    m.output(call(m, add_scaling_subgraph(m), m.input(SHAPE)))
     m.model().subgraphs[0].operators[0].builtinOptions2 = None
     m.model().subgraphs[0].operators[0].builtinOptions2Type = 0
     assert "sub-graph 0 calls itself" in refusal(m)

@@ -20,10 +20,10 @@ from tflite2onnx.passes.normalise import (
     absorb_flatten,
     align,
     densify,
-    drop_dead,
+    eliminate_dead_operators,
     normalise,
 )
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
 
 if TYPE_CHECKING:
@@ -39,20 +39,20 @@ class Stub:
 
     made: Callable[..., Sequence[Array] | None] = lambda *_: None
     shapes: Sequence[Shape | None] = ()
-    moves: bool = False
-    of_shapes: bool = False
-    rounds: bool = False
-    stops: bool = False
+    moves_only: bool = False
+    shape_only: bool = False
+    quantizes_dynamically: bool = False
+    may_end_run: bool = False
 
-    def aligned(self) -> Sequence[Shape | None]:
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
         """Return the shapes given."""
         return self.shapes
 
-    def decided(self) -> Sequence[Op] | None:
+    def fold_branch(self) -> Sequence[Op] | None:
         """Return nothing: it runs no sub-graphs."""
         return None
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return nothing: it keeps nothing."""
         return ()
 
@@ -85,7 +85,7 @@ def codes(of: Graph) -> list[str]:
 
 def normal(m: Build) -> Graph:
     """Return the primary sub-graph of a model, normalised."""
-    return normalise(read(m.bytes()).graphs[0], rules_for)
+    return normalise(read_model(m.bytes()).graphs[0], rules_for)
 
 
 def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantization:
@@ -138,7 +138,7 @@ def test_what_is_no_densify_stays(odd: Op) -> None:
 # fold
 
 
-def folded(one: Op, rules: Stub | None) -> Graph:
+def fold_one(one: Op, rules: Stub | None) -> Graph:
     return fold(graph(one), lambda _: rules)
 
 
@@ -153,7 +153,7 @@ def test_constants_fold() -> None:
 
 
 def test_scalars_stay_scalars() -> None:
-    made = folded(op("X", [tensor(FLOATS)], tensor(shape=())), Stub(lambda x: [x.sum()]))
+    made = fold_one(op("X", [tensor(FLOATS)], tensor(shape=())), Stub(lambda x: [x.sum()]))
     data = made.outputs[0].data
     assert data is not None
     assert data.shape == ()
@@ -189,11 +189,11 @@ def refuses(*_: Array) -> Sequence[Array]:
     ],
 )  # fmt: skip
 def test_what_cannot_be_told_stays(rules: Stub | None, x: Tensor | None, y: Tensor) -> None:
-    assert codes(folded(op("X", [x], y), rules)) == ["X"]
+    assert codes(fold_one(op("X", [x], y), rules)) == ["X"]
 
 
 def test_what_has_no_elements_is_known() -> None:
-    made = folded(op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), Stub(lambda x: [x]))
+    made = fold_one(op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), Stub(lambda x: [x]))
     assert made.ops == ()
 
 
@@ -201,20 +201,20 @@ def test_bits_of_small_floats_are_moved() -> None:
     """They are no numbers to numpy, but elements."""
     x = tensor(np.arange(3, dtype=np.uint16), dtype=DType.BFLOAT16)
     y = tensor(shape=(3,), dtype=DType.BFLOAT16)
-    assert folded(op("X", [x], y), Stub(lambda x: [x[::-1]], moves=True)).ops == ()
+    assert fold_one(op("X", [x], y), Stub(lambda x: [x[::-1]], moves_only=True)).ops == ()
 
 
 def test_shapes_are_known_without_elements() -> None:
     y = tensor(shape=(2,), dtype=DType.INT32)
-    rules = Stub(lambda *_: [np.array([2, 3], np.int32)], of_shapes=True)
-    assert folded(op("X", [tensor()], y), rules).ops == ()
+    rules = Stub(lambda *_: [np.array([2, 3], np.int32)], shape_only=True)
+    assert fold_one(op("X", [tensor()], y), rules).ops == ()
 
 
 def test_half_precision_stays_narrow_while_it_is_moved() -> None:
     """Computed with, it is as wide as the operator reads it."""
     wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
     ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
-    rules = {"M": Stub(lambda x: [x.T], moves=True), "A": Stub(lambda x: [x + x])}
+    rules = {"M": Stub(lambda x: [x.T], moves_only=True), "A": Stub(lambda x: [x + x])}
     made = fold(graph(*ops, outputs=[wide, moved, added]), lambda of: rules[of.code])
     types = [t.data.dtype for t in made.outputs if t.data is not None]
     assert types == [np.float16, np.float16, np.float32]
@@ -232,7 +232,7 @@ def test_half_precision_stays_narrow_while_it_is_moved() -> None:
     ],
 )
 def test_other_dequantize_stays(odd: Op) -> None:
-    assert codes(folded(odd, None)) == ["DEQUANTIZE"]
+    assert codes(fold_one(odd, None)) == ["DEQUANTIZE"]
 
 
 def test_a_small_model_does_not_become_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_axes_other_than_before() -> None:
 # absorb_flatten
 
 
-def connected(m: Build, x: support.Tensor, features: int, **fields: Any) -> None:
+def add_fully_connected(m: Build, x: support.Tensor, features: int, **fields: Any) -> None:
     """Make FULLY_CONNECTED of a tensor the output."""
     weights = m.constant(np.ones((11, features), np.int8 if fields else np.float32), **fields)
     rows = int(np.prod(x.shape)) // features
@@ -366,7 +366,7 @@ def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes:
     m = Build()
     x = m.input(source)
     y = m.op("RESHAPE", [x], [flat], new_shape=flat)[0] if reshapes else x
-    connected(m, y, flat[1])
+    add_fully_connected(m, y, flat[1])
     made = normal(m)
     assert codes(made) == ["RESHAPE"] * (reshapes and weights is None) + ["FULLY_CONNECTED"]
     shaped = made.ops[-1].inputs[1]
@@ -378,7 +378,7 @@ def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes:
 def test_a_flattened_tensor_with_another_reader() -> None:
     m = Build()
     (y,) = m.op("RESHAPE", [m.input([2, 5, 7, 3])], [[2, 105]], new_shape=[2, 105])
-    connected(m, y, 105)
+    add_fully_connected(m, y, 105)
     m.output(*m.op("ABS", [y], [[2, 105]]))
     made = normal(m)
     assert codes(made) == ["RESHAPE", "FULLY_CONNECTED", "ABS"]
@@ -470,12 +470,15 @@ def test_what_nothing_reads_goes() -> None:
     x, a, b, c = (tensor() for _ in range(4))
     used, dead, deader = op("U", [x], a), op("D", [x], b), op("E", [b], c)
     acts = op("ASSIGN", [x])
-    assert codes(drop_dead(graph(used, dead, deader, acts, outputs=[a]))) == ["U", "ASSIGN"]
+    assert codes(eliminate_dead_operators(graph(used, dead, deader, acts, outputs=[a]))) == [
+        "U",
+        "ASSIGN",
+    ]
 
 
 def test_one_output_is_enough() -> None:
     x, a, b = tensor(), tensor(), tensor()
-    assert codes(drop_dead(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
+    assert codes(eliminate_dead_operators(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
 
 
 def test_options_of_what_is_made() -> None:

@@ -136,13 +136,13 @@ class Layer:
         products = self._products(x)
         return products if self.biases is None else products + self.biases.astype(np.int64)
 
-    def real(self, x: Array) -> Array:
+    def real_output(self, x: Array) -> Array:
         """Return the output in its steps, within its bounds, before it is rounded."""
         low, high = LIMITS[self.scheme.y]
         steps: Array = np.clip(self._steps(x) + self.scheme.zeros[2], low, high)
         return steps
 
-    def rounded(self, x: Array) -> Array:
+    def rounded_output(self, x: Array) -> Array:
         """Return the output rounded once: halves to even, before the zero point is added."""
         low, high = LIMITS[self.scheme.y]
         steps: Array = np.clip(np.round(self._steps(x)) + self.scheme.zeros[2], low, high)
@@ -151,7 +151,7 @@ class Layer:
     def _steps(self, x: Array) -> Array:
         scale_x, scale_w, scale_y = (np.float64(s) for s in self.scales)
         steps: Array = self.accumulators(x) * (scale_x * scale_w / scale_y)
-        low, high = (_away(b / scale_y) for b in BOUNDS[self.activation])
+        low, high = (_round_half_away(b / scale_y) for b in BOUNDS[self.activation])
         clamped: Array = np.clip(steps, low, high)
         return clamped
 
@@ -208,6 +208,6 @@ def _parts(integers: Array) -> list[tuple[int, Array]]:
     return [(1, low.astype(np.float32)), (256, high.astype(np.float32))]
 
 
-def _away(number: float) -> float:
+def _round_half_away(number: float) -> float:
     """Round half away from zero, as the kernels round the bounds of activations."""
     return float(np.copysign(np.floor(np.abs(number) + 0.5), number))

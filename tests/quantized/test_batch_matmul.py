@@ -11,8 +11,8 @@ from tests.quantized.layers import LIMITS
 from tests.quantized.test_hybrid import rows, weights
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.facts import carrier
-from tests.support.fusions import fused_operators
-from tests.support.needs import since
+from tests.support.fusions import count_optimized_nodes
+from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ SCALES = (np.float32(0.03), np.float32(0.011))
 TYPES = {"int8": ("int8", "int8"), "int16": ("int16", "int16"), "int16 by int8": ("int16", "int8")}
 
 
-def swapped(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
+def swap_last_axes(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if swap else tuple(shape)
 
 
-def integers(dtype: str, shape: Sequence[int]) -> Array:
+def random_integers(dtype: str, shape: Sequence[int]) -> Array:
     generator = np.random.default_rng(tuple(shape))
     return generator.integers(*LIMITS[dtype], shape, carrier(dtype), endpoint=True)
 
@@ -44,8 +44,8 @@ def test_every_type(
     """Against LiteRT, and the one right rounding."""
     left, right = TYPES[types]
     zeros = (3, -7, 5) if left == "int8" else (0, 0, 0)
-    x = integers(left, swapped(a, swap=adj[0]))
-    w = integers(right, swapped(b, swap=adj[1]))
+    x = random_integers(left, swap_last_axes(a, swap=adj[0]))
+    w = random_integers(right, swap_last_axes(b, swap=adj[1]))
     sums = np.matmul(*(
         (each.swapaxes(-1, -2) if swap else each).astype(np.int64) - zero
         for each, swap, zero in zip((x, w), adj, zeros, strict=False)
@@ -60,7 +60,7 @@ def test_every_type(
     m.output(*m.op("BATCH_MATMUL", operands, [y], adj_x=adj[0], adj_y=adj[1]))
     inputs = [x] if constant else [x, w]
     result = check(m.bytes(), inputs=inputs, steps=1)
-    assert fused_operators(result.model)["QLinearMatMul"] == (1 if left == "int8" else 0)
+    assert count_optimized_nodes(result.model)["QLinearMatMul"] == (1 if left == "int8" else 0)
     steps = sums * (np.float64(SCALES[0]) * np.float64(SCALES[1]) / np.float64(scale)) + zeros[2]
     model = convert(m.bytes(), io_layout="tflite").model
     feeds = dict(zip((i.name for i in model.graph.input), inputs, strict=True))
@@ -75,14 +75,14 @@ def test_every_type(
 def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
     """Float data and integer weights; see test_hybrid.py."""
     m = Build()
-    w = m.constant(weights("int8", *swapped(b, swap=adj_y)), scale=SCALES[1])
+    w = m.constant(weights("int8", *swap_last_axes(b, swap=adj_y)), scale=SCALES[1])
     options: dict[str, Any] = {"adj_y": adj_y, "asymmetric_quantize_inputs": asymmetric}
     m.output(*m.op("BATCH_MATMUL", [m.input([2, 3, 13]), w], [[2, 3, 7]], **options))
     inputs = [rows((2, 3, 13), -128 if asymmetric else -127)]
     check(m.bytes(), inputs=inputs, optimize=[False])
     result = check(m.bytes(), inputs=inputs, tolerance=0.01)
-    since(1, 25, "MatMulNBits of weights without zero points")
-    assert fused_operators(result.model)["MatMulNBits"] == (1 if len(b) == 2 else 0)
+    needs_onnxruntime(1, 25, "MatMulNBits of weights without zero points")
+    assert count_optimized_nodes(result.model)["MatMulNBits"] == (1 if len(b) == 2 else 0)
 
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
@@ -91,7 +91,7 @@ def test_sums_of_integers(quantization: str) -> None:
     m = Build()
     x, w = (m.input(shape, dtype="int8", scale=0.1, zero_point=3) for shape in ([3, 5], [5, 7]))
     m.output(*m.op("BATCH_MATMUL", [x, w], [[3, 7]], dtype="int32"))
-    inputs = [integers("int8", shape) for shape in ((3, 5), (5, 7))]
+    inputs = [random_integers("int8", shape) for shape in ((3, 5), (5, 7))]
     if quantization == "qdq":
         check(m.bytes(), inputs=inputs)
         return

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
-from tests.quantized.values import every, feed, made, prove, scales, unary
+from tests.quantized.values import (
+    add_input,
+    all_integers,
+    check_integers,
+    output_tensor,
+    scales,
+    unary,
+)
 from tests.support import Build, check
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -27,7 +34,7 @@ def node_types(result: Converted) -> set[str]:
     return {node.op_type for node in result.model.graph.node}
 
 
-def reals() -> Array:
+def halfway_numbers() -> Array:
     """Return numbers beyond all ranges, and such as lie halfway between two steps of 0.05."""
     halves = (np.arange(-140, 140) + 0.5) * np.float32(0.05)
     wide = np.linspace(-40, 40, 999, dtype=np.float32)
@@ -38,8 +45,8 @@ def reals() -> Array:
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_quantize(dtype: str, ratio: float) -> None:
     """Of halves LiteRT takes the number farther from zero, ONNX the even one."""
-    m, ((step, zero),), x = Build(), scales(dtype, 0.05), reals()
-    y = made(m, x.shape, dtype, (step * ratio, zero))
+    m, ((step, zero),), x = Build(), scales(dtype, 0.05), halfway_numbers()
+    y = output_tensor(m, x.shape, dtype, (step * ratio, zero))
     m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
     check(m.bytes(), inputs=[x], steps=1)
 
@@ -57,8 +64,8 @@ def test_quantize_along_an_axis(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_quantize_to_four_bits(dtype: str) -> None:
     """There and back: neither runtime hands out such tensors."""
-    m, x = Build(), reals()
-    (y,) = m.op("QUANTIZE", [m.input(x.shape)], [made(m, x.shape, dtype, (0.7, 1))])
+    m, x = Build(), halfway_numbers()
+    (y,) = m.op("QUANTIZE", [m.input(x.shape)], [output_tensor(m, x.shape, dtype, (0.7, 1))])
     m.output(*m.op("DEQUANTIZE", [y], [m.tensor(x.shape)]))
     check(m.bytes(), inputs=[x])
 
@@ -73,15 +80,15 @@ def test_quantize_to_four_bits(dtype: str) -> None:
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_requantize(source: str, target: str, ratio: float) -> None:
     (given,), ((step, zero),) = scales(source, 0.05), scales(target, 0.05)
-    x = every(source).reshape(2, -1)
-    prove(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
+    x = all_integers(source).reshape(2, -1)
+    check_integers(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
 
 
 @pytest.mark.parametrize("zero", [0, -32768])
 @pytest.mark.parametrize("scale", [(0.01, 0.001), (0.01, 0.03), (4.94e-4, 1.49e-7)])
 def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
     """ONNX quantizes to nothing so wide. Results have up to 28 bits, more than a float32."""
-    x = every("int16").reshape(2, -1)
+    x = all_integers("int16").reshape(2, -1)
     check(unary("QUANTIZE", x, (scale[0], zero), (scale[1], 0), "int32"), inputs=[x], steps=1)
 
 
@@ -98,10 +105,12 @@ def test_quantize_of_int32(target: str, step: float) -> None:
 
 def test_int32_between_two_scales() -> None:
     """As an activation: int16 to int32 and back."""
-    m, x = Build(), every("int16").reshape(2, -1)
-    (wide,) = m.op("QUANTIZE", [feed(m, x, (0.01, 0))], [made(m, x.shape, "int32", (1e-5, 0))])
-    m.output(*m.op("QUANTIZE", [wide], [made(m, x.shape, "int8", (3.0, -7))]))
-    prove(m.bytes(), [x], steps=1)
+    m, x = Build(), all_integers("int16").reshape(2, -1)
+    (wide,) = m.op(
+        "QUANTIZE", [add_input(m, x, (0.01, 0))], [output_tensor(m, x.shape, "int32", (1e-5, 0))]
+    )
+    m.output(*m.op("QUANTIZE", [wide], [output_tensor(m, x.shape, "int8", (3.0, -7))]))
+    check_integers(m.bytes(), [x], steps=1)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_int32_between_two_scales() -> None:
 )
 def test_what_cannot_be_quantized(source: Any, target: Any, reason: str) -> None:
     m = Build()
-    x, y = made(m, [3], *source), made(m, [3], *target)
+    x, y = output_tensor(m, [3], *source), output_tensor(m, [3], *target)
     m.model().subgraphs[0].inputs.append(x.index)
     m.output(*m.op("QUANTIZE", [x], [y]))
     with pytest.raises(ConversionError, match=reason):
@@ -124,12 +133,12 @@ def test_what_cannot_be_quantized(source: Any, target: Any, reason: str) -> None
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_dequantize(dtype: str) -> None:
-    m, (scale,), x = Build(), scales(dtype, 0.05), every(dtype).reshape(2, -1)
-    m.output(*m.op("DEQUANTIZE", [feed(m, x, scale)], [m.tensor(x.shape)]))
-    prove_all_ways(m, x)
+    m, (scale,), x = Build(), scales(dtype, 0.05), all_integers(dtype).reshape(2, -1)
+    m.output(*m.op("DEQUANTIZE", [add_input(m, x, scale)], [m.tensor(x.shape)]))
+    check_all_ways(m, x)
 
 
-def prove_all_ways(m: Build, x: Array) -> None:
+def check_all_ways(m: Build, x: Array) -> None:
     """Hold a model of integers that makes floats to LiteRT, however int8 is kept."""
     for activations in ("auto", "int8", "uint8"):
         check(m.bytes(), inputs=[x], activations=activations)
@@ -152,9 +161,9 @@ def test_dequantize_of_constants(dtype: str, along: int | None) -> None:
 @pytest.mark.parametrize("target", ["int8", "uint8", "int16", "int32", "float32"])
 def test_cast_takes_integers_as_they_are(source: str, target: str) -> None:
     """Whatever they stand for, and even if they are kept otherwise inside."""
-    m, (scale,), x = Build(), scales(source, 0.05), every(source).reshape(2, -1)
-    m.output(*m.op("CAST", [feed(m, x, scale)], [m.tensor(x.shape, dtype=target)]))
-    prove_all_ways(m, x)
+    m, (scale,), x = Build(), scales(source, 0.05), all_integers(source).reshape(2, -1)
+    m.output(*m.op("CAST", [add_input(m, x, scale)], [m.tensor(x.shape, dtype=target)]))
+    check_all_ways(m, x)
 
 
 RANGES = [
@@ -194,16 +203,16 @@ def test_what_cannot_be_fake(options: dict[str, Any], reason: str) -> None:
 def test_a_graph_that_is_integers_in_the_middle() -> None:
     """Floats in and out; between QUANTIZE and DEQUANTIZE all fuses into integer kernels."""
     m, shape = Build(), [3, 37]
-    (q,) = m.op("QUANTIZE", [m.input(shape)], [made(m, shape, "int8", (0.0625, 3))])
-    (s,) = m.op("ADD", [q, q], [made(m, shape, "int8", (0.125, -5))])
-    (s,) = m.op("LOGISTIC", [s], [made(m, shape, "int8", (1 / 256, -128))])
+    (q,) = m.op("QUANTIZE", [m.input(shape)], [output_tensor(m, shape, "int8", (0.0625, 3))])
+    (s,) = m.op("ADD", [q, q], [output_tensor(m, shape, "int8", (0.125, -5))])
+    (s,) = m.op("LOGISTIC", [s], [output_tensor(m, shape, "int8", (1 / 256, -128))])
     m.output(*m.op("DEQUANTIZE", [s], [m.tensor(shape)]))
     ways: list[dict[str, Any]] = [{}, {"activations": "int8"}, {"quantization": "float"}]
     for options in ways:
         x = np.random.default_rng(0).integers(-120, 120, shape).astype(np.float32) / 16
         # One step of the output at most, which is a part in 256 of its range.
         check(m.bytes(), inputs=[x], tolerance=1.01 / 200, **options)
-    fused = fused_operators(convert(m.bytes()).model)
+    fused = count_optimized_nodes(convert(m.bytes()).model)
     assert (fused["QLinearAdd"], fused["QLinearSigmoid"]) == (1, 1)
 
 
@@ -212,10 +221,12 @@ def test_a_graph_that_is_integers_in_the_middle() -> None:
 def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> None:
     """However int8 is kept inside, and where an output is an input or is read on."""
     given, *_, wanted = scales(dtype, 0.05, 0.03, 0.05)
-    m, x = Build(), every(dtype).reshape(2, -1)
-    a = feed(m, x, given)
-    (b,) = m.op("TANH", [a], [made(m, x.shape, dtype, (2.0**-15, 0))]) if dtype == "int16" else (
-        m.op("HARD_SWISH", [a], [made(m, x.shape, dtype, wanted)])
+    m, x = Build(), all_integers(dtype).reshape(2, -1)
+    a = add_input(m, x, given)
+    (b,) = (
+        m.op("TANH", [a], [output_tensor(m, x.shape, dtype, (2.0**-15, 0))])
+        if dtype == "int16"
+        else (m.op("HARD_SWISH", [a], [output_tensor(m, x.shape, dtype, wanted)]))
     )
     (c,) = m.op("RESHAPE", [b, m.constant(np.array([x.size], np.int32))],
                 [[x.size]], new_shape=[x.size])  # fmt: skip
@@ -234,10 +245,12 @@ def test_a_residual_block() -> None:
     w = m.constant(weights, scale=0.01)
     b = m.constant(generator.integers(-900, 900, 3).astype(np.int32), scale=0.0005)
     options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
-    y = made(m, [1, 5, 7, 3], "int8", (0.2, -5))
+    y = output_tensor(m, [1, 5, 7, 3], "int8", (0.2, -5))
     m.op("CONV_2D", [x, w, b], [y], fused_activation_function="RELU", **options)
-    m.output(*m.op("ADD", [x, y], [made(m, [1, 5, 7, 3], "int8", (0.2, 7))]))
+    m.output(*m.op("ADD", [x, y], [output_tensor(m, [1, 5, 7, 3], "int8", (0.2, 7))]))
     array = generator.integers(-128, 128, (1, 5, 7, 3)).astype(np.int8)
-    result = prove(m.bytes(), [array], steps=2)  # one step of the convolution, one of the sum
-    fused = fused_operators(result.model)
+    result = check_integers(
+        m.bytes(), [array], steps=2
+    )  # one step of the convolution, one of the sum
+    fused = count_optimized_nodes(result.model)
     assert (fused["QLinearConv"], fused["QLinearAdd"]) == (1, 1)

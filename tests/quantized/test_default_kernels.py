@@ -12,9 +12,9 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from tests.quantized.values import binary, every, grid, made, unary
+from tests.quantized.values import all_integers, binary, grid, output_tensor, unary
 from tests.support import Build, check, difference, run_onnx, run_tflite
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def hold(data: bytes, inputs: Sequence[Array], **options: Any) -> ModelProto:
 @pytest.mark.parametrize("quotient", QUOTIENTS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_other_scales(dtype: str, quotient: float, activations: str) -> None:
-    x = every(dtype).reshape(2, -1)
+    x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
         data = unary("QUANTIZE", x, (0.05 * quotient, given), (0.05, wanted))
-        left = fused_operators(hold(data, [x], activations=activations))
+        left = count_optimized_nodes(hold(data, [x], activations=activations))
         assert left["QLinearLeakyRelu"] == 1
 
 
@@ -74,7 +74,7 @@ def test_real_numbers(scale: Scale) -> None:
     pixels = np.arange(256) / np.array([[127.5], [255], [255]]) - [[1], [0], [0.5]]
     x = np.concatenate([*near, pixels.ravel()]).astype(np.float32)
     m = Build()
-    y = made(m, x.shape, "int8", scale)
+    y = output_tensor(m, x.shape, "int8", scale)
     m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
     nodes = [node.op_type for node in hold(m.bytes(), [x], activations="int8").graph.node]
     assert nodes == ["Mul"] * (scale[0] != 0.25) + ["QuantizeLinear"]
@@ -84,12 +84,12 @@ def test_real_numbers(scale: Scale) -> None:
 @pytest.mark.parametrize("quotient", QUOTIENTS[:-2])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
-    x = every(dtype).reshape(2, -1)
+    x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
         if abs(quotient * alpha) < 1 / 256:  # which XNNPACK leaves to the built-in kernel
             continue
         data = unary("LEAKY_RELU", x, (0.05 * quotient, given), (0.05, wanted), alpha=alpha)
-        assert fused_operators(hold(data, [x]))["QLinearLeakyRelu"] == 1
+        assert count_optimized_nodes(hold(data, [x]))["QLinearLeakyRelu"] == 1
 
 
 @pytest.mark.parametrize("activations", ["auto", "int8"])
@@ -99,7 +99,7 @@ def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) -> None:
-    x = every(dtype).reshape(2, -1)
+    x = all_integers(dtype).reshape(2, -1)
     for zeros in ZEROS[dtype]:
         given, wanted = zip(steps, zeros, strict=True)
         model = hold(unary("HARD_SWISH", x, given, wanted), [x], activations=activations)
@@ -111,7 +111,7 @@ def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) ->
 @pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
 def test_hard_swish_without_a_table(steps: tuple[float, float]) -> None:
     """What LiteRT refuses, or shifts all bits away of, is computed with real numbers."""
-    x = every("int8").reshape(2, -1)
+    x = all_integers("int8").reshape(2, -1)
     model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
     assert "HardSwish" in {node.op_type for node in model.graph.node}
 
@@ -147,7 +147,7 @@ def test_sums(code: str, dtype: str, triple: tuple[float, ...], constant: int | 
         *given, wanted = zip(triple, points, strict=True)
         data = binary(code, pair, given, wanted, constant)
         inputs = [array for i, array in enumerate(pair) if i != constant]
-        kernels = fused_operators(hold(data, inputs))
+        kernels = count_optimized_nodes(hold(data, inputs))
         if code == "ADD" or constant == 1:
             assert kernels["QLinearAdd"] == 1
             assert kernels["Add"] + kernels["Sub"] == 0
@@ -167,7 +167,7 @@ def test_sums_of_any_scales(seed: int) -> None:
 @pytest.mark.parametrize("scale", [(0.05 / 300, 0), (0.05 * 200, 0)])
 def test_other_quotients_are_the_built_in_kernels(scale: Scale) -> None:
     """They are a step apart at most: these kernels round halves away from zero."""
-    x = every("int8").reshape(2, -1)
+    x = all_integers("int8").reshape(2, -1)
     check(unary("QUANTIZE", x, scale, (0.05, 3)), inputs=[x], steps=1)
     check(unary("LEAKY_RELU", x, scale, (0.05, 3), alpha=0.1), inputs=[x], steps=1)
 

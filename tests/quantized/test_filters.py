@@ -13,11 +13,11 @@ import pytest
 
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
-from tests.references.filters import filtered, step, widened
+from tests.references.filters import filter_frames, largest_step, widen_states
 from tests.support import random_inputs
 from tests.support.runtimes import reference, session
 from tflite2onnx import Stateful, convert
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ RUNS = 50
 
 def frames(data: bytes, *, small: bool = False) -> list[Array]:
     """Return inputs; small ones are so near to 0 that no state needs more than 8 bits."""
-    (x,) = read(data).graphs[0].inputs
+    (x,) = read_model(data).graphs[0].inputs
     given = [random_inputs(data, seed)[0] for seed in range(RUNS)]
     if not small or x.quantization is None:
         return given
@@ -39,27 +39,27 @@ def frames(data: bytes, *, small: bool = False) -> list[Array]:
 
 def litert(data: bytes, given: Sequence[Array]) -> list[Array]:
     """Return what LiteRT makes of inputs if the states have 16 bits."""
-    made, _ = reference(widened(data), [[each] for each in given])
+    made, _ = reference(widen_states(data), [[each] for each in given])
     return [y for (y,) in made]
 
 
-def hold(data: bytes, *, optimize: bool = True) -> None:
+def check_filter(data: bytes, *, optimize: bool = True) -> None:
     """Hold a model of one SVDF to the kernels."""
-    (op,) = read(data).graphs[0].ops
+    (op,) = read_model(data).graphs[0].ops
     result = convert(data)
     for small in (False, True):
         given = frames(data, small=small)
-        wanted = list(filtered(op, given, 8))
-        wide = list(filtered(op, given, 16))
+        wanted = list(filter_frames(op, given, 8))
+        wide = list(filter_frames(op, given, 16))
         np.testing.assert_array_equal(wide, litert(data, given))
         assert np.array_equal(wanted, wide) is small
         live = Stateful(session(result.model, optimize=optimize))
         for each, want in zip(given, wanted, strict=True):
             (made,) = live.run(None, {result.inputs[0].name: each})
-            assert np.abs(made.astype(int) - want).max() <= step(op)
+            assert np.abs(made.astype(int) - want).max() <= largest_step(op)
 
 
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("optimize", [False, True])
 def test_states_of_eight_bits(rank: int, *, optimize: bool) -> None:
-    hold(cells.integer_svdf(Form(), rank=rank, dtype="int8"), optimize=optimize)
+    check_filter(cells.integer_svdf(Form(), rank=rank, dtype="int8"), optimize=optimize)

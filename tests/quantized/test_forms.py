@@ -11,8 +11,16 @@ from onnx import TensorProto
 
 from tests.quantized.layers import Layer
 from tests.quantized.test_hybrid import extremes, hybrid
-from tests.quantized.test_pools import pooling
-from tests.quantized.test_products import CASES, INT8, INT16, SCHEMES, SHAPES, hold_exactly, prove
+from tests.quantized.test_pools import build_pool
+from tests.quantized.test_products import (
+    CASES,
+    INT8,
+    INT16,
+    SCHEMES,
+    SHAPES,
+    check_exactly,
+    check_layer,
+)
 from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
@@ -50,7 +58,7 @@ def distance(result: Converted, layer: Layer) -> float:
     x, (scale_x, _, scale_y) = layer.inputs[0], layer.scales
     zero_x, _, zero_y = layer.scheme.zeros
     feeds = {result.inputs[0].name: (x.astype(np.float32) - zero_x) * np.float32(scale_x)}
-    real = layer.real(x)
+    real = layer.real_output(x)
     made = (run_onnx(result.model, feeds, optimize=optimize)[0] for optimize in (True, False))
     return max(float(np.abs(y / scale_y + zero_y - real).max()) for y in made)
 
@@ -71,7 +79,7 @@ def test_activations_of_plain_floats(activation: str) -> None:
 @pytest.mark.parametrize("code", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
 def test_plain_pools(code: str, dtype: str) -> None:
-    result = convert(pooling(code, dtype), quantization="float")
+    result = convert(build_pool(code, dtype), quantization="float")
     assert is_plain(result)
     assert nodes(result) <= {"AveragePool", "MaxPool", "Transpose", "Clip"}
 
@@ -94,7 +102,7 @@ def test_biases_beyond_32_bits(shape: str, quantization: str) -> None:
     biases = np.linspace(-(2**40), 2**40, SHAPES[shape].w[0]).astype(np.int64)
     layer = Layer(SHAPES[shape], INT16, given=tuple(biases.tolist()))
     if quantization == "qdq":
-        prove(layer)
+        check_layer(layer)
         return
     result = convert(layer.model(), quantization="float", io_layout="tflite")
     assert distance(result, layer) < 0.02
@@ -116,7 +124,7 @@ def test_wide_biases_of_eight_bits_are_refused() -> None:
 def test_opsets(opset: int, shape: str) -> None:
     """Eight bits are as old as the oldest opset."""
     layer = Layer(SHAPES[shape], SCHEMES["int8 per channel"])
-    assert prove(layer, opset=opset).model.opset_import[0].version == opset
+    assert check_layer(layer, opset=opset).model.opset_import[0].version == opset
 
 
 @pytest.mark.parametrize(("opset", "stored"), [(13, "INT8"), (20, "INT8"), (21, "INT4")])
@@ -124,11 +132,11 @@ def test_opsets(opset: int, shape: str) -> None:
 def test_four_bits(shape: str, opset: int, stored: str) -> None:
     """They are packed where the opset has them, and read as eight bits in any case."""
     layer = Layer(SHAPES[shape], SCHEMES["int4 per channel"])
-    graph = prove(layer, opset=opset).model.graph
+    graph = check_layer(layer, opset=opset).model.graph
     held = {i.data_type for i in graph.initializer if len(i.dims) > 1}
     assert held == {getattr(TensorProto, stored)}
     assert all(len(i.raw_data) < 400 for i in graph.initializer)
-    hold_exactly(layer)
+    check_exactly(layer)
 
 
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])

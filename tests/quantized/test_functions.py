@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
-from tests.quantized.values import Scale, binary, every, prove, scales, unary
+from tests.quantized.values import Scale, all_integers, binary, check_integers, scales, unary
 from tests.support import check, run_onnx
-from tests.support.fusions import fused_operators
-from tests.support.needs import since
+from tests.support.fusions import count_optimized_nodes
+from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -40,16 +40,16 @@ def test_clamps(code: str, dtype: str) -> None:
     if dtype == "int16" and code not in ("RELU", "RELU6"):  # which have no kernel
         return
     given, wanted = scales(dtype, 0.05, 0.05)
-    x = every(dtype).reshape(2, -1)
-    result = prove(unary(code, x, given, given), [x])
+    x = all_integers(dtype).reshape(2, -1)
+    result = check_integers(unary(code, x, given, given), [x])
     assert node_types(result) <= {"Clip", "Max", "Cast"}
     for step in (0.03, 0.08):
-        prove(unary(code, x, given, (wanted[0] * step / 0.05, wanted[1])), [x], steps=1)
+        check_integers(unary(code, x, given, (wanted[0] * step / 0.05, wanted[1])), [x], steps=1)
 
 
 def test_an_activation_that_the_range_implies_is_nothing() -> None:
-    x = every("uint8").reshape(2, -1)
-    result = prove(unary("RELU6", x, (6 / 255, 0), (6 / 255, 0)), [x])
+    x = all_integers("uint8").reshape(2, -1)
+    result = check_integers(unary("RELU6", x, (6 / 255, 0), (6 / 255, 0)), [x])
     assert node_types(result) == {"Identity"}
 
 
@@ -86,8 +86,8 @@ def test_functions(
     """
     for dtype in types.split():
         given, wanted = scales(dtype, step, made)
-        x = every(dtype).reshape(2, -1)
-        prove(unary(code, x, given, wanted, **options), [x], steps=1)
+        x = all_integers(dtype).reshape(2, -1)
+        check_integers(unary(code, x, given, wanted, **options), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
@@ -96,10 +96,10 @@ def test_logistic(dtype: str, step: float) -> None:
     """The kernels insist on the scale, and those of int16 on the zero point."""
     (given,) = scales(dtype, step)
     wanted = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
-    x = every(dtype).reshape(2, -1)
-    result = prove(unary("LOGISTIC", x, given, wanted), [x], steps=1)
+    x = all_integers(dtype).reshape(2, -1)
+    result = check_integers(unary("LOGISTIC", x, given, wanted), [x], steps=1)
     if dtype != "int16":
-        assert fused_operators(result.model)["QLinearSigmoid"] == 1
+        assert count_optimized_nodes(result.model)["QLinearSigmoid"] == 1
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
@@ -110,9 +110,11 @@ def test_roots(dtype: str) -> None:
     x = np.arange(zero, high + 1).astype(dtype).reshape(2, -1)
     fine = scales(dtype, 0.02)[0][0]
     for made in (1.0, 0.5):
-        prove(unary("SQRT", x, (fine, zero), (fine * made, scales(dtype, 1)[0][1])), [x], steps=1)
+        check_integers(
+            unary("SQRT", x, (fine, zero), (fine * made, scales(dtype, 1)[0][1])), [x], steps=1
+        )
     if dtype == "int8":
-        prove(unary("RSQRT", x, (fine, zero), (0.1, -5)), [x], steps=1)
+        check_integers(unary("RSQRT", x, (fine, zero), (0.1, -5)), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -120,14 +122,14 @@ def test_roots(dtype: str) -> None:
 @pytest.mark.parametrize("constant", [None, 1])
 def test_prelu(dtype: str, step: float, constant: int | None) -> None:
     """Its slopes are int8 where the rest is int16."""
-    x = every(dtype)[:: 61 if dtype == "int16" else 1]
+    x = all_integers(dtype)[:: 61 if dtype == "int16" else 1]
     x = x[: x.size // 32 * 32].reshape(4, -1, 8)
     kind = "int8" if dtype == "int16" else dtype
-    slopes = np.random.default_rng(0).choice(every(kind), (1, 1, 8))
+    slopes = np.random.default_rng(0).choice(all_integers(kind), (1, 1, 8))
     *given, wanted = scales(dtype, 0.05, 0.05, step)
     given[1] = (0.004, 0 if dtype == "int16" else given[1][1])
     data = binary("PRELU", (x, slopes), given, wanted, constant)
-    prove(data, [x] if constant else [x, slopes], steps=1)
+    check_integers(data, [x] if constant else [x, slopes], steps=1)
 
 
 def test_prelu_of_int16_slopes() -> None:
@@ -167,7 +169,7 @@ def test_functions_of_int16(
     Where a function is steep (LOG and RSQRT near 0) that is far off. What the conversion makes is
     nearer to the function: one step at most.
     """
-    x = every("int16").reshape(2, -1)
+    x = all_integers("int16").reshape(2, -1)
     if code in ("LOG", "RSQRT"):
         x = x[x > 0].reshape(1, -1)
     data = unary(code, x, (step, 0), (made, 0))
@@ -189,25 +191,25 @@ SOFTMAX = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
 def test_softmax(dtype: str, size: int, step: float) -> None:
     if dtype == "int8" and size in {2, 3}:
-        since(1, 29, "QLinearSoftmax of int8 in short rows")
-    x = np.random.default_rng(size).choice(every(dtype), (5, size))
+        needs_onnxruntime(1, 29, "QLinearSoftmax of int8 in short rows")
+    x = np.random.default_rng(size).choice(all_integers(dtype), (5, size))
     (given,) = scales(dtype, step)
-    prove(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=1.0), [x], steps=1)
+    check_integers(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=1.0), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("beta", [0.5, 3.0])
 def test_softmax_of_another_temperature(dtype: str, beta: float) -> None:
-    x = np.random.default_rng(0).choice(every(dtype), (5, 37))
+    x = np.random.default_rng(0).choice(all_integers(dtype), (5, 37))
     (given,) = scales(dtype, 0.05)
-    prove(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=beta), [x], steps=1)
+    check_integers(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=beta), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_softmax_to_int16(dtype: str) -> None:
-    x = np.random.default_rng(0).choice(every(dtype), (5, 37))
+    x = np.random.default_rng(0).choice(all_integers(dtype), (5, 37))
     (given,) = scales(dtype, 0.05)
-    prove(unary("SOFTMAX", x, given, SOFTMAX["int16"], "int16", beta=1.0), [x], steps=1)
+    check_integers(unary("SOFTMAX", x, given, SOFTMAX["int16"], "int16", beta=1.0), [x], steps=1)
 
 
 @pytest.mark.parametrize("wanted", [(1 / 256, 20), (1 / 300, 0), (0.01, 131), (1 / 1000, 3)])
@@ -217,7 +219,7 @@ def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
 
     So does the conversion: what ONNX Runtime would fuse overflows where steps are fine and many.
     """
-    x = np.random.default_rng(0).choice(every("uint8"), (5, size))
+    x = np.random.default_rng(0).choice(all_integers("uint8"), (5, size))
     data = unary("SOFTMAX", x, (0.05, 131), wanted, beta=1.0)
     check(data, inputs=[x], steps=1)
 
@@ -240,17 +242,17 @@ def test_softmax_of_int16(beta: float) -> None:
 @pytest.mark.parametrize("size", [1, 2, 37, 1001])
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
 def test_log_softmax(dtype: str, size: int, step: float) -> None:
-    x = np.random.default_rng(size).choice(every(dtype), (5, size))
+    x = np.random.default_rng(size).choice(all_integers(dtype), (5, size))
     (given,) = scales(dtype, step)
     wanted = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}[dtype]
-    prove(unary("LOG_SOFTMAX", x, given, wanted), [x], steps=1)
+    check_integers(unary("LOG_SOFTMAX", x, given, wanted), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("size", [1, 2, 37, 256])
 def test_l2_normalization(dtype: str, size: int) -> None:
-    x = np.random.default_rng(size).choice(every(dtype), (50, size))
+    x = np.random.default_rng(size).choice(all_integers(dtype), (50, size))
     (given,) = scales(dtype, 0.05)
     wanted = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}[dtype]
     x[0] = given[1]
-    prove(unary("L2_NORMALIZATION", x, given, wanted), [x], steps=1)
+    check_integers(unary("L2_NORMALIZATION", x, given, wanted), [x], steps=1)

@@ -17,8 +17,8 @@ from tests.quantized.layers import LIMITS
 from tests.quantized.test_products import SHAPES
 from tests.support import Build, check
 from tests.support.facts import carrier
-from tests.support.fusions import fused_operators
-from tests.support.needs import since
+from tests.support.fusions import count_optimized_nodes
+from tests.support.needs import needs_onnxruntime
 
 if TYPE_CHECKING:
     from tests.quantized.layers import Shape
@@ -101,8 +101,8 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
     check(data, inputs=inputs, optimize=[False])
     tolerance = 0.01 if dense and (asymmetric or shape == "flattened") else 1e-5
     result = check(data, inputs=inputs, optimize=[True], tolerance=tolerance)
-    since(1, 25, "MatMulNBits of all weights")
-    left = fused_operators(result.model)
+    needs_onnxruntime(1, 25, "MatMulNBits of all weights")
+    left = count_optimized_nodes(result.model)
     assert left["MatMulNBits"] == (1 if dense else 0)
     assert left["DequantizeLinear"] + left["Cast"] == 0
     stored = dtype
@@ -179,7 +179,7 @@ def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
     x = rows((3, 128), -128)
     check(m.bytes(), inputs=[x], optimize=[False], opset=opset)
     result = check(m.bytes(), inputs=[x], optimize=[True], opset=opset, tolerance=0.01)
-    since(1, 25, "MatMulNBits with a bias")
-    left = fused_operators(result.model)
+    needs_onnxruntime(1, 25, "MatMulNBits with a bias")
+    left = count_optimized_nodes(result.model)
     assert left == {"MatMulNBits" if opset is None else "Gemm" if bias else "MatMul": 1}
     assert initializers(result) >= {TensorProto.INT8 if opset else TensorProto.INT4}

@@ -44,7 +44,7 @@ def unary(code: str, shape: Sequence[int], *parameters: Any, **options: Any) -> 
     return m
 
 
-def convolved(code: str) -> Build:
+def build_convolution(code: str) -> Build:
     """Return a convolution whose output has no scale."""
     m = Build()
     x, w = m.input([1, 4, 4, 2], **SCALED), m.constant(np.ones((2, 1, 1, 2), np.int8), scale=0.5)
@@ -90,8 +90,8 @@ REFUSED: dict[str, Callable[[], Build]] = {
         padding="VALID",
     ),
     "RESIZE_BILINEAR": lambda: unary("RESIZE_BILINEAR", [1, 8, 12, 2], int32([8, 12])),
-    "CONV_2D": lambda: convolved("CONV_2D"),
-    "TRANSPOSE_CONV": lambda: convolved("TRANSPOSE_CONV"),
+    "CONV_2D": lambda: build_convolution("CONV_2D"),
+    "TRANSPOSE_CONV": lambda: build_convolution("TRANSPOSE_CONV"),
     "FlexGreaterEqual": lambda: custom(
         "FlexGreaterEqual", "bool", lambda m: m.input([2, 3], **SCALED),
         lambda m: m.input([2, 3], **PLAIN), T=Type(6),

@@ -15,17 +15,17 @@ import pytest
 from tests.quantized.layers import LIMITS
 from tests.quantized.values import (
     Scale,
-    every,
-    feed,
-    fixed,
-    made,
-    prove,
-    prove_real,
+    add_constant,
+    add_input,
+    all_integers,
+    check_float_conversion,
+    check_integers,
+    output_tensor,
     scales,
     unary,
 )
 from tests.support import Build, check, run_onnx
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def random(dtype: str, shape: Sequence[int]) -> Array:
     return array
 
 
-def numbers(*integers: int, shape: Sequence[int] = (-1,)) -> Array:
+def make_numbers(*integers: int, shape: Sequence[int] = (-1,)) -> Array:
     return np.array(integers, np.int32).reshape(shape)
 
 
@@ -70,44 +70,45 @@ class Move:
     def model(self, arrays: Sequence[Array], given: Sequence[Scale], wanted: Scale) -> bytes:
         """Return a model of it; each input has its scale, all outputs have one."""
         m = Build()
-        xs = [feed(m, array, scale) for array, scale in zip(arrays, given, strict=True)]
+        xs = [add_input(m, array, scale) for array, scale in zip(arrays, given, strict=True)]
         extra = [m.constant(array) for array in self.parameters]
-        ys = [made(m, shape, arrays[0].dtype.name, wanted) for shape in self.makes]
+        ys = [output_tensor(m, shape, arrays[0].dtype.name, wanted) for shape in self.makes]
         m.output(*m.op(self.code, [*extra, *xs] if self.first else xs + extra, ys, **self.options))
         return m.bytes()
 
 
 IMAGE = (2, 5, 7, 3)
-BOX = [numbers(0, 1, 2, 0), numbers(2, 3, 4, 3)]
-PADS = numbers(1, 2, 3, 0, shape=(2, 2))
+BOX = [make_numbers(0, 1, 2, 0), make_numbers(2, 3, 4, 3)]
+PADS = make_numbers(1, 2, 3, 0, shape=(2, 2))
 BYTES = ("int8", "uint8")
 # Kernels that copy integers from tensor to tensor and look at no scale.
 COPIES = [
-    Move("RESHAPE", IMAGE, [numbers(10, 21)], [[10, 21]], {"new_shape": [10, 21]}),
+    Move("RESHAPE", IMAGE, [make_numbers(10, 21)], [[10, 21]], {"new_shape": [10, 21]}),
     Move("SQUEEZE", (1, 5, 7), [], [[5, 7]], {"squeeze_dims": [0]}),
-    Move("TRANSPOSE", IMAGE, [numbers(0, 3, 1, 2)], [[2, 3, 5, 7]]),
+    Move("TRANSPOSE", IMAGE, [make_numbers(0, 3, 1, 2)], [[2, 3, 5, 7]]),
     Move("SLICE", IMAGE, BOX, [[2, 3, 4, 3]]),
     Move("STRIDED_SLICE", IMAGE,
-         [BOX[0], numbers(2, 4, 6, 3), numbers(1, 1, 1, 1)], [[2, 3, 4, 3]]),
-    Move("GATHER", (5, 7), [numbers(1, 3, 2)], [[3, 7]], {"axis": 0}),
-    Move("GATHER_ND", (5, 7), [numbers(1, 3, 2, shape=(3, 1))], [[3, 7]]),
-    Move("TILE", (5, 7), [numbers(2, 3)], [[10, 21]]),
-    Move("SPLIT", (6, 7), [numbers(0, shape=())], [[3, 7], [3, 7]], {"num_splits": 2}, first=True),
-    Move("SPLIT_V", (6, 7), [numbers(2, 4), numbers(0, shape=())], [[2, 7], [4, 7]],
+         [BOX[0], make_numbers(2, 4, 6, 3), make_numbers(1, 1, 1, 1)], [[2, 3, 4, 3]]),
+    Move("GATHER", (5, 7), [make_numbers(1, 3, 2)], [[3, 7]], {"axis": 0}),
+    Move("GATHER_ND", (5, 7), [make_numbers(1, 3, 2, shape=(3, 1))], [[3, 7]]),
+    Move("TILE", (5, 7), [make_numbers(2, 3)], [[10, 21]]),
+    Move("SPLIT", (6, 7), [make_numbers(0, shape=())], [[3, 7], [3, 7]], {"num_splits": 2},
+        first=True),
+    Move("SPLIT_V", (6, 7), [make_numbers(2, 4), make_numbers(0, shape=())], [[2, 7], [4, 7]],
          {"num_splits": 2}),
     Move("SPACE_TO_DEPTH", (2, 6, 10, 3), [], [[2, 3, 5, 12]], {"block_size": 2}, types=BYTES),
     Move("DEPTH_TO_SPACE", (2, 3, 5, 12), [], [[2, 6, 10, 3]], {"block_size": 2}, types=BYTES),
-    Move("RESIZE_NEAREST_NEIGHBOR", IMAGE, [numbers(11, 9)], [[2, 11, 9, 3]]),
+    Move("RESIZE_NEAREST_NEIGHBOR", IMAGE, [make_numbers(11, 9)], [[2, 11, 9, 3]]),
     Move("PAD", (5, 7), [PADS], [[8, 10]]),
 ]  # fmt: skip
 # Kernels that refuse to where the scales differ.
 CAREFUL = [
-    Move("EXPAND_DIMS", (5, 7), [numbers(0, shape=())], [[1, 5, 7]]),
+    Move("EXPAND_DIMS", (5, 7), [make_numbers(0, shape=())], [[1, 5, 7]]),
     Move("MIRROR_PAD", (5, 7), [PADS], [[8, 10]], {"mode": "REFLECT"}),
     Move("PACK", (5, 7), [], [[2, 5, 7]], {"values_count": 2, "axis": 0}, count=2),
     Move("UNPACK", (2, 7), [], [[7], [7]], {"num": 2, "axis": 0}),
-    Move("REDUCE_MAX", IMAGE, [numbers(1, 2)], [[2, 3]]),
-    Move("REDUCE_MIN", IMAGE, [numbers(3)], [[2, 5, 7]]),
+    Move("REDUCE_MAX", IMAGE, [make_numbers(1, 2)], [[2, 3]]),
+    Move("REDUCE_MIN", IMAGE, [make_numbers(3)], [[2, 5, 7]]),
     Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2),
 ]
 
@@ -121,7 +122,7 @@ def cases(moves: Sequence[Move]) -> list[Any]:
 def test_integers_are_moved(move: Move, dtype: str) -> None:
     (scale,) = scales(dtype, 0.05)
     arrays = [random(dtype, move.shape)] * move.count
-    result = prove(move.model(arrays, [scale] * move.count, scale), arrays)
+    result = check_integers(move.model(arrays, [scale] * move.count, scale), arrays)
     assert not node_types(result) & {"DequantizeLinear", "QuantizeLinear"}
 
 
@@ -130,7 +131,7 @@ def test_integers_are_moved_to_another_scale(move: Move, dtype: str) -> None:
     """They stay, and stand for something else. What is added by PAD stands for 0 in the output."""
     given, wanted = scales(dtype, 0.05, 0.08)
     x = random(dtype, move.shape)
-    prove(move.model([x], [given], wanted), [x])
+    check_integers(move.model([x], [given], wanted), [x])
 
 
 @pytest.mark.parametrize("move", CAREFUL[1:], ids=lambda move: move.code)
@@ -152,27 +153,27 @@ def test_numbers_are_moved_where_the_kernel_refuses(move: Move) -> None:
 def test_concatenation_of_any_scales() -> None:
     """Of uint8 the kernel rescales what has another scale than the output; one node does so."""
     m, arrays = Build(), [random("uint8", (5, 7)), random("uint8", (5, 2))]
-    xs = [feed(m, x, scale) for x, scale in zip(arrays, [(0.05, 131), (0.03, 7)], strict=True)]
-    m.output(*m.op("CONCATENATION", xs, [made(m, [5, 9], "uint8", (0.08, 120))], axis=1))
-    result = prove(m.bytes(), arrays, steps=1)
-    assert fused_operators(result.model)["QLinearConcat"] == 1
+    xs = [add_input(m, x, scale) for x, scale in zip(arrays, [(0.05, 131), (0.03, 7)], strict=True)]
+    m.output(*m.op("CONCATENATION", xs, [output_tensor(m, [5, 9], "uint8", (0.08, 120))], axis=1))
+    result = check_integers(m.bytes(), arrays, steps=1)
+    assert count_optimized_nodes(result.model)["QLinearConcat"] == 1
 
 
 def test_concatenation_of_int16() -> None:
     """Its kernel looks at no scale."""
     move = Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2)
     arrays = [random("int16", (5, 7)), random("int16", (5, 7))[::-1].copy()]
-    prove(move.model(arrays, [(0.01, 0), (0.03, 0)], (0.02, 0)), arrays)
+    check_integers(move.model(arrays, [(0.01, 0), (0.03, 0)], (0.02, 0)), arrays)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_padding_with_a_value(dtype: str) -> None:
     """The kernel insists on the output's scale, and adds the integer."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7))
-    value = fixed(m, np.array(9, dtype), scale)
-    inputs = [feed(m, x, scale), m.constant(PADS), value]
-    m.output(*m.op("PADV2", inputs, [made(m, [8, 10], dtype, scale)]))
-    prove(m.bytes(), [x])
+    value = add_constant(m, np.array(9, dtype), scale)
+    inputs = [add_input(m, x, scale), m.constant(PADS), value]
+    m.output(*m.op("PADV2", inputs, [output_tensor(m, [8, 10], dtype, scale)]))
+    check_integers(m.bytes(), [x])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -185,9 +186,9 @@ def test_selection(code: str, dtype: str, *, same: bool) -> None:
     arrays = [random(dtype, (5, 7)), random(dtype, (5, 7))[::-1].copy()]
     condition = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(bool)
     operands = zip([condition, *arrays], [None, *kinds[:2]], strict=True)
-    inputs = [feed(m, array, kind) for array, kind in operands]
-    m.output(*m.op(code, inputs, [made(m, [5, 7], dtype, kinds[2])]))
-    prove(m.bytes(), [condition, *arrays])
+    inputs = [add_input(m, array, kind) for array, kind in operands]
+    m.output(*m.op(code, inputs, [output_tensor(m, [5, 7], dtype, kinds[2])]))
+    check_integers(m.bytes(), [condition, *arrays])
 
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN", "TOPK_V2"])
@@ -196,15 +197,15 @@ def test_ranking(code: str, dtype: str) -> None:
     """Integers rank as the numbers that they stand for; of ARG_MAX int16 has no kernel."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7, 37))
     if code == "TOPK_V2":
-        ys = [made(m, [5, 7, 3], dtype, scale), m.tensor([5, 7, 3], dtype="int32")]
-        m.output(*m.op(code, [feed(m, x, scale), m.constant(np.int32(3))], ys))
+        ys = [output_tensor(m, [5, 7, 3], dtype, scale), m.tensor([5, 7, 3], dtype="int32")]
+        m.output(*m.op(code, [add_input(m, x, scale), m.constant(np.int32(3))], ys))
     elif dtype == "int16":
         return
     else:
         y = m.tensor([5, 37], dtype="int32")
-        m.output(*m.op(code, [feed(m, x, scale), m.constant(np.int32(1))], [y],
+        m.output(*m.op(code, [add_input(m, x, scale), m.constant(np.int32(1))], [y],
                        output_type="int32"))  # fmt: skip
-    prove(m.bytes(), [x])
+    check_integers(m.bytes(), [x])
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -220,10 +221,10 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
 
     The kernels weigh integers and look at no scale.
     """
-    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(*size)], [[2, *size, 3]], WAYS[way])
+    move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
-    prove(move.model([x], [given], given), [x], steps=1)
-    prove(move.model([x], [given], wanted), [x], steps=1)
+    check_integers(move.model([x], [given], given), [x], steps=1)
+    check_integers(move.model([x], [given], wanted), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -233,16 +234,16 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
 ])  # fmt: skip
 def test_halves_between_pixels(dtype: str, way: str, size: tuple[int, int]) -> None:
     """Weights that are eighths or sixteenths: halves are rounded away from the integer 0."""
-    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(*size)], [[2, *size, 3]], WAYS[way])
+    move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
     check(move.model([x], [given], wanted), inputs=[x])
 
 
 def test_bilinear_in_exact_steps() -> None:
     """Twice as large is a whole number of steps, and one node."""
-    move = Move("RESIZE_BILINEAR", IMAGE, [numbers(10, 14)], [[2, 10, 14, 3]], WAYS["centers"])
+    move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(10, 14)], [[2, 10, 14, 3]], WAYS["centers"])
     x = random("int8", IMAGE)
-    result = prove(move.model([x], [(0.05, 3)], (0.05, 3)), [x], steps=1)
+    result = check_integers(move.model([x], [(0.05, 3)], (0.05, 3)), [x], steps=1)
     assert "Resize" in node_types(result)
     assert "Gather" not in node_types(result)
 
@@ -258,12 +259,12 @@ def test_sums(code: str, axes: str, dtype: str) -> None:
     x, over = random(dtype, IMAGE), AXES[axes]
     for keep in (False, True):
         left = [1 if i in over else n for i, n in enumerate(IMAGE) if keep or i not in over]
-        move = Move(code, IMAGE, [numbers(*over)], [left], {"keep_dims": keep})
+        move = Move(code, IMAGE, [make_numbers(*over)], [left], {"keep_dims": keep})
         for wanted in (0.05, 0.08):
             given, target = scales(dtype, 0.05, wanted)
             target = given if wanted == given[0] else target
             data = move.model([x], [given], target)
-            prove(data, [x], steps=1)
+            check_integers(data, [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", BYTES)
@@ -273,11 +274,17 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
     window: dict[str, Any] = dict.fromkeys(
         ("filter_height", "filter_width", "stride_h", "stride_w"), 1
     )
-    image = made(m, IMAGE, dtype, given)
-    m.op("MAX_POOL_2D", [feed(m, x, given)], [image], padding="VALID", **window)
-    m.output(*m.op("MEAN", [image, m.constant(numbers(1, 2))], [made(m, [2, 3], dtype, wanted)]))
-    result = prove(m.bytes(), [x], steps=1)
-    assert fused_operators(result.model)["QLinearGlobalAveragePool"] == 1
+    image = output_tensor(m, IMAGE, dtype, given)
+    m.op("MAX_POOL_2D", [add_input(m, x, given)], [image], padding="VALID", **window)
+    m.output(
+        *m.op(
+            "MEAN",
+            [image, m.constant(make_numbers(1, 2))],
+            [output_tensor(m, [2, 3], dtype, wanted)],
+        )
+    )
+    result = check_integers(m.bytes(), [x], steps=1)
+    assert count_optimized_nodes(result.model)["QLinearGlobalAveragePool"] == 1
 
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
@@ -285,9 +292,11 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
 def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
     """Of axes of size 1, or none, MEAN and SUM rescale; REDUCE_PROD copies integers."""
     shape = (2, 1, 7)
-    move = Move(code, shape, [numbers(*axes)], [[2, 7] if axes else shape])
+    move = Move(code, shape, [make_numbers(*axes)], [[2, 7] if axes else shape])
     x = random("int8", shape)
-    prove(move.model([x], [(0.05, 3)], (0.08, -5)), [x], steps=0 if code == "REDUCE_PROD" else 1)
+    check_integers(
+        move.model([x], [(0.05, 3)], (0.08, -5)), [x], steps=0 if code == "REDUCE_PROD" else 1
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
@@ -300,7 +309,7 @@ def test_products(dtype: str, factors: int) -> None:
     (low, high), shape = LIMITS[dtype], (50, factors)
     x = (random(dtype, shape).astype(int) // 4).clip(low, high).astype(dtype)
     (given, wanted) = scales(dtype, 0.05, 0.06)
-    move = Move("REDUCE_PROD", shape, [numbers(1)], [[50]])
+    move = Move("REDUCE_PROD", shape, [make_numbers(1)], [[50]])
     data = move.model([x], [given], (wanted[0] * (256 if dtype == "int16" else 1), wanted[1]))
     check(data, inputs=[x], steps=factors * (factors - 1) // 2)
 
@@ -308,12 +317,12 @@ def test_products(dtype: str, factors: int) -> None:
 def test_a_scale_of_its_own_in_real_numbers() -> None:
     """Real numbers are what the copied integers stand for then, not what they stood for."""
     m, x = Build(), random("int8", (5, 7))
-    (y,) = m.op("RESHAPE", [feed(m, x, (0.05, 3)), m.constant(numbers(35))],
-                [made(m, [35], "int8", (0.5, -7))], new_shape=[35])  # fmt: skip
+    (y,) = m.op("RESHAPE", [add_input(m, x, (0.05, 3)), m.constant(make_numbers(35))],
+                [output_tensor(m, [35], "int8", (0.5, -7))], new_shape=[35])  # fmt: skip
     m.output(*m.op("DEQUANTIZE", [y], [m.tensor([35])]))
     data = m.bytes()
     (port,) = convert(data, quantization="float").model.graph.input
     assert port.type.tensor_type.elem_type == 1
     check(data, inputs=[x])
-    half = unary("ABS", every("int8").reshape(2, -1), (0.05, 3), (0.05, 3))
-    prove_real(half, [every("int8").reshape(2, -1)])
+    half = unary("ABS", all_integers("int8").reshape(2, -1), (0.05, 3), (0.05, 3))
+    check_float_conversion(half, [all_integers("int8").reshape(2, -1)])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
-from tests.quantized.values import prove
+from tests.quantized.values import check_integers
 from tests.support import Build, check
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 
 TYPES = {"uint8": (0.03, 131), "int8": (0.03, -7), "int16": (0.0002, 0)}
@@ -18,7 +18,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 KERNELS = {"AVERAGE_POOL_2D": "QLinearAveragePool", "MAX_POOL_2D": "MaxPool"}
 
 
-def pooling(code: str, dtype: str, activation: str = "NONE", kernel: tuple[int, int] = (2, 3),
+def build_pool(code: str, dtype: str, activation: str = "NONE", kernel: tuple[int, int] = (2, 3),
             padding: str = "SAME") -> bytes:  # fmt: skip
     """Return a model that pools [2, 5, 7, 3]."""
     scale, zero = TYPES[dtype]
@@ -38,7 +38,7 @@ def pooling(code: str, dtype: str, activation: str = "NONE", kernel: tuple[int, 
 def test_maxima(dtype: str, activation: str) -> None:
     """They are integers of the input, clamped."""
     for padding in ("SAME", "VALID"):
-        check(pooling("MAX_POOL_2D", dtype, activation, padding=padding))
+        check(build_pool("MAX_POOL_2D", dtype, activation, padding=padding))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -46,10 +46,10 @@ def test_maxima(dtype: str, activation: str) -> None:
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: str) -> None:
     """Equal to the last bit: halves are rounded away from zero."""
-    check(pooling("AVERAGE_POOL_2D", "int16", activation, kernel, padding))
+    check(build_pool("AVERAGE_POOL_2D", "int16", activation, kernel, padding))
     for extreme in LIMITS["int16"]:
         inputs = [np.full([2, 5, 7, 3], extreme, np.int16)]
-        check(pooling("AVERAGE_POOL_2D", "int16", activation, kernel, padding), inputs=inputs)
+        check(build_pool("AVERAGE_POOL_2D", "int16", activation, kernel, padding), inputs=inputs)
 
 
 @pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
@@ -57,7 +57,7 @@ def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -> None:
     """Equal, whatever zero stands for: halves are rounded away from the integer 0."""
-    data = pooling("AVERAGE_POOL_2D", dtype, kernel=kernel, padding=padding)
+    data = build_pool("AVERAGE_POOL_2D", dtype, kernel=kernel, padding=padding)
     for activations in ("auto", "int8", "uint8"):
         check(data, activations=activations)
 
@@ -69,7 +69,7 @@ def test_every_half(dtype: str, size: int) -> None:
     low, high = LIMITS[dtype]
     sums = [size * size * half // 2 + n for half in range(2 * low + 1, 2 * high, 2)
             for n in (-1, 0, 1)]  # fmt: skip
-    windows = np.array([_summing_to(total, size * size) for total in sums])
+    windows = np.array([_split_total(total, size * size) for total in sums])
     x = windows.reshape(1, -1, size, size).transpose(0, 2, 3, 1).astype(dtype)
     m, (scale, zero) = Build(), TYPES[dtype]
     shape = [1, 1, 1, len(sums)]
@@ -81,10 +81,10 @@ def test_every_half(dtype: str, size: int) -> None:
     # Behind 128, where int8 has its 0, half a step is hardly more than a float32 tells apart.
     large = dtype == "int8" and size * size >= 128
     result = check(m.bytes(), inputs=[x], steps=int(large), random_layouts=[])
-    assert fused_operators(result.model)["QLinearAveragePool"] == 1
+    assert count_optimized_nodes(result.model)["QLinearAveragePool"] == 1
 
 
-def _summing_to(total: int, count: int) -> list[int]:
+def _split_total(total: int, count: int) -> list[int]:
     """Return so many integers, as equal as can be."""
     each, more = divmod(total, count)
     return [each + 1] * more + [each] * (count - more)
@@ -103,18 +103,18 @@ def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) ->
                    padding="SAME", fused_activation_function=activation))  # fmt: skip
     generator = np.random.default_rng(0)
     images = generator.integers(low, high, (2, 5, 7, 3), endpoint=True).astype(dtype)
-    prove(m.bytes(), [images], steps=int(code == "AVERAGE_POOL_2D"))
+    check_integers(m.bytes(), [images], steps=int(code == "AVERAGE_POOL_2D"))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_activations_of_averages(dtype: str, activation: str) -> None:
-    check(pooling("AVERAGE_POOL_2D", dtype, activation), steps=1)
+    check(build_pool("AVERAGE_POOL_2D", dtype, activation), steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("code", KERNELS)
 def test_integer_kernels(code: str, dtype: str) -> None:
-    left = fused_operators(convert(pooling(code, dtype)).model)
+    left = count_optimized_nodes(convert(build_pool(code, dtype)).model)
     assert left[KERNELS[code]] == 1
     assert left["AveragePool"] == 0

@@ -20,8 +20,8 @@ from tests.golden.saturation import saturating
 from tests.support import difference
 from tests.support.emulation import EMULATED, NATIVE, Runs, run_models, why_not
 from tests.support.extremes import Sample, samples
-from tests.support.fusions import optimized
-from tests.support.needs import lacking
+from tests.support.fusions import optimize_model
+from tests.support.needs import missing_feature
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.quantize import WEIGHTS
 
@@ -30,7 +30,7 @@ from tflite2onnx.quantize import WEIGHTS
 def converted() -> list[tuple[Sample, onnx.ModelProto]]:
     """Return the models that the installed ONNX Runtime can run."""
     models = [(sample, convert(sample.data, io_layout="tflite").model) for sample in samples()]
-    return [(sample, model) for sample, model in models if not lacking(model)]
+    return [(sample, model) for sample, model in models if not missing_feature(model)]
 
 
 def emulated(processor: str) -> Any:
@@ -55,7 +55,7 @@ def test_numbers(processor: str, tmp_path: Path) -> None:
 
 def test_no_product_may_saturate() -> None:
     """Whether there is an emulator or not."""
-    lossy = {sample.name: saturating(optimized(model)) for sample, model in converted()}
+    lossy = {sample.name: saturating(optimize_model(model)) for sample, model in converted()}
     assert not {name: nodes for name, nodes in lossy.items() if nodes}
 
 
@@ -69,7 +69,7 @@ def quantized() -> Iterator[bytes]:
             except ConversionError:
                 continue
             types = {tensor.data_type for tensor in model.graph.initializer}
-            if types & {TensorProto.INT8, TensorProto.UINT8} and not lacking(model):
+            if types & {TensorProto.INT8, TensorProto.UINT8} and not missing_feature(model):
                 yield model.SerializeToString()
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from tests.quantized.layers import Layer, Scheme, Shape
 from tests.support import check, run_onnx
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 from tflite2onnx.options import ACTIVATIONS
 from tflite2onnx.quantize import WEIGHTS
@@ -80,7 +80,7 @@ MISREAD = [
 KERNELS = {"CONV_2D": "QLinearConv", "DEPTHWISE_CONV_2D": "QLinearConv", "FULLY_CONNECTED": "QGemm"}
 
 
-def prove(layer: Layer, **options: Any) -> Converted:
+def check_layer(layer: Layer, **options: Any) -> Converted:
     """Hold a layer to LiteRT and to the one right rounding of what it makes.
 
     LiteRT may be a step off: it scales accumulators by a fixed-point number (of 16 bits, where
@@ -89,11 +89,11 @@ def prove(layer: Layer, **options: Any) -> Converted:
     data = layer.model()
     for x in layer.inputs:
         result = check(data, inputs=[x], steps=1, random_layouts=[0], **options)
-    hold_exactly(layer, **options)
+    check_exactly(layer, **options)
     return result
 
 
-def hold_exactly(layer: Layer, **options: Any) -> None:
+def check_exactly(layer: Layer, **options: Any) -> None:
     """Hold a layer to what it has to be: rounded once, and rightly.
 
     It is computed in float32: what lies a thousandth of a step from a half may be rounded to
@@ -101,13 +101,13 @@ def hold_exactly(layer: Layer, **options: Any) -> None:
     """
     doubt = 0.01 if layer.scheme.y == "int16" else 0.001
     for x in layer.inputs:
-        for y in run(layer.model(), x, **options):
+        for y in run_model(layer.model(), x, **options):
             if layer.scheme.exact and layer.scheme.y != "int16":
-                np.testing.assert_array_equal(y, layer.rounded(x))
-            assert np.abs(y - layer.real(x)).max() < 0.5 + doubt
+                np.testing.assert_array_equal(y, layer.rounded_output(x))
+            assert np.abs(y - layer.real_output(x)).max() < 0.5 + doubt
 
 
-def run(data: bytes, x: Any, **options: Any) -> list[Any]:
+def run_model(data: bytes, x: Any, **options: Any) -> list[Any]:
     """Return the output with all optimizations of ONNX Runtime and with none."""
     model = convert(data, io_layout="tflite", **options).model
     feeds = {model.graph.input[0].name: x}
@@ -119,12 +119,12 @@ def run(data: bytes, x: Any, **options: Any) -> list[Any]:
 def test_every_type(shape: str, scheme: str, *, exact: bool) -> None:
     """Random integers and extremes; with scales that are powers of two every eighth is a tie."""
     layer = Layer(SHAPES[shape], replace(SCHEMES[scheme], exact=exact))
-    prove(layer)
+    check_layer(layer)
 
 
 @pytest.mark.parametrize(("shape", "scheme"), MISREAD)
 def test_what_litert_misreads(shape: str, scheme: str) -> None:
-    hold_exactly(Layer(SHAPES[shape], SCHEMES[scheme]))
+    check_exactly(Layer(SHAPES[shape], SCHEMES[scheme]))
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
@@ -133,7 +133,7 @@ def test_what_litert_misreads(shape: str, scheme: str) -> None:
 def test_activations(shape: str, scheme: str, activation: str) -> None:
     """Integers are clamped where the range does not do it."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme], activation)
-    result = prove(layer)
+    result = check_layer(layer)
     clamps = {"Clip", "Max"} & {node.op_type for node in result.model.graph.node}
     assert clamps
 
@@ -143,9 +143,9 @@ def test_activations(shape: str, scheme: str, activation: str) -> None:
 def test_activations_that_the_range_implies(shape: str, activation: str) -> None:
     """Nothing stands between the operator and QuantizeLinear, or behind it."""
     scheme = replace(INT8, zeros=(3, 0, -128), y_scale=6 / 255)
-    model = prove(Layer(SHAPES[shape], scheme, activation)).model
+    model = check_layer(Layer(SHAPES[shape], scheme, activation)).model
     assert not {"Clip", "Max", "Relu"} & {node.op_type for node in model.graph.node}
-    assert fused_operators(model)[KERNELS[shape]] == 1
+    assert count_optimized_nodes(model)[KERNELS[shape]] == 1
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -158,7 +158,7 @@ def test_types_inside(shape: str, activations: str, weights: str) -> None:
     """
     options = {"activations": activations, "weights": weights}
     scheme = replace(INT8, exact=weights == "int8")
-    model = prove(Layer(SHAPES[shape], scheme), **options).model
+    model = check_layer(Layer(SHAPES[shape], scheme), **options).model
     quantized = {n.op_type for n in model.graph.node if n.op_type == "QuantizeLinear"}
     assert quantized
     ports = (*model.graph.input, *model.graph.output)
@@ -170,7 +170,7 @@ def test_types_inside(shape: str, activations: str, weights: str) -> None:
 def test_integer_kernels(shape: str, scheme: str) -> None:
     """Nothing is left in float but the change from int8 to uint8 and back."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
-    left = fused_operators(convert(layer.model()).model)
+    left = count_optimized_nodes(convert(layer.model()).model)
     assert left.pop(KERNELS[layer.shape.code]) == 1
     ends = 0 if layer.scheme.x == "uint8" else 2
     pairs = {"DequantizeLinear": ends, "QuantizeLinear": ends}

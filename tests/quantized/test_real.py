@@ -13,14 +13,14 @@ import pytest
 
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
-from tests.references.real import real
+from tests.references.real import make_float_model
 from tests.support import Build, Subgraph, Tensor, check, random_inputs
-from tests.support.compare import restored
-from tests.support.control import counted, counter, either, like, loop
+from tests.support.compare import run_restored
+from tests.support.control import add_if, count_rounds, counter, like, loop
 from tests.support.runtimes import reference, session
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import Stateful, convert
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,41 +38,41 @@ def constant(m: Subgraph, most: float) -> Tensor:
     return m.constant(np.round(numbers * 128).astype(np.int8), scale=1 / 128)
 
 
-def damped(m: Subgraph, x: Tensor) -> Tensor:
+def add_damping(m: Subgraph, x: Tensor) -> Tensor:
     """Return x times small numbers, plus others."""
     (product,) = m.op("MUL", [x, constant(m, 0.3)], [like(m, x)])
     return m.op("ADD", [product, constant(m, 0.9)], [like(m, x)])[0]
 
 
-def looped() -> bytes:
+def build_loop() -> bytes:
     """A loop whose rounds an input counts."""
     m = Build()
     x = m.input(SHAPE, name="x", **X)
-    m.output(loop(m, [counter(m), x], counted(lambda m, xs: [damped(m, xs[0])]))[1])
+    m.output(loop(m, [counter(m), x], count_rounds(lambda m, xs: [add_damping(m, xs[0])]))[1])
     return m.bytes()
 
 
-def branched() -> bytes:
+def build_branches() -> bytes:
     """Branches, one of them with a loop in it."""
     m = Build()
     count, x = counter(m), m.input(SHAPE, name="x", **X)
     (small,) = m.op("LESS", [count, m.constant(np.array(0, np.int32))], [[]], dtype="bool")
 
-    def again(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        change = counted(lambda m, xs: [damped(m, xs[0])])
+    def add_loop(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        change = count_rounds(lambda m, xs: [add_damping(m, xs[0])])
         return [loop(m, [inner.constant(np.array(0, np.int32)), *xs], change, at=inner)[1]]
 
-    m.output(*either(m, small, [x], lambda m, xs: [damped(m, xs[0])], again))
+    m.output(*add_if(m, small, [x], lambda m, xs: [add_damping(m, xs[0])], add_loop))
     return m.bytes()
 
 
-def remembered() -> bytes:
+def build_variable() -> bytes:
     """A variable that is set to a part of itself and of the input."""
     m = Build()
     x = m.input(SHAPE, name="x", **X)
     initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
-    memory = read_from(m, handle(m), **X)
-    (both,) = m.op("ADD", [damped(m, memory), damped(m, x)], [like(m, x)])
+    memory = read_variable(m, handle(m), **X)
+    (both,) = m.op("ADD", [add_damping(m, memory), add_damping(m, x)], [like(m, x)])
     assign(m, handle(m), both)
     m.output(both)
     return m.bytes()
@@ -85,19 +85,19 @@ def within_a_loop() -> bytes:
     initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        memory = damped(inner, read_from(inner, handle(inner), **X))
-        (both,) = inner.op("ADD", [damped(inner, xs[0]), memory], [like(inner, x)])
+        memory = add_damping(inner, read_variable(inner, handle(inner), **X))
+        (both,) = inner.op("ADD", [add_damping(inner, xs[0]), memory], [like(inner, x)])
         assign(inner, handle(inner), both)
-        return [damped(inner, both)]
+        return [add_damping(inner, both)]
 
-    m.output(loop(m, [counter(m), x], counted(change))[1])
+    m.output(loop(m, [counter(m), x], count_rounds(change))[1])
     return m.bytes()
 
 
 # How many steps of the output the integers may be off: some rounding in each operator, which goes
 # on from run to run.
 CASES: list[tuple[Callable[[], bytes], int]] = [
-    (looped, 3), (branched, 3), (remembered, 3), (within_a_loop, 5),
+    (build_loop, 3), (build_branches, 3), (build_variable, 3), (within_a_loop, 5),
     *((lambda form=form: cells.integer_lstm(form), 3) for form in (
         Form(), Form(single=True), Form(coupled=True), Form(peephole=True, cell_clip=0.5),
         Form(normalized=True), Form(projection=True, projection_bias=True),
@@ -111,7 +111,7 @@ def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
     """None is so large that integers would not hold it: those bounds count here as well."""
     data = make()
     result = check(
-        real(data), convert=lambda _: convert(data, quantization="float"), runs=RUNS,
+        make_float_model(data), convert=lambda _: convert(data, quantization="float"), runs=RUNS,
         ranges={"float32": (-1.5, 1.5), "count": (-1, 3)},
     )  # fmt: skip
     runs = [random_inputs(data, seed, count=(-1, 3)) for seed in range(RUNS)]
@@ -120,14 +120,14 @@ def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
     taken, made = _scales(data)
     for given, want in zip(runs, wanted, strict=True):
         inputs = [_real(x, *kept) for x, kept in zip(given, taken, strict=True)]
-        have = restored(result, live, inputs)
+        have = run_restored(result, live, inputs)
         for a, b, (scale, zero) in zip(want, have, made, strict=True):
             assert np.abs(_real(a, scale, zero) - b).max() <= steps * scale
 
 
 def _scales(data: bytes) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
     """Return scales and zero points of inputs and outputs; a scale of 0 says that there is none."""
-    graph = read(data).graphs[0]
+    graph = read_model(data).graphs[0]
     inputs, outputs = (
         [(float(t.quantization.scale[0]), int(t.quantization.zero_point[0])) if t.quantization
          else (0.0, 0) for t in tensors]

@@ -10,10 +10,10 @@ from onnx import TensorProto
 
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
-from tests.op.recurrent.test_recurrent import ALL, changed
+from tests.op.recurrent.test_recurrent import ALL, change_form
 from tests.quantized.test_hybrid import rows
 from tests.support import check, random_inputs
-from tests.support.needs import since
+from tests.support.needs import needs_onnxruntime
 from tests.support.runtimes import session
 from tflite2onnx import convert
 
@@ -35,7 +35,8 @@ STEPS, PROJECTED_STEPS = 1, 2
 HYBRID = [
     *((cells.lstm, form) for form in (
         Form(), Form(time_major=True), Form(peephole=True, coupled=True), Form(diagonal=True),
-        Form(activation="RELU6"), ALL, changed(ALL, coupled=True, single=True), Form(single=True),
+        Form(activation="RELU6"), ALL, change_form(ALL, coupled=True, single=True),
+        Form(single=True),
     )),
     *((cells.bidirectional_lstm, form) for form in (
         Form(), Form(merged=True, time_major=True), Form(auxiliary="added"),
@@ -51,14 +52,14 @@ HYBRID = [
 
 @pytest.mark.parametrize(("make", "form"), HYBRID)
 def test_integer_weights(make: Make, form: Form) -> None:
-    data = make(changed(form, weights="int8"))
+    data = make(change_form(form, weights="int8"))
     ranges = {"float32": (-2.0, 2.0)}
     result = check(data, runs=4, seeds=[0], ranges=ranges, tolerance=HYBRID_TOLERANCE)
-    assert stored(result) <= {TensorProto.INT8, TensorProto.FLOAT, TensorProto.INT64}
-    assert TensorProto.INT8 in stored(result)
+    assert stored_types(result) <= {TensorProto.INT8, TensorProto.FLOAT, TensorProto.INT64}
+    assert TensorProto.INT8 in stored_types(result)
 
 
-def stored(result: Converted) -> set[int]:
+def stored_types(result: Converted) -> set[int]:
     """Return the types of constants and weights."""
     return {i.data_type for i in result.model.graph.initializer}
 
@@ -104,7 +105,7 @@ INTEGER = [
 @pytest.mark.parametrize("form", INTEGER)
 def test_integers(form: Form) -> None:
     if form.single:
-        since(1, 31, FUSING)
+        needs_onnxruntime(1, 31, FUSING)
     steps = PROJECTED_STEPS if form.projection else STEPS
     check(cells.integer_lstm(form), runs=50 if form.single else 8, seeds=[0], steps=steps)
 
@@ -147,7 +148,7 @@ def test_integer_filters(rank: int, *, bias: bool) -> None:
 
 def test_basic_integers() -> None:
     """The states are as exact as elsewhere; what is finer, and follows from them, is not."""
-    since(1, 31, FUSING)
+    needs_onnxruntime(1, 31, FUSING)
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)
     check(only, runs=50, seeds=[0], steps=STEPS)

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.support import Build, check
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def types(result: Converted) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
 
 
-def stored(result: Converted) -> set[int]:
+def stored_types(result: Converted) -> set[int]:
     """Return the types of the weights in the file."""
     large = [i for i in result.model.graph.initializer if len(i.dims) > 1 and i.dims[0] > 9]
     return {i.data_type for i in large}
@@ -100,8 +100,8 @@ def test_large_products_are_those_of_the_kernel(
         signed = weights == "int8"
         model = dense([rows, FEATURES], [rows, OUT], most=64 if signed else 127, **options)
         result = check(model, inputs=[data(rows, FEATURES)], weights=weights)
-        assert stored(result) == {TensorProto.INT8 if signed else TensorProto.UINT8}
-        left = fused_operators(result.model)
+        assert stored_types(result) == {TensorProto.INT8 if signed else TensorProto.UINT8}
+        left = count_optimized_nodes(result.model)
         if rows > 1:
             assert left["MatMulInteger"] == 1
         else:

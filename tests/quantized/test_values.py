@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.quantized.values import binary, every, feed, grid, made, prove, scales, unary
+from tests.quantized.values import (
+    add_input,
+    all_integers,
+    binary,
+    check_integers,
+    grid,
+    output_tensor,
+    scales,
+    unary,
+)
 from tests.support import Build, check, run_onnx, run_tflite
-from tests.support.fusions import fused_operators
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -42,7 +51,7 @@ def node_types(result: Converted) -> set[str]:
 def test_arithmetic(code: str, triple: str, dtype: str) -> None:
     *given, wanted = scales(dtype, *TRIPLES[triple])
     pair = grid(dtype)
-    prove(binary(code, pair, given, wanted, **GENERAL.get(code, {})), pair, steps=1)
+    check_integers(binary(code, pair, given, wanted, **GENERAL.get(code, {})), pair, steps=1)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -53,7 +62,7 @@ def test_arithmetic_within_bounds(code: str, activation: str, dtype: str) -> Non
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair, options = grid(dtype), {**GENERAL.get(code, {}), "fused_activation_function": activation}
     data = binary(code, pair, given, wanted, **options)
-    prove(data, pair, steps=1)
+    check_integers(data, pair, steps=1)
     if activation == "RELU_N1_TO_1":
         (y,) = run_tflite(data, pair)
         model = convert(data).model
@@ -68,8 +77,10 @@ def test_arithmetic_within_bounds(code: str, activation: str, dtype: str) -> Non
 def test_constants_are_fused(code: str, constant: int, dtype: str) -> None:
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair = grid(dtype)
-    result = prove(binary(code, pair, given, wanted, constant), [pair[1 - constant]], steps=1)
-    assert fused_operators(result.model)[f"QLinear{code.title()}"] == 1
+    result = check_integers(
+        binary(code, pair, given, wanted, constant), [pair[1 - constant]], steps=1
+    )
+    assert count_optimized_nodes(result.model)[f"QLinear{code.title()}"] == 1
 
 
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "DIV"])
@@ -84,7 +95,7 @@ def test_shapes_that_broadcast(code: str, a: tuple[int, ...], b: tuple[int, ...]
         generator.integers(20, 128, b).astype(np.int8),
     )
     *given, wanted = scales("int8", 0.05, 0.03, 0.02)
-    prove(binary(code, pair, given, wanted), pair, steps=1)
+    check_integers(binary(code, pair, given, wanted), pair, steps=1)
 
 
 @pytest.mark.parametrize("code", ["ADD", "SUB"])
@@ -94,7 +105,7 @@ def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
     pair = tuple(np.broadcast_arrays(*grid("int16")))
     *given, wanted = ((2.0**-step, 0) for step in steps)
     a, b = (np.ascontiguousarray(each) for each in pair)
-    prove(binary(code, (a, b), given, wanted, pot_scale_int16=True), (a, b), steps=1)
+    check_integers(binary(code, (a, b), given, wanted, pot_scale_int16=True), (a, b), steps=1)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -139,7 +150,7 @@ def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
 def test_comparisons_of_real_numbers() -> None:
     """Where all is real, numbers of one scale are compared as they are."""
     pair, given = grid("int8"), [(0.05, 3), (0.05, 3)]
-    prove(binary("LESS", pair, given, None), pair)
+    check_integers(binary("LESS", pair, given, None), pair)
 
 
 @pytest.mark.parametrize("steps", [(0.05, 0.05, 0.05), (0.05, 0.03, 0.08)])
@@ -151,7 +162,7 @@ def test_extremes(code: str, dtype: str, steps: tuple[float, ...]) -> None:
     if steps[0] == steps[1]:
         given = [wanted, wanted]
     pair = grid(dtype)
-    result = prove(binary(code, pair, given, wanted), pair)
+    result = check_integers(binary(code, pair, given, wanted), pair)
     assert "DequantizeLinear" not in node_types(result)
 
 
@@ -161,22 +172,22 @@ def test_integers_as_they_are(code: str, dtype: str) -> None:
     a, b = grid(dtype)
     b = b[:, b[0] != 0]
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
-    prove(binary(code, (a, b), given, wanted), (a, b))
+    check_integers(binary(code, (a, b), given, wanted), (a, b))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_negation(dtype: str) -> None:
     """The smallest integer stays: the kernel lets it wrap around."""
     given, wanted = scales(dtype, 0.05, 0.03)
-    x = every(dtype).reshape(2, -1)
-    prove(unary("NEG", x, given, wanted), [x])
+    x = all_integers(dtype).reshape(2, -1)
+    check_integers(unary("NEG", x, given, wanted), [x])
 
 
 @pytest.mark.parametrize("steps", [(0.05, 0.03, 0.8), (0.05, 0.05, 0.05)])
 def test_squared_difference(steps: tuple[float, ...]) -> None:
     *given, wanted = scales("int8", *steps)
     pair = grid("int8")
-    prove(binary("SQUARED_DIFFERENCE", pair, given, wanted), pair, steps=1)
+    check_integers(binary("SQUARED_DIFFERENCE", pair, given, wanted), pair, steps=1)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +203,7 @@ def test_squared_difference(steps: tuple[float, ...]) -> None:
 )
 def test_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
     m = Build()
-    a, b = (feed(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
-    m.output(*m.op(code, [a, b], [made(m, [3], types[2], (0.05, 0))]))
+    a, b = (add_input(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
+    m.output(*m.op(code, [a, b], [output_tensor(m, [3], types[2], (0.05, 0))]))
     with pytest.raises(ConversionError, match=r"it (takes|makes)"):
         convert(m.bytes())

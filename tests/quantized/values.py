@@ -9,7 +9,7 @@ import numpy as np
 from tests.quantized.layers import LIMITS
 from tests.support import Build, check, difference, run_onnx, run_tflite
 from tflite2onnx.convert import convert
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def scales(dtype: str, *steps: float) -> list[Scale]:
     return [(step * FINER[dtype], zero) for step, zero in zip(steps, zeros, strict=True)]
 
 
-def every(dtype: str) -> Array:
+def all_integers(dtype: str) -> Array:
     """Return all integers of a type, in rising order."""
     low, high = LIMITS[dtype]
     return np.arange(low, high + 1).astype(dtype)
@@ -43,7 +43,7 @@ def every(dtype: str) -> Array:
 def grid(dtype: str) -> tuple[Array, Array]:
     """Return two inputs that broadcast to all pairs of integers; of int16 to many, extremes too."""
     if dtype != "int16":
-        return every(dtype).reshape(-1, 1), every(dtype).reshape(1, -1)
+        return all_integers(dtype).reshape(-1, 1), all_integers(dtype).reshape(1, -1)
     generator, (low, high) = np.random.default_rng(0), LIMITS[dtype]
     edges = [low, low + 1, -1, 0, 1, high - 1, high]
     a, b = (np.append(edges, generator.integers(low, high, size)) for size in (190, 204))
@@ -56,17 +56,17 @@ def _fields(dtype: str, scale: Scale | None) -> TensorFields:
     return {"dtype": dtype, "scale": scale[0], "zero_point": scale[1]}
 
 
-def feed(m: Build, array: Array, scale: Scale | None) -> Tensor:
+def add_input(m: Build, array: Array, scale: Scale | None) -> Tensor:
     """Return an input for an array of integers that are quantized so."""
     return m.input(array.shape, **_fields(array.dtype.name, scale))
 
 
-def fixed(m: Build, array: Array, scale: Scale) -> Tensor:
+def add_constant(m: Build, array: Array, scale: Scale) -> Tensor:
     """Return a constant array of integers that are quantized so."""
     return m.constant(array, scale=scale[0], zero_point=scale[1])
 
 
-def made(m: Build, shape: Sequence[int], dtype: str, scale: Scale | None = None) -> Tensor:
+def output_tensor(m: Build, shape: Sequence[int], dtype: str, scale: Scale | None = None) -> Tensor:
     """Return a tensor for what an operator makes."""
     return m.tensor(shape, **_fields(dtype, scale))
 
@@ -76,8 +76,8 @@ def unary(
 ) -> bytes:
     """Return a model of one operator, which makes as many elements as it takes."""
     m = Build()
-    y = made(m, x.shape, dtype or x.dtype.name, wanted)
-    m.output(*m.op(code, [feed(m, x, given)], [y], **options))
+    y = output_tensor(m, x.shape, dtype or x.dtype.name, wanted)
+    m.output(*m.op(code, [add_input(m, x, given)], [y], **options))
     return m.bytes()
 
 
@@ -90,28 +90,30 @@ def binary(
     What is wanted without a scale is bool.
     """
     m = Build()
-    xs = [(fixed if i == constant else feed)(m, *each)
+    xs = [(add_constant if i == constant else add_input)(m, *each)
           for i, each in enumerate(zip(pair, given, strict=True))]  # fmt: skip
     shape = np.broadcast_shapes(*(array.shape for array in pair))
-    y = made(m, shape, pair[0].dtype.name if wanted else "bool", wanted)
+    y = output_tensor(m, shape, pair[0].dtype.name if wanted else "bool", wanted)
     m.output(*m.op(code, xs, [y], **options))
     return m.bytes()
 
 
-def prove(data: bytes, inputs: Sequence[Array], steps: int = 0, **options: Any) -> Converted:
+def check_integers(
+    data: bytes, inputs: Sequence[Array], steps: int = 0, **options: Any
+) -> Converted:
     """Hold a model to LiteRT's integers: as it is converted by default, and in every other way."""
     result = check(data, inputs=inputs, steps=steps, **options)
     if any(array.dtype == np.int8 for array in inputs):
         for activations in ("int8", "uint8"):
             check(data, inputs=inputs, steps=steps, optimize=[True], random_layouts=(),
                   activations=activations, **options)  # fmt: skip
-    prove_real(data, inputs, steps)
+    check_float_conversion(data, inputs, steps)
     return result
 
 
-def prove_real(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
+def check_float_conversion(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
     """Hold a model of real numbers to LiteRT's integers: within the steps, half a step away."""
-    graph = read(data).graphs[0]
+    graph = read_model(data).graphs[0]
     model = convert(data, quantization="float", io_layout="tflite").model
     real = [as_real(a, t) for a, t in zip(inputs, graph.inputs, strict=True)]
     feeds = {port.name: array for port, array in zip(model.graph.input, real, strict=True)}
@@ -122,7 +124,7 @@ def prove_real(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
             assert difference(want, have, steps=steps) == ""
             continue
         low, high = LIMITS[want.dtype.name]
-        scale, zero = _of(tensor)
+        scale, zero = _scale_of(tensor)
         integers = np.clip(have.astype(np.float64) / scale + zero, low, high)
         # A rounding to integers is half a step, and float32 is not exact.
         assert np.abs(integers - want).max(initial=0) <= steps + 0.51
@@ -132,10 +134,10 @@ def as_real(array: Array, tensor: FileTensor) -> Array:
     """Return the real numbers that integers of a tensor stand for; others as they are."""
     if tensor.quantization is None or tensor.dtype.label not in LIMITS:
         return array
-    scale, zero = _of(tensor)
+    scale, zero = _scale_of(tensor)
     return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
-def _of(tensor: FileTensor) -> tuple[float, int]:
+def _scale_of(tensor: FileTensor) -> tuple[float, int]:
     assert tensor.quantization is not None
     return float(tensor.quantization.scale[0]), int(tensor.quantization.zero_point[0])

@@ -11,11 +11,11 @@ from ai_edge_litert import schema_py_generated as schema
 
 from tests.support import Build, check, run_tflite, sparsify
 from tests.support.facts import TENSOR_TYPES
-from tests.support.needs import since
+from tests.support.needs import needs_onnxruntime
 from tests.support.reading import constant, float32, int8, int32, int64, only_op, uint8
 from tflite2onnx import convert
 from tflite2onnx.errors import ModelFileError, OperatorError, UnsupportedOperators
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_a_buffer_that_tensors_share() -> None:
     tensors = m.model().subgraphs[0].tensors
     tensors[1].buffer, tensors[1].shape = tensors[0].buffer, int32([4, 3])
     m.output(one, two)
-    a, b = (t.data for t in read(m.bytes()).graphs[0].outputs)
+    a, b = (t.data for t in read_model(m.bytes()).graphs[0].outputs)
     assert a is not None
     assert b is not None
     assert np.shares_memory(a, b)
@@ -101,7 +101,7 @@ def test_booleans_are_true_or_false() -> None:
     m = Build()
     m.output(m.constant(uint8([0, 1, 7, 0, 255])))
     m.model().subgraphs[0].tensors[0].type = TENSOR_TYPES["bool"]
-    data = read(m.bytes()).graphs[0].outputs[0].data
+    data = read_model(m.bytes()).graphs[0].outputs[0].data
     assert data is not None
     assert data.view(np.uint8).tolist() == [0, 1, 1, 0, 1]
 
@@ -134,10 +134,10 @@ def test_damaged_strings(words: list[int]) -> None:
     m.output(m.constant(["a", "b"]))
     m.model().buffers[1].data = int32(words).tobytes()
     with pytest.raises(ModelFileError, match="tensor tensor_0: its strings are damaged"):
-        read(m.bytes())
+        read_model(m.bytes())
     m.model().buffers[1].data = b"abc"
     with pytest.raises(ModelFileError, match="its strings are damaged"):
-        read(m.bytes())
+        read_model(m.bytes())
 
 
 def test_more_or_less_data_than_elements() -> None:
@@ -151,7 +151,7 @@ def test_more_or_less_data_than_elements() -> None:
     check(m.bytes())
     m.model().buffers[1].data = m.model().buffers[1].data[:7]
     with pytest.raises(ModelFileError, match="tensor_0: it has 2 elements and the file holds 1"):
-        read(m.bytes())
+        read_model(m.bytes())
 
 
 def test_sparse_constants() -> None:
@@ -182,7 +182,7 @@ def test_sparse_constants() -> None:
 
 def test_a_constant_without_elements() -> None:
     """Like LiteRT's: nothing has to be stored for it."""
-    since(1, 24, "an initializer without elements")
+    needs_onnxruntime(1, 24, "an initializer without elements")
     for stored in (True, False):
         m = Build()
         empty = m.constant(np.zeros((0, 3), np.float32)) if stored else m.tensor([0, 3])
@@ -215,7 +215,7 @@ def test_variable_tensors_and_resources() -> None:
     m = Build()
     m.output(m.tensor([2], variable=True), m.constant(uint8([1, 2])))
     m.model().subgraphs[0].tensors[1].type = TENSOR_TYPES["resource"]
-    state, resource = read(m.bytes()).graphs[0].outputs
+    state, resource = read_model(m.bytes()).graphs[0].outputs
     assert (state.is_variable, state.data, resource.data) == (True, None, None)
     assert (resource.dtype, resource.nbytes) == (DType.RESOURCE, 2)
 
@@ -225,7 +225,7 @@ def test_shape_signature() -> None:
     m = Build()
     x = m.input([None, 3])
     m.output(x)
-    (tensor,) = read(m.bytes()).graphs[0].outputs
+    (tensor,) = read_model(m.bytes()).graphs[0].outputs
     assert (tensor.shape, tensor.shape_signature) == ((1, 3), (-1, 3))
 
 
@@ -281,7 +281,7 @@ def blockwise(zero_points: int, **changes: Any) -> Model:
         detailsType=schema.QuantizationDetails.BlockwiseQuantization,
         details=schema.BlockwiseQuantizationT(**details),
     )
-    return read(m.bytes())
+    return read_model(m.bytes())
 
 
 @pytest.mark.parametrize("zero_points", [-1, 1])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Build, check, pack
 from tests.support.facts import OPERATORS, OPTIONS
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,13 +66,13 @@ def test_a_missing_table_has_all_fields(code: str) -> None:
     m = Build()
     m.op(code, [m.input([2])] * 5, [[2]])
     model = m.model()
-    whole = read(pack(model)).graphs[0].ops[0].options
+    whole = read_model(pack(model)).graphs[0].ops[0].options
     assert bool(whole) == (len(whole) > 0)
     operator = model.subgraphs[0].operators[0]
     for union in ("", "2"):
         setattr(operator, f"builtinOptions{union}", None)
         setattr(operator, f"builtinOptions{union}Type", 0)
-    cleared = read(pack(model)).graphs[0].ops[0].options
+    cleared = read_model(pack(model)).graphs[0].ops[0].options
     assert cleared.keys() == whole.keys()
     assert (len(whole) > 0) <= (code in OPTIONS)
     for name, value in cleared.items():

@@ -13,7 +13,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as generated
 
 from tflite2onnx.reader import schema
-from tflite2onnx.reader.flatbuffer import Table, root
+from tflite2onnx.reader.flatbuffer import Table, read_root
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -33,7 +33,7 @@ def script() -> ModuleType:
     return module
 
 
-def read(table: Any, kind: str) -> Table:
+def read_table(table: Any, kind: str) -> Table:
     """Return an object of a generated class as it is read from its bytes."""
     builder = flatbuffers.Builder()
     builder.Finish(table.Pack(builder))
@@ -59,7 +59,7 @@ def example(kind: str, position: int) -> Any:
     return {"bool": True, "float32": position + 0.5}.get(kind, position + 3)
 
 
-def plain(value: Any) -> Any:
+def decode_value(value: Any) -> Any:
     """Return what is read as the generated classes have it."""
     return value.decode() if isinstance(value, bytes) else value
 
@@ -69,7 +69,7 @@ def test_every_field_of_every_table(kind: str) -> None:
     """Its slot, its type and its default: what flatc's class writes is what is read."""
     fields = [entry.split(":") for entry in KINDS[kind].split() if entry != "-"]
     written = getattr(generated, f"{kind}T")()
-    table = read(written, kind)
+    table = read_table(written, kind)
     assert list(table) == [name for name, _ in fields]
     assert len(table) == len(fields)
     for name, kind_and_default in fields:
@@ -81,12 +81,12 @@ def test_every_field_of_every_table(kind: str) -> None:
     values = {name: example(rest.partition("=")[0], i) for i, (name, rest) in enumerate(fields)}
     for name, value in values.items():
         setattr(written, attribute(name), value)
-    table = read(written, kind)
+    table = read_table(written, kind)
     for name, value in values.items():
         if isinstance(value, np.ndarray):
             np.testing.assert_array_equal(table[name], value, strict=True)
         elif value is not None:
-            assert plain(table[name]) == value
+            assert decode_value(table[name]) == value
 
 
 def test_the_schema_is_what_the_script_writes() -> None:
@@ -108,7 +108,7 @@ def test_tables_within_tables() -> None:
     blocks = generated.BlockwiseQuantizationT(3, 4, 32)
     quantization = generated.QuantizationParametersT(detailsType=2, details=blocks)
     tensors = [generated.TensorT(name=n, quantization=quantization) for n in ("a", "b")]
-    graph = read(generated.SubGraphT(tensors), "SubGraph")
+    graph = read_table(generated.SubGraphT(tensors), "SubGraph")
     assert [graph["tensors"][i]["name"] for i in range(len(graph["tensors"]))] == [b"a", b"b"]
     for index in (-1, 2):
         with pytest.raises(IndexError):
@@ -116,14 +116,14 @@ def test_tables_within_tables() -> None:
     details = graph["tensors"][1]["quantization"]["details"]
     assert (details.kind, details["block_size"]) == ("BlockwiseQuantization", 32)
     quantization.detailsType = 77
-    table = read(quantization, "QuantizationParameters")
+    table = read_table(quantization, "QuantizationParameters")
     assert (table["details_type"], table["details"]) == (77, None)
 
 
 def test_fields_that_the_schema_does_not_have() -> None:
     """A file that is newer has more; asking for one is our own mistake."""
     written = generated.Conv2DOptionsT(dilationHFactor=5, quantizedBiasType=2)
-    table = read(written, "Pool2DOptions")
+    table = read_table(written, "Pool2DOptions")
     assert list(table) == [f.split(":")[0] for f in KINDS["Pool2DOptions"].split()]
     with pytest.raises(KeyError):
         _ = table["dilation_h_factor"]
@@ -139,12 +139,12 @@ def test_fields_that_the_schema_does_not_have() -> None:
 def test_what_lies_outside(data: bytes) -> None:
     """Neither behind the end nor before the beginning is anything to be read."""
     with pytest.raises(struct.error):
-        root(memoryview(data))
+        read_root(memoryview(data))
 
 
 def test_vectors_are_views() -> None:
     """On bytes that cannot be written to."""
-    numbers = read(generated.SubGraphT(inputs=[1, 2, 3]), "SubGraph")["inputs"]
+    numbers = read_table(generated.SubGraphT(inputs=[1, 2, 3]), "SubGraph")["inputs"]
     assert numbers.tolist() == [1, 2, 3]
     assert not numbers.flags.owndata
     assert not numbers.flags.writeable
@@ -153,7 +153,7 @@ def test_vectors_are_views() -> None:
 @pytest.mark.parametrize(("name", "raw"), [("inputs", b"\7\0\0\0\5\0\0\0"), ("name", b"main")])
 def test_vectors_that_are_too_long(name: str, raw: bytes) -> None:
     """Neither numbers nor text can be longer than the rest of the file."""
-    table = read(generated.SubGraphT(inputs=[7, 5], name="main"), "SubGraph")
+    table = read_table(generated.SubGraphT(inputs=[7, 5], name="main"), "SubGraph")
     data = bytearray(table.data)
     length = data.index(raw) - 4
     data[length : length + 4] = struct.pack("<I", 1000)

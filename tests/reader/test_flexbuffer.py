@@ -10,7 +10,7 @@ from flatbuffers import flexbuffers
 from tests.support import Build
 from tests.support.reading import only_op
 from tflite2onnx.reader import flexbuffer
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
 
@@ -70,12 +70,12 @@ def test_attributes_of_a_composite() -> None:
             composite_attributes=attributes,
         )
     )  # fmt: skip
-    (op,) = read(m.bytes()).graphs[0].ops
+    (op,) = read_model(m.bytes()).graphs[0].ops
     assert op.options.composite_attributes == {"axis": 1}
     assert (op.options.name, op.options.decomposition_subgraph_index) == ("odml.rms_norm", 1)
 
 
-def nested(levels: int, *, cyclic: bool = False) -> bytes:
+def build_nested(levels: int, *, cyclic: bool = False) -> bytes:
     """Return a flexbuffer of vectors of one byte per entry; each lists the one before it twice."""
     integer, vector = (flexbuffers.Type.Pack(t, 0) for t in (1, flexbuffers.Type.VECTOR))
     innermost = bytes([2, 7, 7, integer, integer])
@@ -86,8 +86,8 @@ def nested(levels: int, *, cyclic: bool = False) -> bytes:
 
 def test_flexbuffers_in_which_all_is_shared() -> None:
     """A value that is listed twice costs nothing in the file."""
-    assert flexbuffer.decode(nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
-    for data in (nested(60), nested(500), nested(3, cyclic=True)):
+    assert flexbuffer.decode(build_nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
+    for data in (build_nested(60), build_nested(500), build_nested(3, cyclic=True)):
         with pytest.raises(flexbuffer.FlexbufferError, match="no flexbuffer"):
             flexbuffer.decode(data)
 

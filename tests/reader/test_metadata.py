@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import Build
-from tests.support.metadata import packed
+from tests.support.metadata import pack_metadata
 from tests.support.small import chain
 from tests.test_bundle import lying
 from tflite2onnx import convert
@@ -22,8 +22,13 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
 from tflite2onnx.reader import metadata
-from tflite2onnx.reader.metadata import AssociatedFile, associated_files, described, model_metadata
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.metadata import (
+    AssociatedFile,
+    associated_files,
+    describe_model,
+    model_metadata,
+)
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,12 +98,12 @@ WHOLE: dict[str, Any] = {
 
 def with_metadata(raw: bytes) -> Model:
     """Return a model with metadata."""
-    return read(chain("ABS"))._replace(metadata={"TFLITE_METADATA": raw})
+    return read_model(chain("ABS"))._replace(metadata={"TFLITE_METADATA": raw})
 
 
 def test_all_that_is_said() -> None:
     """Of the model and its main sub-graph."""
-    found = model_metadata(with_metadata(packed(WHOLE)))
+    found = model_metadata(with_metadata(pack_metadata(WHOLE)))
     assert found is not None
     assert (found.name, found.description, found.version) == ("Flowers", "tells them apart", "v1")
     assert (found.author, found.license) == ("Linné", "Apache-2.0")
@@ -120,12 +125,12 @@ def test_all_that_is_said() -> None:
 
 def test_nothing_is_said() -> None:
     """By most models, or in most fields."""
-    assert model_metadata(read(chain("ABS"))) is None
-    found = model_metadata(with_metadata(packed({})))
+    assert model_metadata(read_model(chain("ABS"))) is None
+    found = model_metadata(with_metadata(pack_metadata({})))
     assert found is not None
     assert (found.name, found.inputs, found.files) == ("", (), ())
     found = model_metadata(
-        with_metadata(packed({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
+        with_metadata(pack_metadata({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
     )
     assert found is not None
     (bare,) = found.inputs
@@ -134,18 +139,18 @@ def test_nothing_is_said() -> None:
 
 def test_another_identifier() -> None:
     """It is something else."""
-    raw = packed(WHOLE).replace(b"M001", b"M999")
+    raw = pack_metadata(WHOLE).replace(b"M001", b"M999")
     with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
         model_metadata(with_metadata(raw))
 
 
-@pytest.mark.parametrize("size", range(8, len(packed(WHOLE)), 7))
+@pytest.mark.parametrize("size", range(8, len(pack_metadata(WHOLE)), 7))
 def test_truncated(size: int) -> None:
     """It is said to be, or what is left is read."""
-    attempt(packed(WHOLE)[:size])
+    read_damaged(pack_metadata(WHOLE)[:size])
 
 
-def attempt(raw: bytes) -> None:
+def read_damaged(raw: bytes) -> None:
     """Read what may be damaged: there is a result or an error for the user."""
     try:
         model_metadata(with_metadata(raw))
@@ -154,20 +159,20 @@ def attempt(raw: bytes) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(8, len(packed(WHOLE)) - 1), st.integers(0, 255))))
+@given(st.lists(st.tuples(st.integers(8, len(pack_metadata(WHOLE)) - 1), st.integers(0, 255))))
 def test_damaged(changes: list[tuple[int, int]]) -> None:
     """Whatever stands there, it ends soon and in no other error."""
-    raw = bytearray(packed(WHOLE))
+    raw = bytearray(pack_metadata(WHOLE))
     for place, byte in changes:
         raw[place] = byte
-    attempt(bytes(raw))
+    read_damaged(bytes(raw))
 
 
 def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shared can be listed often; there is an end to it."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
     with pytest.raises(ModelFileError, match="more than it has room for"):
-        model_metadata(with_metadata(packed(WHOLE)))
+        model_metadata(with_metadata(pack_metadata(WHOLE)))
 
 
 # The files
@@ -176,10 +181,10 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which a flatbuffer may say many times and spell out once."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
-    assert model_metadata(with_metadata(packed({"name": "x" * 99})))
+    assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
     for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
         with pytest.raises(ModelFileError, match="more than it has room for"):
-            model_metadata(with_metadata(packed(said)))
+            model_metadata(with_metadata(pack_metadata(said)))
 
 
 def archive(**files: bytes) -> bytes:
@@ -198,7 +203,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.tflite").write_bytes(data)
     want = {"labels": b"rose\ntulip", "vocab": b"x"}
     assert associated_files(data) == associated_files(tmp_path / "model.tflite") == want
-    assert read(data).graphs
+    assert read_model(data).graphs
     assert associated_files(chain("ABS")) == {}
     with pytest.raises(ModelFileError, match="cannot be read"):
         associated_files(tmp_path / "none.tflite")
@@ -226,7 +231,7 @@ def flowers(*, damaged: bool = False) -> bytes:
     """Return a model with metadata, and with labels packed with it."""
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
-    raw = packed(WHOLE)
+    raw = pack_metadata(WHOLE)
     m.metadata("TFLITE_METADATA", raw[: len(raw) // 2] if damaged else raw)
     return m.bytes() + archive(**{"labels.txt": b"rose\ntulip\n"})
 
@@ -246,13 +251,13 @@ def test_files_that_are_larger_than_they_say() -> None:
 def test_described() -> None:
     """What is not said is left out, and labels are read."""
     data = flowers()
-    said = described(read(data), data)
+    said = describe_model(read_model(data), data)
     assert said["author"] == "Linné"
     assert [note.get("content", "") for note in said["inputs"]] == ["image", "audio", "feature"]
     assert "threshold" not in said["inputs"][0]
     (scores,) = said["outputs"]
     assert scores["files"][0]["labels"] == ["rose", "tulip"]
-    assert described(read(chain("ABS")), chain("ABS")) == {}
+    assert describe_model(read_model(chain("ABS")), chain("ABS")) == {}
 
 
 def test_it_stands_in_the_onnx_model() -> None:
@@ -287,7 +292,7 @@ def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> N
     twice = {"output_tensor_metadata": [{"associated_files": [LABELS]}] * 2}
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
-    m.metadata("TFLITE_METADATA", packed({"subgraph_metadata": [twice]}))
+    m.metadata("TFLITE_METADATA", pack_metadata({"subgraph_metadata": [twice]}))
     data = m.bytes() + archive(**{"labels.txt": b"rose\n" * 200})
     with pytest.raises(ModelFileError, match="more labels than there is room for"):
-        described(read(data), data)
+        describe_model(read_model(data), data)

@@ -19,7 +19,7 @@ from tflite2onnx import convert
 from tflite2onnx.errors import ModelFileError, UnsupportedOperators
 from tflite2onnx.graph import Options
 from tflite2onnx.reader import flatbuffer
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_a_model_without_anything_special() -> None:
             fused_activation_function="RELU6",
         )
     )  # fmt: skip
-    model = read(m.bytes())
+    model = read_model(m.bytes())
     (graph,) = model.graphs
     (op,) = graph.ops
     assert (model.description, model.version, model.signatures) == ("of the test", 3, ())
@@ -63,7 +63,7 @@ def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
     """Any kind of bytes; what is read from them cannot be written to."""
     m = Build()
     m.output(m.constant([1.5, 2.5]))
-    (tensor,) = read(kind(m.bytes() + b"\0" * (-len(m.bytes()) % 4))).graphs[0].outputs
+    (tensor,) = read_model(kind(m.bytes() + b"\0" * (-len(m.bytes()) % 4))).graphs[0].outputs
     assert tensor.data is not None
     assert tensor.data.tolist() == [1.5, 2.5]
     assert not tensor.data.flags.writeable
@@ -79,7 +79,7 @@ def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
     path.chmod(0o400)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (tensor,) = read(path).graphs[0].outputs
+        (tensor,) = read_model(path).graphs[0].outputs
         path.unlink()
         gc.collect()
         assert tensor.data is not None
@@ -106,31 +106,31 @@ def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
         file.write(pack(m.model()))
         file.seek(at)
         file.write(values.tobytes() + bytes(4) + options)
-    (op,) = read(path).graphs[0].ops
+    (op,) = read_model(path).graphs[0].ops
     assert op.inputs[1] is not None
     assert op.inputs[1].data is not None
     assert op.inputs[1].data.tolist() == [1, 2, 3]
     assert (op.custom_options, dict(op.options)) == (options, {"size": 7})
     os.truncate(path, at + 8)
     with pytest.raises(ModelFileError, match="behind the end of the file"):
-        read(path)
+        read_model(path)
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     """Each says what is the matter."""
     path = tmp_path / "model.tflite"
     with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
-        read(path)
+        read_model(path)
     with pytest.raises(ModelFileError, match="no regular file"):
-        read(tmp_path)
+        read_model(tmp_path)
     with pytest.raises(ModelFileError, match=r"cannot read a\0b: .*embedded null"):
-        read("a\0b")
+        read_model("a\0b")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelFileError, match="no regular file"):
-        read(tmp_path / "pipe")
+        read_model(tmp_path / "pipe")
     path.write_bytes(b"")
     with pytest.raises(ModelFileError, match="is empty"):
-        read(path)
+        read_model(path)
     for content, reason in (
         (b"PK\x03\x04 and more", "zip archive"),
         (b"\x08\0\0\0", "too short"),
@@ -139,7 +139,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=reason):
-            read(path)
+            read_model(path)
 
 
 # Operators
@@ -171,7 +171,7 @@ def test_options_stand_in_two_tables() -> None:
     m.output(*m.op("RELU", [x], [[2, 2]]))
     m.output(*m.op("CONCATENATION", [x, x], [[2, 4]], axis=1))
     m.model().subgraphs[0].operators[-1].builtinOptionsType = 255
-    dilate, concatenate, bucketize, case, relu, unknown = read(m.bytes()).graphs[0].ops
+    dilate, concatenate, bucketize, case, relu, unknown = read_model(m.bytes()).graphs[0].ops
     assert dict(dilate.options) == {}
     assert dict(concatenate.options) == {"dimension": 1}
     assert bucketize.options.boundaries == (1.0, 2.0)
@@ -203,7 +203,7 @@ def test_options_of_every_kind() -> None:
     )  # fmt: skip
     m.output(*m.op("ADD", [x, x], [[2]], fused_activation_function=77))
     m.output(*m.op("SQUEEZE", [x], [[2]]))
-    handle, add, squeeze = read(m.bytes()).graphs[0].ops
+    handle, add, squeeze = read_model(m.bytes()).graphs[0].ops
     assert dict(handle.options) == {"container": "box", "shared_name": "shared"}
     assert add.options.fused_activation_function == "77"
     assert squeeze.options.squeeze_dims == ()
@@ -218,7 +218,7 @@ def test_absent_inputs_and_outputs() -> None:
     graph.operators[0].outputs = [*graph.operators[0].outputs, -1]
     graph.outputs = [-1, *graph.outputs]
     graph.inputs = [*graph.inputs, -1]
-    (graph,) = read(m.bytes()).graphs
+    (graph,) = read_model(m.bytes()).graphs
     (op,) = graph.ops
     assert [t is None for t in op.inputs] == [False, False, True]
     assert (op.outputs, len(graph.inputs)) == (graph.outputs, 1)
@@ -250,14 +250,19 @@ def test_names() -> None:
     for source, target in zip([x, *inner], [*inner, y], strict=True):
         m.op("ABS", [source], [target])
     m.output(y, y)
-    tensors = read(m.bytes()).graphs[0].tensors
+    tensors = read_model(m.bytes()).graphs[0].tensors
     assert [t.name for t in tensors] == [
         "y_0", "tensor_1", "x_2", "x_3", "x_4", "x", "y", "tensor_7",
     ]  # fmt: skip
     m = Build()
     for name in ("a", "a_2", "a", "a_2_1"):
         m.tensor([2], name=name)
-    assert [t.name for t in read(m.bytes()).graphs[0].tensors] == ["a", "a_2", "a_2_1", "a_2_1_3"]
+    assert [t.name for t in read_model(m.bytes()).graphs[0].tensors] == [
+        "a",
+        "a_2",
+        "a_2_1",
+        "a_2_1_3",
+    ]
 
 
 def test_signatures_and_metadata() -> None:
@@ -269,7 +274,7 @@ def test_signatures_and_metadata() -> None:
     other.output(b)
     m.signature("second", {"in": a}, {"out": b})
     m.metadata("min_runtime_version", b"1.5.0")
-    model = read(m.bytes())
+    model = read_model(m.bytes())
     (signature,) = model.signatures
     assert (signature.key, signature.subgraph) == ("second", 1)
     assert signature.inputs == {"in": model.graphs[1].inputs[0]}
@@ -282,7 +287,7 @@ def test_a_model_without_outputs() -> None:
     """It can be read, as some that initialize state are; there is nothing to convert."""
     m = Build()
     m.op("ABS", [m.input([2])], [[2]])
-    assert read(m.bytes()).graphs[0].outputs == ()
+    assert read_model(m.bytes()).graphs[0].outputs == ()
     with pytest.raises(ModelFileError, match="no output"):
         convert(m.bytes())
 
@@ -290,12 +295,12 @@ def test_a_model_without_outputs() -> None:
 # What no honest file says
 
 
-def damaged(change: Callable[[Any], None], reason: str) -> None:
+def expect_damage(change: Callable[[Any], None], reason: str) -> None:
     """Expect a ModelFileError of a model of one ABS that is changed."""
     m = absolute()
     change(m.model())
     with pytest.raises(ModelFileError, match=reason):
-        read(m.bytes())
+        read_model(m.bytes())
 
 
 def test_indices_out_of_range() -> None:
@@ -319,21 +324,21 @@ def test_indices_out_of_range() -> None:
     def signature(model: Any) -> None:
         model.signatureDefs = [schema.SignatureDefT([], [], "main", 1)]
 
-    damaged(tensor, r"a tensor of ABS \(operator 0\) has the index 2 of 2")
-    damaged(negative, "has the index -2 of 2")
-    damaged(output, "an output of the graph has the index 7 of 2")
-    damaged(code, "operator 0's code has the index 1 of 1")
-    damaged(buffer, "there is no buffer 9")
-    damaged(signature, "the subgraph of signature main has the index 1 of 1")
+    expect_damage(tensor, r"a tensor of ABS \(operator 0\) has the index 2 of 2")
+    expect_damage(negative, "has the index -2 of 2")
+    expect_damage(output, "an output of the graph has the index 7 of 2")
+    expect_damage(code, "operator 0's code has the index 1 of 1")
+    expect_damage(buffer, "there is no buffer 9")
+    expect_damage(signature, "the subgraph of signature main has the index 1 of 1")
 
 
 def test_tensors_that_cannot_be() -> None:
     """Unknown types, shapes beyond measure, elements in other files; a model of nothing."""
 
-    def kind(model: Any) -> None:
+    def set_unknown_type(model: Any) -> None:
         model.subgraphs[0].tensors[0].type = 77
 
-    def shaped(*shape: int) -> Callable[[Any], None]:
+    def change_shape(*shape: int) -> Callable[[Any], None]:
         def change(model: Any) -> None:
             model.subgraphs[0].tensors[0].shape = int32(list(shape))
 
@@ -342,15 +347,15 @@ def test_tensors_that_cannot_be() -> None:
     def external(model: Any) -> None:
         model.subgraphs[0].tensors[0].externalBuffer = 1
 
-    def nothing(model: Any) -> None:
+    def remove_subgraphs(model: Any) -> None:
         model.subgraphs = []
 
-    damaged(kind, r"tensor x has an element type that is not known \(77\)")
-    damaged(shaped(2, -1), r"tensor x has the shape \[2, -1\]")
-    damaged(shaped(*[2**31 - 1] * 3), "tensor x has the shape")
-    damaged(shaped(*[1] * 33), "tensor x has the shape")
-    damaged(external, "the elements of tensor x lie in another file")
-    damaged(nothing, "it has no subgraph")
+    expect_damage(set_unknown_type, r"tensor x has an element type that is not known \(77\)")
+    expect_damage(change_shape(2, -1), r"tensor x has the shape \[2, -1\]")
+    expect_damage(change_shape(*[2**31 - 1] * 3), "tensor x has the shape")
+    expect_damage(change_shape(*[1] * 33), "tensor x has the shape")
+    expect_damage(external, "the elements of tensor x lie in another file")
+    expect_damage(remove_subgraphs, "it has no subgraph")
 
 
 def test_operators_in_no_order() -> None:
@@ -362,12 +367,12 @@ def test_operators_in_no_order() -> None:
     m.op("ABS", [x], [y])
     m.output(z)
     with pytest.raises(ModelFileError, match=r"ABS \(operator 0, z\) reads y before ABS \(op"):
-        read(m.bytes())
+        read_model(m.bytes())
     m.model().subgraphs[0].operators.reverse()
-    assert read(m.bytes())
+    assert read_model(m.bytes())
     m.model().subgraphs[0].tensors[y.index].isVariable = True
     m.model().subgraphs[0].operators.reverse()
-    assert read(m.bytes()), "state is there before it is computed"
+    assert read_model(m.bytes()), "state is there before it is computed"
     for outputs, reason in (
         ([z, z], r"ABS \(operator 0, z\) computes z, which is an output of ABS \(operator 0, z\)"),
         ([x], "computes x, which is an input"),
@@ -375,10 +380,10 @@ def test_operators_in_no_order() -> None:
     ):
         m.model().subgraphs[0].operators[0].outputs = [t.index for t in outputs]
         with pytest.raises(ModelFileError, match=reason):
-            read(m.bytes())
+            read_model(m.bytes())
     m.model().subgraphs[0].inputs = [x.index, x.index]
     with pytest.raises(ModelFileError, match="one of its tensors is an input twice"):
-        read(m.bytes())
+        read_model(m.bytes())
 
 
 def test_parts_that_are_shared_beyond_measure() -> None:
@@ -388,7 +393,7 @@ def test_parts_that_are_shared_beyond_measure() -> None:
     start = graph._tab.Vector(graph._tab.Offset(4)) - 4  # noqa: SLF001 - the tensors' vector
     data[start : start + 4] = int32([2**28]).tobytes()
     with pytest.raises(ModelFileError, match="it lists more than it has room for"):
-        read(bytes(data))
+        read_model(bytes(data))
 
 
 def test_flatbuffers_that_point_to_nowhere() -> None:
@@ -398,7 +403,7 @@ def test_flatbuffers_that_point_to_nowhere() -> None:
     for distance in (position + 1, -(1 << 20)):
         struct.pack_into("<i", data, position, distance)
         with pytest.raises(ModelFileError, match="truncated or damaged"):
-            read(bytes(data))
-    subgraphs = flatbuffer.root(memoryview(absolute().bytes()))["subgraphs"]
+            read_model(bytes(data))
+    subgraphs = flatbuffer.read_root(memoryview(absolute().bytes()))["subgraphs"]
     with pytest.raises(IndexError):
         subgraphs[1]

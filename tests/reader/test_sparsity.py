@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support import Build, check, sparsify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.sparsity import bytes_behind, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
 
@@ -29,12 +29,12 @@ def mostly_zeros(shape: Sequence[int], dtype: str, seed: int, *, kept: float = 0
     return np.where(generator.random(shape) < kept, values, np.zeros((), dtype))
 
 
-def stored(dense: Array, formats: Sequence[str], **form: Any) -> Tensor:
+def read_sparse(dense: Array, formats: Sequence[str], **form: Any) -> Tensor:
     """Return a sparse tensor as the reader makes it."""
     values, sparsity = sparsify(dense, formats, **form)
     m = Build()
     m.output(m.constant(values, shape=dense.shape, sparsity=sparsity))
-    return read(m.bytes()).graphs[0].tensors[0]
+    return read_model(m.bytes()).graphs[0].tensors[0]
 
 
 @st.composite
@@ -58,7 +58,7 @@ def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
 def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
     dense, formats, options = form
     assume(dense.any())  # else there is nothing to store
-    (made,) = densify_all([stored(dense, formats, **options)])
+    (made,) = densify_all([read_sparse(dense, formats, **options)])
     np.testing.assert_array_equal(made, dense)
     assert made.dtype == dense.dtype
 
@@ -105,12 +105,12 @@ def test_sparse_weights(formats: list[str], blocks: dict[int, int]) -> None:
     assert {node.op_type for node in check(m.bytes()).model.graph.node} == {"Gemm"}
 
 
-def compressed(segments: Sequence[int], indices: Sequence[int]) -> SparseAxis:
+def compressed_axis(segments: Sequence[int], indices: Sequence[int]) -> SparseAxis:
     return SparseAxis(0, np.array(segments, np.int32), np.array(indices, np.int32))
 
 
 # [[0, 5, 0], [7, 0, 9]], row by row.
-ROWS = (SparseAxis(2), compressed([0, 1, 3], [1, 0, 2]))
+ROWS = (SparseAxis(2), compressed_axis([0, 1, 3], [1, 0, 2]))
 WHOLE = Tensor(
     "w", (2, 3), DType.FLOAT32, np.array([5, 7, 9], np.float32), sparsity=Sparsity((0, 1), (), ROWS)
 )
@@ -137,15 +137,16 @@ def test_whole() -> None:
         ((0, 1, 2, 3), (1, 1), (*ROWS, *[SparseAxis(1)] * 2), "its blocks do not divide its axes"),
         ((0, 1), (), (SparseAxis(3), ROWS[1]), "a dense level of 3 does not fit"),
         ((0, 1), (), (SparseAxis(2), SparseAxis(3)), "a dense level of 3 does not fit"),
-        ((1, 0), (), (compressed([0, 0], []), SparseAxis(1 << 40)), "a dense level of"),
-        ((0, 1), (), (ROWS[0], compressed([0, 3], [1, 0, 2])), "2 ends of segments do not fit 2"),
-        ((0, 1), (), (ROWS[0], compressed([], [1, 0, 2])), "0 ends of segments do not fit 2"),
-        ((0, 1), (), (ROWS[0], compressed([1, 1, 3], [1, 0, 2])), "3 ends of segments do not"),
-        ((0, 1), (), (ROWS[0], compressed([0, 4, 3], [1, 0, 2])), "3 ends of segments do not"),
-        ((0, 1), (), (ROWS[0], compressed([0, 1, 2], [1, 0, 2])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed([0, 1, 3], [1, 0, 3])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed([0, 1, 3], [1, -1, 2])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed([0, 1, 2], [1, 0])), "it has 3 values for 2 places"),
+        ((1, 0), (), (compressed_axis([0, 0], []), SparseAxis(1 << 40)), "a dense level of"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 3], [1, 0, 2])),
+            "2 ends of segments do not fit 2"),
+        ((0, 1), (), (ROWS[0], compressed_axis([], [1, 0, 2])), "0 ends of segments do not fit 2"),
+        ((0, 1), (), (ROWS[0], compressed_axis([1, 1, 3], [1, 0, 2])), "3 ends of segments do not"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 4, 3], [1, 0, 2])), "3 ends of segments do not"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0, 2])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, 0, 3])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, -1, 2])), "3 indices do not fit"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0])), "it has 3 values for 2 places"),
     ],
 )  # fmt: skip
 def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
@@ -190,7 +191,7 @@ def test_rows_without_values_are_honest() -> None:
     """More parents than values, but no more than segments."""
     dense = np.zeros((50, 3), np.float32)
     dense[33, 1] = 1
-    (made,) = densify_all([stored(dense, ["dense", "csr"])])
+    (made,) = densify_all([read_sparse(dense, ["dense", "csr"])])
     np.testing.assert_array_equal(made, dense)
 
 

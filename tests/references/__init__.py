@@ -16,7 +16,7 @@ from tflite2onnx import Stateful
 from tflite2onnx.convert import convert_model
 from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tflite2onnx import Result
 
 
-def hold(
+def check_reference(
     m: Build, inputs: Sequence[Array], want: Sequence[Array], *, tolerance: float = 1e-5,
     steps: int = 0,
     **options: Any,
@@ -35,20 +35,20 @@ def hold(
 
     As `check` does: in the planned layout and in random ones, with optimizations and without.
     """
-    return hold_runs(m, [(inputs, want)], tolerance=tolerance, steps=steps, **options)
+    return check_reference_runs(m, [(inputs, want)], tolerance=tolerance, steps=steps, **options)
 
 
-def hold_runs(
+def check_reference_runs(
     m: Build, runs: Sequence[tuple[Sequence[Array], Sequence[Array | None]]], *,
     tolerance: float = 1e-5, steps: int = 0,
     **options: Any,
 ) -> Result:  # fmt: skip
-    """Hold ONNX Runtime to what a reference makes in one run after another; see `hold`.
+    """Hold ONNX Runtime to what a reference makes in one run after another; see `check_reference`.
 
     A model that remembers goes on where the last run has ended. What is None may be anything.
     """
     for planner in (random_planner(0), random_planner(1), plan):
-        result = convert_model(read(m.bytes()), ConversionOptions(**options), planner=planner)
+        result = convert_model(read_model(m.bytes()), ConversionOptions(**options), planner=planner)
         for optimize in (True, False):
             live = Stateful(session(result.model, optimize=optimize))
             for number, (inputs, want) in enumerate(runs):
@@ -65,6 +65,6 @@ def hold_runs(
     return result
 
 
-def drawn(*shape: int, seed: int = 0, low: float = -1, high: float = 1) -> Array:
+def draw_numbers(*shape: int, seed: int = 0, low: float = -1, high: float = 1) -> Array:
     """Return random float32 numbers."""
     return np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32)

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _TIMES, _BIAS, _STATE = 2, 3, 4  # inputs
 
 
-def multiplied(x: Array, factor: float) -> Array:
+def multiply_quantized(x: Array, factor: float) -> Array:
     """Return integers times a factor, as gemmlowp rounds them: twice."""
     fraction, exponent = np.frexp(factor)
     product = (x << max(int(exponent), 0)) * round(float(fraction) * 2**31)
@@ -39,7 +39,7 @@ def multiplied(x: Array, factor: float) -> Array:
     return made
 
 
-def filtered(op: Op, frames: Sequence[Array], bits: int) -> Iterator[Array]:
+def filter_frames(op: Op, frames: Sequence[Array], bits: int) -> Iterator[Array]:
     """Yield what SVDF makes of frames, one after another, from a state of 0 on.
 
     States have 8 bits with their zero point, or 16 without. What they cannot hold is the nearest
@@ -54,13 +54,13 @@ def filtered(op: Op, frames: Sequence[Array], bits: int) -> Iterator[Array]:
     memory = np.zeros((len(frames[0]), *times.shape), np.int64)
     for frame in frames:
         sums = (frame.astype(np.int64) - zero_x) @ features.T
-        sums = multiplied(sums, float(scale_x * scale_w / scale_s))
+        sums = multiply_quantized(sums, float(scale_x * scale_w / scale_s))
         now = np.clip(sums + offset, -most - 1, most) - offset
         memory = np.concatenate([memory[:, :, 1:], now[:, :, None]], 2)
         made = (memory * times).reshape(len(frame), op.outputs[0].shape[-1], -1).sum(2)
         if bias is not None and bias.data is not None:
             made = made + bias.data
-        made = multiplied(made, float(scale_s * scale_t / scale_y)) + zero_y
+        made = multiply_quantized(made, float(scale_s * scale_t / scale_y)) + zero_y
         yield np.clip(made, -128, 127).astype(np.int8)
 
 
@@ -70,7 +70,7 @@ def _scale(tensor: Tensor | None) -> tuple[np.float32, int]:
     return tensor.quantization.scale[0], int(tensor.quantization.zero_point[0])
 
 
-def widened(data: bytes) -> bytes:
+def widen_states(data: bytes) -> bytes:
     """Return a model whose SVDFs have states and weights of times of 16 bits: the same integers."""
     model = schema.ModelT.InitFromPackedBuf(data)
     for operator, tensors in _svdfs(model):
@@ -106,7 +106,7 @@ def _svdfs(model: Any) -> Iterator[tuple[Any, Any]]:
                 yield operator, graph.tensors
 
 
-def step(op: Op) -> int:
+def largest_step(op: Op) -> int:
     """Return how many steps of the output a state makes that is rounded to a neighbour, at most.
 
     One more is the output's own rounding. LiteRT rounds twice, ONNX Runtime once.

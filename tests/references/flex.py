@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.runtimes import Array
 
 
-def flexed(
+def build_flex(
     name: str, inputs: Sequence[Array], made: Sequence[Array], constants: Sequence[Array] = (),
     **attributes: Any,
 ) -> Build:  # fmt: skip
@@ -35,7 +35,7 @@ def _label(x: Array) -> str:
     return "string" if x.dtype.kind == "O" else x.dtype.name
 
 
-def numbers(dtype: str, *shape: int, seed: int = 0, low: int = -5, high: int = 6) -> Array:
+def random_numbers(dtype: str, *shape: int, seed: int = 0, low: int = -5, high: int = 6) -> Array:
     """Random numbers of a type, between two that are integers."""
     generator = np.random.default_rng(seed)
     if dtype == "bool":

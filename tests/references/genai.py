@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.support.runtimes import Array
 
 
-def run(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
+def run_litert(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
     """Return what LiteRT makes in one run after another."""
     interpreter = InterpreterWithCustomOps(
         custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,

@@ -19,13 +19,13 @@ def transform(x: Array, matrix: Array, numbers: int, scale: float = 1) -> Array:
     return made
 
 
-def _turn(angle: float) -> Array:
+def _rotation(angle: float) -> Array:
     return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
 
 
 def _box(points: Array, angle: float) -> tuple[Array, Array]:
     """Return the smallest and the largest coordinates when turned by an angle."""
-    turned = points @ _turn(angle).T
+    turned = points @ _rotation(angle).T
     return turned.min(0), turned.max(0)
 
 
@@ -43,7 +43,7 @@ def _affine(turn: Array, shift: Any) -> Array:
     return made
 
 
-def first(x: Array, options: dict[str, Any]) -> Array:
+def matrix_version_1(x: Array, options: dict[str, Any]) -> Array:
     """Return the matrix of version 1."""
     points = x.reshape(-1, 3)[:, :2].astype(np.float64)
     left, right = (points[options[f"{side}_rotation_idx"]] for side in ("left", "right"))
@@ -52,26 +52,26 @@ def first(x: Array, options: dict[str, Any]) -> Array:
     low, high = _box(points[options["subset"]], angle)
     span = options["landmarks_range"]
     size = (high - low) * options["bbox_size_multiplier"] / span
-    middle = _turn(-angle) @ ((high + low) / 2)
+    middle = _rotation(-angle) @ ((high + low) / 2)
     made, image = (np.array(options[f"{end}_hw"][::-1]) - 1.0 for end in ("output", "input"))
     steps = (
         _affine(np.diag(image / 2), image / 2),
-        _affine(_turn(-angle), middle / span * 2 - 1),
+        _affine(_rotation(-angle), middle / span * 2 - 1),
         _affine(np.diag(size), 0),
         _affine(np.diag(2 / made), -1),
     )
     return _square(steps[0] @ steps[1] @ steps[2] @ steps[3])
 
 
-def second(x: Array, options: dict[str, Any]) -> Array:
+def matrix_version_2(x: Array, options: dict[str, Any]) -> Array:
     """Return the matrix of version 2."""
     points = x.reshape(-1, 3)[:, :2].astype(np.float64)
     left, right = (points[options[f"{side}_rotation_idx"]] for side in ("left", "right"))
     across, down = right - left
     angle = options["target_rotation_radians"] - np.arctan2(down, across)
     low, high = _box(points[options["subset_idxs"]], angle)
-    middle = _turn(-angle) @ ((high + low) / 2)
+    middle = _rotation(-angle) @ ((high + low) / 2)
     made = np.array([options["output_width"], options["output_height"]], np.float64)
     size = np.array([options["scale_x"], options["scale_y"]]) * (high - low) / made
-    steps = _affine(np.eye(2), middle), _affine(_turn(-angle) @ np.diag(size), 0)
+    steps = _affine(np.eye(2), middle), _affine(_rotation(-angle) @ np.diag(size), 0)
     return _square(steps[0] @ steps[1] @ _affine(np.eye(2), -made / 2))

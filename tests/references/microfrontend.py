@@ -54,7 +54,7 @@ class Filters:
             self.channels.append(made)
             before = center
 
-    def of(self, energy: list[int]) -> list[int]:
+    def apply(self, energy: list[int]) -> list[int]:
         """FilterbankAccumulateChannels."""
         made, carried = [], 0
         for channel in self.channels:
@@ -66,17 +66,17 @@ class Filters:
 def gains(o: Mapping[str, Any], correction: int) -> Array:
     """PcanGainControlPopulateState."""
 
-    def gain(x: int) -> int:
+    def gain_of(x: int) -> int:
         noise = F(F(F(x) / F(1 << o["smoothing_bits"] - correction)) + F(o["pcan_offset"]))
         power = F(float(noise) ** -float(F(o["pcan_strength"])))
         value = F(F(1 << o["gain_bits"]) * power)
         return 32767 if value > 32767 else int(F(value + F(0.5)))
 
     table = np.zeros(4 * 33, np.int64)
-    table[6], table[7] = gain(0), gain(1)
+    table[6], table[7] = gain_of(0), gain_of(1)
     for interval in range(2, 33):
         x = 1 << interval - 1
-        y = [gain(x), gain(x + x // 2), gain(2 * x - (interval == 32))]
+        y = [gain_of(x), gain_of(x + x // 2), gain_of(2 * x - (interval == 32))]
         first = 4 * (y[1] - y[0]) - (y[2] - y[0])
         table[4 * interval : 4 * interval + 3] = y[0], first, y[2] - y[0] - first
     made: Array = table[6:].astype(np.int16)
@@ -118,10 +118,10 @@ def frames(x: Array, options: Mapping[str, Any]) -> list[list[int]]:
         samples = [int(n) * w >> 12 for n, w in zip(x[start : start + size], window, strict=True)]
         loudest = max(0, *(abs(n) for n in samples if n != -(1 << 15)))
         shift = 15 - loudest.bit_length()
-        scaled = [transforms.Fixed(16).stored(n << shift) for n in samples]
+        scaled = [transforms.Fixed(16).wrap(n << shift) for n in samples]
         numbers = transforms.real_transform([*scaled, *[0] * (length - size)], 16)
         energy = [a * a + b * b for a, b in zip(numbers[::2], numbers[1::2], strict=True)]
-        roots = [signals.root(n) >> shift for n in filters.of(energy)]
+        roots = [signals.square_root(n) >> shift for n in filters.apply(energy)]
         clean, noise = (
             [int(n) for n in part]
             for part in subtraction(np.array(roots, np.uint32))

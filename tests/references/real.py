@@ -17,7 +17,7 @@ _TYPES = {
 }
 
 
-def real(data: bytes) -> bytes:
+def make_float_model(data: bytes) -> bytes:
     """Return a model whose quantized tensors are float32, constants made so by their scales.
 
     A buffer that tensors share must stand for the same numbers in all of them.
@@ -31,13 +31,13 @@ def real(data: bytes) -> bytes:
         buffer = model.buffers[tensor.buffer]
         if buffer.data is not None and len(buffer.data) and tensor.buffer not in done:
             integers = np.frombuffer(bytes(bytearray(buffer.data)), stored).reshape(tensor.shape)
-            buffer.data = list(_real(integers, kept).astype(np.float32).tobytes())
+            buffer.data = list(_dequantize(integers, kept).astype(np.float32).tobytes())
             done.add(tensor.buffer)
         tensor.type, tensor.quantization = schema.TensorType.FLOAT32, None
     return pack(model)
 
 
-def _real(integers: Any, kept: Any) -> Any:
+def _dequantize(integers: Any, kept: Any) -> Any:
     shape = [1] * integers.ndim
     if len(kept.scale) > 1:
         shape[kept.quantizedDimension] = -1

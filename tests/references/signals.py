@@ -58,7 +58,7 @@ def filter_bank(x: Array, bands: int, tables: list[Array]) -> Array:
     return np.array(made[1:], np.uint64)
 
 
-def root(number: int) -> int:
+def square_root(number: int) -> int:
     """Sqrt64 and Sqrt32: the root, rounded, if that does not take more bits."""
     low = int(np.sqrt(np.float64(number)))
     while low * low > number:

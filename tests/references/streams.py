@@ -109,10 +109,10 @@ class SpectralSubtraction:
         self._noise = [0] * options["num_channels"]
 
     def __call__(self, x: Array) -> list[Array | None]:
-        made = [self._one(i, int(number)) for i, number in enumerate(x)]
+        made = [self._subtract(i, int(number)) for i, number in enumerate(x)]
         return [np.array(made, np.uint32), np.array(self._noise, np.uint32)]
 
-    def _one(self, channel: int, number: int) -> int:
+    def _subtract(self, channel: int, number: int) -> int:
         o = self._options
         which = "alternate_" if channel % 2 else ""
         signal = (number << o["smoothing_bits"]) & MASK

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.support import Build
-from tests.support.browser import looked_at
+from tests.support.browser import evaluate_script
 from tests.support.small import chain, network
-from tests.verification.test_inner_tensors import damaged, deep, wrong_pad
+from tests.verification.test_inner_tensors import build_deep, damage_model, wrong_pad
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OutputError
 from tflite2onnx.report import facts, page, svg, write_report
 from tflite2onnx.report.facts import Facts
-from tflite2onnx.report.graph_lanes import Strip, strip
+from tflite2onnx.report.graph_lanes import Strip, build_strip
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 _EMPTY = {"meta", "br", "path", "circle", "rect"}
@@ -64,7 +64,7 @@ class Tree(HTMLParser):
             self.text.append(data)
 
 
-def gathered(data: bytes, *, per_operator: bool = True) -> Facts:
+def gather_facts(data: bytes, *, per_operator: bool = True) -> Facts:
     """Return the facts of a conversion."""
     result = convert(data)
     return facts(data, result, verify(data, result, per_operator=per_operator))
@@ -79,8 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         result = convert(model)
         report = verify(model, result, per_operator=True)
         write_report(path / f"{name}.html", model, result, report)
-    wrong = damaged(convert(deep()), wrong_pad)
-    write_report(path / "wrong.html", deep(), wrong, verify(deep(), wrong))
+    wrong = damage_model(convert(build_deep()), wrong_pad)
+    write_report(path / "wrong.html", build_deep(), wrong, verify(build_deep(), wrong))
     return path
 
 
@@ -139,7 +139,7 @@ def test_hostile_names() -> None:
     bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
     x = m.input((2, 3, 5), name=bad)
     m.output(*m.op("ABS", [x], [m.tensor((2, 3, 5), name=f"{bad}2")]))
-    html = page(gathered(m.bytes()))
+    html = page(gather_facts(m.bytes()))
     tree = Tree(html)
     assert tree.refers == []
     assert "<img" not in html
@@ -149,7 +149,7 @@ def test_hostile_names() -> None:
 
 def test_accumulated_differences() -> None:
     """Are told from a mistake."""
-    found = gathered(deep())
+    found = gather_facts(build_deep())
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
     html = page(replace(found, report=replace(found.report, tensors=(far,))))
@@ -172,7 +172,7 @@ def test_a_foreign_model() -> None:
 @pytest.mark.parametrize("value", ["reason", "infinite"])
 def test_what_no_number_can_say(value: str) -> None:
     """Types that differ, and differences without end."""
-    found = gathered(deep())
+    found = gather_facts(build_deep())
     first = found.report.tensors[0]
     changed = (
         replace(first.difference, largest=np.inf, reason="int8[2] in LiteRT, int8[3] elsewhere")
@@ -188,7 +188,7 @@ def test_what_no_number_can_say(value: str) -> None:
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both that convert and that verify write it; one that cannot be written is an error."""
     model = tmp_path / "model.tflite"
-    model.write_bytes(deep())
+    model.write_bytes(build_deep())
     one, two = tmp_path / "one.html", tmp_path / "two.html"
     assert main([str(model), "--report", str(one)]) == 0
     assert "4 right, 0 differ, 0 wrong" in capsys.readouterr().out
@@ -199,10 +199,10 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "its operator alone" in two.read_text()
     assert main(["verify", str(model), "--report", str(tmp_path)]) == 1
     assert "cannot write" in capsys.readouterr().err
-    result = convert(deep())
-    report = verify(deep(), result)
+    result = convert(build_deep())
+    report = verify(build_deep(), result)
     with pytest.raises(OutputError, match="cannot write"):
-        write_report(tmp_path / "no" / "x.html", deep(), result, report)
+        write_report(tmp_path / "no" / "x.html", build_deep(), result, report)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_the_page_and_the_model_are_both_written_or_neither(
 
 def picture(proto: onnx.ModelProto) -> Strip:
     """Return the strip of a model without tensors of a TFLite model."""
-    return strip(proto, ())
+    return build_strip(proto, ())
 
 
 def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> onnx.ModelProto:
@@ -249,7 +249,7 @@ def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> on
 def test_a_chain_is_a_line() -> None:
     """In one lane, from the input to the output."""
     result = convert(chain("ABS", "SIN", "EXP"))
-    found = strip(result.model, result.skeleton.tensors)
+    found = build_strip(result.model, result.skeleton.tensors)
     assert [row.kind for row in found.rows] == ["input", "Abs", "Sin", "Exp", "output"]
     assert found.lanes == 1
     assert [line.ends for line in found.lines] == [((i + 1, 0),) for i in range(4)]
@@ -267,11 +267,11 @@ def test_branches_are_beside_each_other() -> None:
 def test_layouts_and_moves() -> None:
     """A Transpose is a row of its own; what lies inside an operator has the operator's layout."""
     result = convert(MODELS / "transformer_float32.tflite")
-    found = strip(result.model, result.skeleton.tensors)
+    found = build_strip(result.model, result.skeleton.tensors)
     kinds = [row.kind for row in found.rows]
     assert kinds.count("Transpose") == result.transposes > 0
     result = convert(network(), io_layout="tflite")
-    found = strip(result.model, result.skeleton.tensors)
+    found = build_strip(result.model, result.skeleton.tensors)
     regions = {row.name: (row.region, row.layout) for row in found.rows if row.kind != "Transpose"}
     assert regions["x"] == ("", "") or regions["x"][0] == "tflite"
     assert regions["hidden"] == ("first", "NCHW")
@@ -280,15 +280,15 @@ def test_layouts_and_moves() -> None:
 def test_a_drawn_move() -> None:
     """A Transpose is a mark of its own."""
     result = convert(MODELS / "transformer_float32.tflite")
-    drawn = svg.graph(strip(result.model, result.skeleton.tensors))
+    drawn = svg.graph(build_strip(result.model, result.skeleton.tensors))
     assert drawn.count('<rect class="move"') == drawn.count(" move") == result.transposes
 
 
 def test_pairs_of_quantization_are_left_out() -> None:
     """So are weights that are made of constants."""
-    for data in (deep(scale=0.05, zero_point=3), deep()):
+    for data in (build_deep(scale=0.05, zero_point=3), build_deep()):
         result = convert(data)
-        found = strip(result.model, result.skeleton.tensors)
+        found = build_strip(result.model, result.skeleton.tensors)
         kinds = [row.kind for row in found.rows]
         assert kinds == ["input", "Conv", "MaxPool", "Conv", "Softmax", "output"]
 
@@ -348,7 +348,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_how_it_lies(folder: Path, name: str, width: int, *, dark: bool) -> None:
     """Nothing is wider than the page or overlaps, and it can be read, by day and by night."""
-    told = looked_at(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
+    told = evaluate_script(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
     assert told["wide"] <= told["inner"] == width
     ink, paper = luminance(told["ink"]), luminance(told["paper"])
     assert (paper < ink) == dark
@@ -385,7 +385,7 @@ HOVER = """
 @pytest.mark.parametrize("width", [390, 1100])
 def test_what_the_pointer_tells(folder: Path, width: int) -> None:
     """The tensor that is nearest, within the page; the arrow keys go from one to the next."""
-    told: dict[str, Any] = looked_at(folder / "wrong.html", HOVER, width=width)
+    told: dict[str, Any] = evaluate_script(folder / "wrong.html", HOVER, width=width)
     names = [each["text"].splitlines()[0] for each in told["found"]]
     assert names == ["first", "pooled", "soft"]
     for each in told["found"]:

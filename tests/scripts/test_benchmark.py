@@ -19,7 +19,7 @@ ASSETS = SCRIPT.parent.parent / "assets" / "models"
 COPY = "copy=cp {tflite} {onnx}"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the script as a user would."""
     words = [sys.executable, str(SCRIPT), *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 def test_time_and_memory_are_those_of_the_process(model: Path, tmp_path: Path) -> None:
     write = "open(sys.argv[2], 'w').write('x')"
     report = tmp_path / "report.json"
-    result = run(
+    result = run_benchmark(
         *("--command", python("small", write)),
         *("--command", python("large", f"b'1' * 300_000_000; {write}; time.sleep(0.5)")),
         *("--runs", "3", "--json", str(report), str(model)),
@@ -66,7 +66,7 @@ def test_time_and_memory_are_those_of_the_process(model: Path, tmp_path: Path) -
 )
 def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure: str) -> None:
     options = ("--runs", "1", "--timeout", "2", str(model))
-    result = run("--command", COPY, "--command", command, *options)
+    result = run_benchmark("--command", COPY, "--command", command, *options)
     assert result.returncode == 0, result.stderr
     assert "| rival | failed | - | - | - |" in result.stdout
     assert f"rival, {model}: {failure}" in result.stdout
@@ -86,14 +86,14 @@ def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure:
     ],
 )
 def test_wrong_arguments(arguments: tuple[str, ...], error: str) -> None:
-    result = run(*arguments)
+    result = run_benchmark(*arguments)
     assert result.returncode == 2
     assert error in result.stderr.splitlines()[-1]
 
 
 def test_latency_of_what_the_commands_make(tmp_path: Path) -> None:
     model, report = ASSETS / "keywords_int8.tflite", tmp_path / "report.json"
-    result = run(
+    result = run_benchmark(
         *("--latency", "--runs", "3", "--threads", "2", "--json", str(report), str(model)),
         *("--command", f"ours={sys.executable} -m tflite2onnx {{tflite}} {{onnx}}"),
         *("--command", COPY),
@@ -127,7 +127,7 @@ def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_chains_are_measured_from_the_shortest() -> None:
-    result = run("--chains", "40,20", "--runs", "1", "--command", COPY)
+    result = run_benchmark("--chains", "40,20", "--runs", "1", "--command", COPY)
     assert result.returncode == 0, result.stderr
     first, second = result.stdout.splitlines()[2:]
     assert first.startswith("| 20 | copy |")

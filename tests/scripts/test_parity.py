@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.quantized.values import every, feed, made
+from tests.quantized.values import add_input, all_integers, output_tensor
 from tests.support import Build, run_tflite
 from tflite2onnx.verification.entry_point import with_more_outputs
 
@@ -20,9 +20,9 @@ FINE, ROOT = (0.02, -128), (0.02, 7)
 def chain() -> bytes:
     """Return a model of two operators: LiteRT truncates what SQRT makes, ONNX rounds it."""
     m = Build()
-    x = feed(m, every("int8"), FINE)
-    (copy,) = m.op("RESHAPE", [x], [made(m, [16, 16], "int8", FINE)], new_shape=[16, 16])
-    m.output(*m.op("SQRT", [copy], [made(m, [16, 16], "int8", ROOT)]))
+    x = add_input(m, all_integers("int8"), FINE)
+    (copy,) = m.op("RESHAPE", [x], [output_tensor(m, [16, 16], "int8", FINE)], new_shape=[16, 16])
+    m.output(*m.op("SQRT", [copy], [output_tensor(m, [16, 16], "int8", ROOT)]))
     return m.bytes()
 
 

@@ -11,32 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tflite2onnx.solver import labelling
-from tflite2onnx.solver.labelling import Thing, cheapest
+from tflite2onnx.solver.labelling import Hyperedge, minimize_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tflite2onnx.solver.labelling import Proposal
 
-Problem = tuple[list[int], list[Thing], list["Proposal"]]
+Problem = tuple[list[int], list[Hyperedge], list["Proposal"]]
 
 
-def total(things: Sequence[Thing], labels: Sequence[int]) -> int:
+def total(things: Sequence[Hyperedge], labels: Sequence[int]) -> int:
     """Return what labels cost."""
     return sum(thing.cost(labels) for thing in things)
 
 
-def least(choices: Sequence[int], things: Sequence[Thing]) -> int:
+def minimum_cost(choices: Sequence[int], things: Sequence[Hyperedge]) -> int:
     """Return the least cost of all labellings."""
     return min(total(things, labels) for labels in itertools.product(*map(range, choices)))
 
 
-def thing(*ends: tuple[int, Sequence[int]], weight: int = 1) -> Thing:
+def make_hyperedge(*ends: tuple[int, Sequence[int]], weight: int = 1) -> Hyperedge:
     """Return a thing whose forms are all of different kinds."""
-    return Thing(ends, range(9), weight)
+    return Hyperedge(ends, range(9), weight)
 
 
-def problem(random: random.Random, nodes: int, labels: int) -> Problem:
+def random_problem(random: random.Random, nodes: int, labels: int) -> Problem:
     """Return a random problem: each label is a form of its own, or one that has the same kind.
 
     There is a proposal for each label, and a few nodes are held in one.
@@ -51,7 +51,7 @@ def problem(random: random.Random, nodes: int, labels: int) -> Problem:
             for node in (maker, *users)
         ]
         kinds = [random.randrange(labels) for _ in range(labels)]
-        things.append(Thing(ends, kinds, random.randrange(5)))
+        things.append(Hyperedge(ends, kinds, random.randrange(5)))
     free = [node for node, count in enumerate(choices) if count > 1]
     return choices, things, [dict.fromkeys(free, label) for label in range(labels)]
 
@@ -71,45 +71,45 @@ def problem(random: random.Random, nodes: int, labels: int) -> Problem:
 def test_cost(made: int, asked: Sequence[int], cost: int) -> None:
     """Each form asked for and not made costs 1, each kind that is new costs the weight."""
     ends = [(0, [made]), *((1, [form]) for form in asked)]
-    assert Thing(ends, [0, 1, 0, 3], 7).cost([0, 0]) == cost
+    assert Hyperedge(ends, [0, 1, 0, 3], 7).cost([0, 0]) == cost
 
 
 def test_nothing_to_choose() -> None:
     """No node, no thing, no proposal."""
-    assert cheapest([], [], []) == []
-    assert cheapest([1, 1], [thing((0, [0]), (1, [1]))], []) == [0, 0]
+    assert minimize_cost([], [], []) == []
+    assert minimize_cost([1, 1], [make_hyperedge((0, [0]), (1, [1]))], []) == [0, 0]
 
 
 def test_the_start_is_kept_where_nothing_is_gained() -> None:
     """Of what costs the same, what the last proposal says."""
     ends = (0, [0]), (1, [0, 1]), (2, [1])
-    things = [thing(ends[0], ends[1]), thing(ends[1], ends[2])]
-    assert cheapest([1, 2, 1], things, [{1: 0}, {1: 1}]) == [0, 1, 0]
-    assert cheapest([1, 2, 1], things, [{1: 1}, {1: 0}]) == [0, 0, 0]
+    things = [make_hyperedge(ends[0], ends[1]), make_hyperedge(ends[1], ends[2])]
+    assert minimize_cost([1, 2, 1], things, [{1: 0}, {1: 1}]) == [0, 1, 0]
+    assert minimize_cost([1, 2, 1], things, [{1: 1}, {1: 0}]) == [0, 0, 0]
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_two_proposals_are_the_optimum(random: random.Random, nodes: int) -> None:
     """One cut finds it."""
-    choices, things, proposals = problem(random, nodes, 2)
-    assert total(things, cheapest(choices, things, proposals)) == least(choices, things)
+    choices, things, proposals = random_problem(random, nodes, 2)
+    assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 5), st.integers(3, 4))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: int) -> None:
     """However many proposals there are."""
-    choices, things, proposals = problem(random, nodes, labels)
-    assert total(things, cheapest(choices, things, proposals)) == least(choices, things)
+    choices, things, proposals = random_problem(random, nodes, labels)
+    assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
 
 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, labels: int) -> None:
     """Neither taken by all who can, nor by one alone."""
-    choices, things, proposals = problem(random, nodes, labels)
-    found = cheapest(choices, things, proposals)
+    choices, things, proposals = random_problem(random, nodes, labels)
+    found = minimize_cost(choices, things, proposals)
     cost = total(things, found)
     for proposal in proposals:
         whole = [proposal.get(node, label) for node, label in enumerate(found)]
@@ -121,7 +121,7 @@ def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, label
 # Where more than two proposals meet
 
 
-def crossing(first: int = 0) -> Problem:
+def crossing_problem(first: int = 0) -> Problem:
     """Return two nodes that should take two proposals at once.
 
     A pinned node of form 1 is at either end, and one of form 0 in between: neither node alone
@@ -129,63 +129,63 @@ def crossing(first: int = 0) -> Problem:
     """
     low, left, right, high, middle = range(first, first + 5)
     things = [
-        thing((low, [1]), (left, [0, 1]), weight=5),
-        thing((left, [0, 1]), (right, [0, 1]), weight=8),
-        thing((right, [0, 1]), (high, [1]), weight=5),
-        thing((right, [0, 1]), (middle, [0]), weight=4),
+        make_hyperedge((low, [1]), (left, [0, 1]), weight=5),
+        make_hyperedge((left, [0, 1]), (right, [0, 1]), weight=8),
+        make_hyperedge((right, [0, 1]), (high, [1]), weight=5),
+        make_hyperedge((right, [0, 1]), (middle, [0]), weight=4),
     ]
     return [1, 2, 2, 1, 1], things, [{left: 1}, {right: 1}, {left: 0, right: 0}]
 
 
-def many(count: int) -> Problem:
+def repeat_crossing(count: int) -> Problem:
     """Return such a problem many times over."""
-    parts = [crossing(5 * i) for i in range(count)]
+    parts = [crossing_problem(5 * i) for i in range(count)]
     choices, things, proposals = (list(itertools.chain(*each)) for each in zip(*parts, strict=True))
     return choices, things, proposals
 
 
 def test_two_proposals_are_taken_at_once() -> None:
     """Each alone would cost more."""
-    assert cheapest(*crossing()) == [0, 1, 1, 0, 0]
+    assert minimize_cost(*crossing_problem()) == [0, 1, 1, 0, 0]
 
 
 def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """One node at a time is not enough."""
     monkeypatch.setattr(labelling, "_MOST_NODES", 1)
-    assert cheapest(*crossing()) == [0, 0, 0, 0, 0]
+    assert minimize_cost(*crossing_problem()) == [0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", [28, 31, 40, 70])
 def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """It finds less, but nothing worse than there was. These are rare: hence the seeds."""
-    choices, things, proposals = problem(random.Random(seed), 20, 4)
-    full = total(things, cheapest(choices, things, proposals))
+    choices, things, proposals = random_problem(random.Random(seed), 20, 4)
+    full = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_STATES", 1)
-    few = total(things, cheapest(choices, things, proposals))
+    few = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_NODES", 0)
-    none = total(things, cheapest(choices, things, proposals))
+    none = total(things, minimize_cost(choices, things, proposals))
     assert full < few <= none
 
 
 def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everywhere there is something to search for; in the end there is no time left."""
-    choices, things, proposals = many(10)
-    found = cheapest(choices, things, proposals)
+    choices, things, proposals = repeat_crossing(10)
+    found = minimize_cost(choices, things, proposals)
     assert sum(found) == 20
     monkeypatch.setattr(labelling, "_MOST_STEPS", 100 - 20 * len(choices))
-    assert 2 <= sum(cheapest(choices, things, proposals)) < 20
+    assert 2 <= sum(minimize_cost(choices, things, proposals)) < 20
 
 
 def test_rounds_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the proposals are."""
     monkeypatch.setattr(labelling, "_MOST_ROUNDS", 0)
     ends = (0, [0]), (1, [0, 1])
-    assert cheapest([1, 2], [thing(*ends)], [{1: 1}]) == [0, 1]
+    assert minimize_cost([1, 2], [make_hyperedge(*ends)], [{1: 1}]) == [0, 1]
 
 
 def test_numbers_out_of_order() -> None:
     """Who asks comes before who makes: no sound graph, but no reason to fail."""
-    choices, things, proposals = crossing()
-    back = [Thing([(4 - n, forms) for n, forms in t.ends], t.kinds, t.weight) for t in things]
+    choices, things, proposals = crossing_problem()
+    back = [Hyperedge([(4 - n, forms) for n, forms in t.ends], t.classes, t.weight) for t in things]
     turned = [{4 - node: label for node, label in p.items()} for p in proposals]
-    assert len(cheapest(choices[::-1], back, turned)) == 5
+    assert len(minimize_cost(choices[::-1], back, turned)) == 5

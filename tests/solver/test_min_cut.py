@@ -80,7 +80,7 @@ def band(nodes: int, width: int) -> Arcs:
     return [(tail, head, capacity) for (tail, head), capacity in zip(ends, capacities, strict=True)]
 
 
-def cheapest(nodes: int, arcs: Arcs, width: int) -> int:
+def minimum_cut_cost(nodes: int, arcs: Arcs, width: int) -> int:
     """Return the cost of a band's minimum cut, node by node over the sides of the last `width`."""
     arriving: list[Arcs] = [[] for _ in range(nodes)]
     for arc in arcs:
@@ -101,7 +101,7 @@ def cheapest(nodes: int, arcs: Arcs, width: int) -> int:
 def test_long_graphs_with_many_terminal_arcs(nodes: int, width: int) -> None:
     arcs = band(nodes, width)
     value, side = minimum_cut(nodes, arcs, SOURCE, SINK)
-    assert value == cost(arcs, side) == cheapest(nodes, arcs, width)
+    assert value == cost(arcs, side) == minimum_cut_cost(nodes, arcs, width)
 
 
 def test_terminals_alone() -> None:

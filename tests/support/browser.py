@@ -32,7 +32,7 @@ def browser() -> str:
     return found
 
 
-def looked_at(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
+def evaluate_script(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
     """Return what a script finds in a page, `page` and `view` being its document and window."""
     frame = page.with_name(f"frame_{width}.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, script=script))

@@ -20,7 +20,7 @@ from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
 from tests.support import facts
-from tests.support.pack import Buffer, External, pack, stored
+from tests.support.pack import Buffer, External, encode_array, pack
 from tests.support.tensor import (
     Shape,
     Tensor,
@@ -113,7 +113,7 @@ class Subgraph:
         """
         array = np.asarray(values)
         dtype = facts.type_name(fields.get("dtype", type_of(values)))
-        buffer = self._file.buffer(stored(array, dtype), external=external)
+        buffer = self._file.buffer(encode_array(array, dtype), external=external)
         dense = array.shape if shape is None else shape
         return self._tensor(dense, {**fields, "dtype": dtype}, buffer)
 
@@ -148,7 +148,7 @@ class Subgraph:
         data = inputs[facts.DATA_INPUT.get(code, 0)] if inputs else None
         fields = output_fields(data, dtype, scale, zero_point)
         table = facts.options_table(code, options)
-        extra = [self._own(tensor) for tensor in intermediates]
+        extra = [self._index_of(tensor) for tensor in intermediates]
         operator = schema.OperatorT(intermediates=extra or None)
         if table is not None:
             _, union, number = facts.OPTIONS[code]
@@ -184,9 +184,9 @@ class Subgraph:
 
     def output(self, *tensors: Tensor) -> None:
         """Make tensors the next outputs."""
-        self._graph.outputs += [self._own(tensor) for tensor in tensors]
+        self._graph.outputs += [self._index_of(tensor) for tensor in tensors]
 
-    def _own(self, tensor: Tensor | None) -> int:
+    def _index_of(self, tensor: Tensor | None) -> int:
         if tensor is not None and tensor.subgraph != self.index:
             message = f"sub-graph {self.index} cannot use {tensor}"
             raise ValueError(message)
@@ -225,8 +225,8 @@ class Subgraph:
         results = [
             each if isinstance(each, Tensor) else self.tensor(each, **fields) for each in outputs
         ]
-        operator.inputs = np.array([self._own(tensor) for tensor in inputs], np.int32)
-        operator.outputs = np.array([self._own(tensor) for tensor in results], np.int32)
+        operator.inputs = np.array([self._index_of(tensor) for tensor in inputs], np.int32)
+        operator.outputs = np.array([self._index_of(tensor) for tensor in results], np.int32)
         self._graph.operators.append(operator)
         return results
 

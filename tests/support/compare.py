@@ -61,7 +61,7 @@ def distance(want: Array, have: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def _allowed(want: Array, tolerance: float, steps: int) -> float:
+def _tolerated_difference(want: Array, tolerance: float, steps: int) -> float:
     if want.dtype.kind != "f":
         return steps if want.dtype.kind in "iu" else 0
     return tolerance * span(want)
@@ -95,7 +95,7 @@ def difference(want: Array, have: Array, *, tolerance: float = 1e-5, steps: int 
     want, have = in_bytes(want), in_bytes(have)
     if want.dtype != have.dtype or want.shape != have.shape:
         return f"LiteRT makes {want.dtype}{list(want.shape)}, ONNX {have.dtype}{list(have.shape)}"
-    apart, allowed = distance(want, have), _allowed(want, tolerance, steps)
+    apart, allowed = distance(want, have), _tolerated_difference(want, tolerance, steps)
     wrong = np.count_nonzero(apart > allowed)
     if not wrong:
         return ""
@@ -141,12 +141,12 @@ def _in_tflite_order(port: object, array: Array) -> Array:
     return array.transpose(np.argsort(_order(port, array.ndim)))
 
 
-def restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Array]:
+def run_restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a converted model, in TFLite's layout, as its session makes them."""
     have = [np.asarray(output) for output in live.run(None, _feeds(result, inputs))]
     infos = result.model.graph.output[: len(result.outputs)]  # states come after them
     for info, array in zip(infos, have, strict=True):
-        if fault := _misdeclared(info, array):
+        if fault := _shape_mismatch(info, array):
             raise AssertionError(fault)
     return [
         _in_tflite_order(port, in_bytes(array))
@@ -154,7 +154,7 @@ def restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Arr
     ]
 
 
-def _misdeclared(info: onnx.ValueInfoProto, have: Array) -> str:
+def _shape_mismatch(info: onnx.ValueInfoProto, have: Array) -> str:
     """How the shape of an output is not the one that the ONNX model declares."""
     declared = [
         dim.dim_value if dim.HasField("dim_value") else None
@@ -175,7 +175,7 @@ def _faults(
         return
     for place, (port, info) in enumerate(zip(result.outputs, infos, strict=True)):
         made = _in_tflite_order(port, have[place])
-        fault = _misdeclared(info, have[place]) or difference(want[place], made, **allowed)
+        fault = _shape_mismatch(info, have[place]) or difference(want[place], made, **allowed)
         if fault:
             yield f"output {place} ({info.name}): {fault}"
 
@@ -202,14 +202,14 @@ def _default_convert() -> Callable[..., Converted]:
 
 
 def _with_random_layout(data: bytes, seed: int, options: Mapping[str, Any]) -> Converted:
-    model = import_module("tflite2onnx.reader.model").read(data)
+    model = import_module("tflite2onnx.reader.model").read_model(data)
     planner = import_module("tests.support.layouts").random_planner(seed)
     chosen = import_module("tflite2onnx.options").ConversionOptions(**options)
     convert: Callable[..., Converted] = import_module("tflite2onnx.convert").convert_model
     return convert(model, chosen, planner=planner)
 
 
-def _hold(
+def _check_cases(
     result: Converted,
     cases: Iterable[Case],
     optimize: Iterable[bool],
@@ -275,8 +275,8 @@ def check(  # noqa: PLR0913 - options, all of them keywords
             raise ValueError("; ".join(untrue))
     levels, allowed = tuple(optimize), {"tolerance": tolerance, "steps": steps}
     result = (convert or _default_convert())(data, **convert_options)
-    _hold(result, cases, levels, allowed)
+    _check_cases(result, cases, levels, allowed)
     for seed in () if convert else random_layouts:
         shuffled = _with_random_layout(data, seed, convert_options)
-        _hold(shuffled, cases, levels, allowed, f"random layout {seed}, ")
+        _check_cases(shuffled, cases, levels, allowed, f"random layout {seed}, ")
     return result

@@ -29,7 +29,7 @@ def op(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
     return m.op(code, inputs, [like(m, inputs[0])], **options)[0]
 
 
-def below(m: Subgraph, xs: Sequence[Tensor], most: int = ROUNDS) -> Tensor:
+def add_less(m: Subgraph, xs: Sequence[Tensor], most: int = ROUNDS) -> Tensor:
     """Return whether the first of some numbers is below one."""
     return m.op("LESS", [xs[0], number(m, most)], [xs[0].shape], dtype="bool")[0]
 
@@ -47,7 +47,8 @@ def graph(m: Build, name: str, inputs: Sequence[Tensor], change: Change) -> Subg
 
 def loop(
     m: Build, variables: Sequence[Tensor], change: Change,
-    condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = below, at: Subgraph | None = None,
+    condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = add_less,
+    at: Subgraph | None = None,
 ) -> list[Tensor]:  # fmt: skip
     """Return the outputs of a WHILE; `change` makes the next values of variables."""
     cond = graph(m, "cond", variables, lambda inner, xs: [condition(inner, xs)])
@@ -60,12 +61,12 @@ def loop(
     )  # fmt: skip
 
 
-def counted(change: Change) -> Change:
+def count_rounds(change: Change) -> Change:
     """Return a change that counts the rounds in the first variable."""
     return lambda m, xs: [op(m, "ADD", xs[0], number(m, 1)), *change(m, xs[1:])]
 
 
-def either(
+def add_if(
     m: Build, condition: Tensor, inputs: Sequence[Tensor], then: Change, other: Change,
     at: Subgraph | None = None,
 ) -> list[Tensor]:  # fmt: skip
@@ -79,7 +80,7 @@ def either(
     )  # fmt: skip
 
 
-def applied(code: str) -> Change:
+def apply_operator(code: str) -> Change:
     """Return a change that applies an operator to the first variable."""
     return lambda m, xs: [op(m, code, xs[0])]
 
@@ -88,12 +89,12 @@ def counter(m: Build) -> Tensor:
     return m.input([], dtype="int32", name="count")
 
 
-def growing(start: int) -> Build:
+def build_growing_list(start: int) -> Build:
     """Return a loop that joins a row to its list each time."""
     m = Build()
     count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
 
-    def sized(m: Subgraph, t: Tensor) -> Tensor:
+    def open_tensor(m: Subgraph, t: Tensor) -> Tensor:
         return m.tensor([None, 3] if t is rows else t.shape, dtype=t.dtype)
 
     variables = [count, rows, row]
@@ -104,13 +105,13 @@ def growing(start: int) -> Build:
             for i, t in enumerate(variables)
         ]
         if inner is cond:
-            inner.output(below(inner, given))
+            inner.output(add_less(inner, given))
             continue
         more = inner.tensor([None, 3])
         inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
         inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
     made = m.op(
-        "WHILE", variables, [sized(m, t) for t in variables],
+        "WHILE", variables, [open_tensor(m, t) for t in variables],
         cond_subgraph_index=cond.index, body_subgraph_index=body.index,
     )  # fmt: skip
     (total,) = m.op("SUM", [made[1], m.constant([0])], [[3]])

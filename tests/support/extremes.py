@@ -222,7 +222,7 @@ def _hybrid(
     return Sample.of(f"hybrid {words}", data, runs, tolerance=tolerance)
 
 
-def dequantized() -> Iterator[Sample]:
+def float_products() -> Iterator[Sample]:
     """Yield products of float data that were integers: ONNX Runtime multiplies these."""
     features, out = 70, 37
     for code, dtype, rows in product(
@@ -291,4 +291,4 @@ def _by_xnnpack(data: bytes, runs: Sequence[Sequence[Array]]) -> list[list[Array
 @cache
 def samples() -> tuple[Sample, ...]:
     """Return all of them."""
-    return (*layers(), *products(), *hybrids(), *dequantized(), *recurrent(), *networks())
+    return (*layers(), *products(), *hybrids(), *float_products(), *recurrent(), *networks())

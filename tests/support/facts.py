@@ -138,7 +138,7 @@ def carrier(dtype: str) -> np.dtype[Any]:
     return _CARRIERS.get(dtype) or np.dtype(dtype)
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
@@ -160,11 +160,11 @@ def _options_tables() -> dict[str, tuple[str, int, int]]:
 OPTIONS = _options_tables()
 
 
-def _resolved(field: str, value: Option) -> object:
+def _resolve_option(field: str, value: Option) -> object:
     if isinstance(value, (bytes, bytearray)):
         return np.frombuffer(value, np.uint8)
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_resolved(field, element) for element in value]
+        return [_resolve_option(field, element) for element in value]
     if isinstance(value, str) and field in _ENUMERATIONS:
         members = _members(_ENUMERATIONS[field])
         return members[value] if value in members else members[value.upper()]
@@ -178,10 +178,10 @@ def options_table(code: str, values: Mapping[str, Option]) -> Table:
         TypeError: an option that this operator does not have.
     """
     table = getattr(schema, f"{OPTIONS[code][0]}T")() if code in OPTIONS else None
-    fields = {_snake(field): field for field in vars(table)} if table else {}
+    fields = {_snake_case(field): field for field in vars(table)} if table else {}
     for name, value in values.items():
         if name not in fields:
             message = f"{code} has no option {name!r}, only: {', '.join(fields) or 'none'}"
             raise TypeError(message)
-        setattr(table, fields[name], _resolved(name, value))
+        setattr(table, fields[name], _resolve_option(name, value))
     return table

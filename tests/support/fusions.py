@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 
 
-def optimized(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
+def optimize_model(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
     """The graph that ONNX Runtime runs, with all its optimizations.
 
     Its own operators (QGemm, MatMulNBits, ...) stand beside those of ONNX. Which it has is a
@@ -28,6 +28,6 @@ def optimized(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
         return onnx.load_model(path)
 
 
-def fused_operators(model: onnx.ModelProto | bytes) -> Counter[str]:
+def count_optimized_nodes(model: onnx.ModelProto | bytes) -> Counter[str]:
     """How many nodes of each type are left when ONNX Runtime has optimized the graph."""
-    return Counter(node.op_type for node in optimized(model).graph.node)
+    return Counter(node.op_type for node in optimize_model(model).graph.node)

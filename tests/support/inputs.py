@@ -29,7 +29,7 @@ _INTEGERS = {
 _FLOATS = (-8.0, 8.0)
 
 
-def _usual(dtype: str) -> tuple[float, float]:
+def _default_range(dtype: str) -> tuple[float, float]:
     kind = carrier(dtype)
     if kind.kind not in "iu":
         return _FLOATS
@@ -69,7 +69,7 @@ def random_inputs(data: bytes, seed: int, **ranges: tuple[float, float]) -> list
         tensor = graph.Tensors(graph.Inputs(position))
         dtype = _NAMES[tensor.Type()]
         name = (tensor.Name() or b"").decode()
-        within = ranges.get(name) or ranges.get(dtype) or _usual(dtype)
+        within = ranges.get(name) or ranges.get(dtype) or _default_range(dtype)
         shape = tuple(tensor.Shape(axis) for axis in range(tensor.ShapeLength()))
         arrays.append(np.asarray(_random(generator, dtype, shape, within)))
     return arrays

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TIMES, BATCH, FEATURES, UNITS = 7, 3, 5, 11
 
 
-def listing(
+def add_list_operator(
     m: Subgraph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None,
     **attributes: Any,
 ) -> list[Tensor]:  # fmt: skip
@@ -71,14 +71,14 @@ class Keras:
         if self.turned:
             (sequence,) = m.op("TRANSPOSE", [sequence, m.constant([1, 0, 2])], [m.tensor(shape)])
         counts = [number(m, self.first), number(m, 0)]
-        most = self.most(m, sequence)
+        most = self.round_count(m, sequence)
         variables = [*counts, self.items(m, most), *states, sequence, most]
         given = variables if self.open else variables[:-1]
-        ends = loop(m, given, self.body, self.goes_on)[: 3 + self.states]
+        ends = loop(m, given, self.body, self.condition)[: 3 + self.states]
         if self.listed:
             inputs = [ends[2], m.constant([-1, UNITS])]
             shape = [self.length, self.batch, UNITS]
-            (ends[2],) = listing(m, "Stack", inputs, [m.tensor(shape)])
+            (ends[2],) = add_list_operator(m, "Stack", inputs, [m.tensor(shape)])
         m.output(*ends)
         return m
 
@@ -87,7 +87,7 @@ class Keras:
         """How many items are kept."""
         return 1 if self.last else self.times
 
-    def most(self, m: Build, sequence: Tensor) -> Tensor:
+    def round_count(self, m: Build, sequence: Tensor) -> Tensor:
         """Return how many rounds there are."""
         if not self.open:
             return number(m, self.times)
@@ -106,7 +106,9 @@ class Keras:
             made = m.tensor([None, self.batch, UNITS])
             return m.op("FILL", [dims, m.constant(np.array(0, np.float32))], [made])[0]
         if self.listed:
-            return listing(m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)])[0]
+            return add_list_operator(
+                m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)]
+            )[0]
         return m.constant(np.zeros((self.length, self.batch or 1, UNITS), np.float32))
 
     @property
@@ -114,7 +116,7 @@ class Keras:
         """How many states there are."""
         return (2 if self.cell == "LSTM" else 1) + self.extra
 
-    def goes_on(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
+    def condition(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
         """Return the condition: Keras counts twice."""
         most = xs[-1] if self.open else number(m, self.times)
         both = [m.op("LESS", [x, most], [[]], dtype="bool")[0] for x in xs[:2]]
@@ -135,7 +137,7 @@ class Keras:
         ]
         if self.listed:
             place = number(m, 0) if self.last else counts[0]
-            (item,) = listing(m, "SetItem", [items, place, made])
+            (item,) = add_list_operator(m, "SetItem", [items, place, made])
         else:
             (item,) = m.op("RESHAPE", [made, m.constant([1, *made.shape])], [[1, *made.shape]])
         if not self.last and not self.listed:

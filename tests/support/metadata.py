@@ -12,7 +12,7 @@ from tflite2onnx.reader.metadata_schema import IDENTIFIER, TABLES, UNIONS
 _KINDS = TABLES | {kind: fields for union in UNIONS.values() for kind, fields in union.items()}
 
 
-def packed(metadata: dict[str, Any]) -> bytes:
+def pack_metadata(metadata: dict[str, Any]) -> bytes:
     """Return a ModelMetadata; the table of a union is (its kind, a dict)."""
     builder = flatbuffers.Builder(0)
     builder.Finish(_table(builder, "ModelMetadata", metadata), file_identifier=IDENTIFIER)

@@ -67,18 +67,18 @@ _LACKS = (
 
 def needs_runtime(model: onnx.ModelProto) -> None:
     """Skip the test if the ONNX Runtime that is installed cannot run a model."""
-    why = lacking(model)
+    why = missing_feature(model)
     if why:
         pytest.skip(why)
 
 
-def since(major: int, minor: int, what: str) -> None:
+def needs_onnxruntime(major: int, minor: int, what: str) -> None:
     """Skip the test if the ONNX Runtime that is installed is older than what it needs of it."""
     if (major, minor) > VERSION:
         pytest.skip(_needs((major, minor), what))
 
 
-def lacking(model: onnx.ModelProto, version: Version = VERSION) -> str:
+def missing_feature(model: onnx.ModelProto, version: Version = VERSION) -> str:
     """Return why a version cannot run a model, nothing if it can."""
     if version >= _NEWEST:
         return ""

@@ -77,7 +77,7 @@ def pack(model: Table, external: Sequence[External] = ()) -> bytes:
     return _flatten(model) + bytes(tail)
 
 
-def _packed(values: np.ndarray[Any, Any], bits: int) -> bytes:
+def _pack_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
     """Several values per byte, the first one in the lowest bits."""
     per_byte = 8 // bits
     flat = np.pad(values.ravel().view(np.uint8), (0, -values.size % per_byte))
@@ -95,7 +95,7 @@ def _string_table(strings: Sequence[str | bytes]) -> bytes:
     return np.array([len(encoded), *ends], "<i4").tobytes() + b"".join(encoded)
 
 
-def stored(array: np.ndarray[Any, Any], dtype: str) -> bytes:
+def encode_array(array: np.ndarray[Any, Any], dtype: str) -> bytes:
     """An array as a buffer of this tensor type holds it.
 
     Raises:
@@ -113,4 +113,4 @@ def stored(array: np.ndarray[Any, Any], dtype: str) -> bytes:
     if not fits:
         message = f"not every value fits {dtype}: {array.min()} to {array.max()}"
         raise ValueError(message)
-    return _packed(values, bits) if dtype in _BITS else values.tobytes()
+    return _pack_bits(values, bits) if dtype in _BITS else values.tobytes()

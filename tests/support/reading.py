@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.support import Build
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from tflite2onnx.graph import Op
@@ -30,10 +30,10 @@ def constant(values: Any, **fields: Any) -> Tensor:
     m = Build()
     tensor = m.constant(values, **fields)
     m.output(tensor)
-    return read(m.bytes()).graphs[0].tensors[tensor.index]
+    return read_model(m.bytes()).graphs[0].tensors[tensor.index]
 
 
 def only_op(m: Build) -> Op:
     """Return the operator of a model that has one."""
-    (op,) = read(m.bytes()).graphs[0].ops
+    (op,) = read_model(m.bytes()).graphs[0].ops
     return op

@@ -59,7 +59,7 @@ def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[A
             interpreter.resize_tensor_input(port["index"], value.shape)
             resized = True
     interpreter.allocate_tensors()
-    made = [_run(interpreter, inputs) for inputs in runs]
+    made = [_invoke(interpreter, inputs) for inputs in runs]
     actual = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
     pairs = [(old, actual[old["index"]]) for old in declared]
     free = set(actual) if resized else _dynamic(data)
@@ -72,7 +72,7 @@ def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[A
     return made, untrue
 
 
-def _run(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
+def _invoke(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
     for port, value in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(port["index"], value)
     interpreter.invoke()

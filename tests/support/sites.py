@@ -18,7 +18,7 @@ from tflite2onnx.layout import (
     identity,
     labels_of,
     order_of,
-    pinned,
+    pin_operand,
     plan_with,
 )
 from tflite2onnx.op import operator_for
@@ -45,19 +45,19 @@ def elementwise(reads: Sequence[Tensor], writes: Sequence[Tensor]) -> Site:
     return Site(tuple(reads), tuple(writes), (Frame(slots, names),))
 
 
-def renaming(x: Tensor, y: Tensor, permutation: Sequence[int]) -> Site:
+def transpose_site(x: Tensor, y: Tensor, permutation: Sequence[int]) -> Site:
     """Return a TRANSPOSE."""
     names = axis_names(x.rank)
     return Site((x,), (y,), (Frame({0: names, ~0: tuple(names[i] for i in permutation)}, names),))
 
 
-def demanding(x: Tensor, y: Tensor, before: Order, after: Order) -> Site:
+def convolution_site(x: Tensor, y: Tensor, before: Order, after: Order) -> Site:
     """Return an operator like a convolution, which means an order for either side."""
-    frames = pinned(0, before, meaning=True), pinned(~0, after, meaning=True)
+    frames = pin_operand(0, before, meaning=True), pin_operand(~0, after, meaning=True)
     return Site((x,), (y,), frames)
 
 
-def terminating(x: Tensor, y: Tensor) -> Site:
+def terminate_site(x: Tensor, y: Tensor) -> Site:
     """Return an operator that keeps the TFLite order."""
     return Site((x,), (y,), ())
 
@@ -65,9 +65,9 @@ def terminating(x: Tensor, y: Tensor) -> Site:
 def interface(operand: int, t: Tensor, mode: str) -> Frame:
     """Return the frame of an input or an output of the graph, as `tflite2onnx.interface` does."""
     if mode == "tflite":
-        return pinned(operand, identity(t.rank))
+        return pin_operand(operand, identity(t.rank))
     names, allowed = axis_names(t.rank), (channels_first(t.rank), identity(t.rank))
-    choice = Choice.INTERFACE if mode == "auto" else Choice.MEANT
+    choice = Choice.INTERFACE if mode == "auto" else Choice.CHANNELS_FIRST
     return Frame(
         {operand: names}, names, None, lambda label: order_of(names, label) in allowed, choice
     )
@@ -129,11 +129,13 @@ class Graphs:
     def demanding(self, x: Tensor) -> Site:
         """Demand two orders, equal more often than not."""
         before, after = self.order(x.rank), self.order(x.rank)
-        return demanding(x, tensor(*x.shape), before, self.random.choice((before, before, after)))
+        return convolution_site(
+            x, tensor(*x.shape), before, self.random.choice((before, before, after))
+        )
 
     def terminating(self, x: Tensor) -> Site:
         """Keep the TFLite order."""
-        return terminating(x, tensor(*x.shape))
+        return terminate_site(x, tensor(*x.shape))
 
     def elementwise(self, x: Tensor) -> Site:
         """Share axes among up to three inputs, some of them constant, and up to two outputs."""
@@ -151,7 +153,7 @@ class Graphs:
     def renaming(self, x: Tensor) -> Site:
         """Rename the axes."""
         permutation = self.random.sample(range(x.rank), x.rank)
-        return renaming(x, tensor(*(x.shape[i] for i in permutation)), permutation)
+        return transpose_site(x, tensor(*(x.shape[i] for i in permutation)), permutation)
 
     def resizing(self, x: Tensor) -> Site:
         """Change sizes, as a concatenation does, or a reduction that keeps its axes."""
@@ -196,7 +198,7 @@ def legal_labels(frame: Frame) -> list[Axes]:
     return [label for label in itertools.permutations(frame.names) if frame.allows(label)]
 
 
-def meant(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
+def semantic_labels(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
     """Return each free frame with each label that some operator's meaning reaches it with."""
     ends: dict[Tensor, list[tuple[Frame, Axes]]] = {}
     for site in sites:
@@ -207,7 +209,7 @@ def meant(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
                 ends.setdefault(operands[operand], []).append((frame, axes))
     made = {t for site in sites for t in site.writes}
     frames = [frame for site in sites for frame in site.frames]
-    found = {(f, f.label) for f in frames if f.label is not None and f.meaning}
+    found = {(f, f.label) for f in frames if f.label is not None and f.semantic}
     waiting = list(found)
     while waiting:
         frame, label = waiting.pop()
@@ -225,16 +227,18 @@ def meant(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
 
 def candidates(sites: Sequence[Site]) -> Iterator[tuple[Frame, list[Axes]]]:
     """Yield each free frame and all labels that a plan may give it."""
-    reached = meant(sites)
+    reached = semantic_labels(sites)
     for frame in free_frames(sites):
         labels = legal_labels(frame)
         if frame.choice is not Choice.FREE:
             first = [x for x in labels if x != frame.names and (frame, x) in reached]
-            labels = first if first and frame.choice is Choice.MEANT else [frame.names, *first]
+            labels = (
+                first if first and frame.choice is Choice.CHANNELS_FIRST else [frame.names, *first]
+            )
         yield frame, labels
 
 
-def best(sites: Sequence[Site], most: int) -> Plan | None:
+def find_cheapest_plan(sites: Sequence[Site], most: int) -> Plan | None:
     """Return a cheapest plan of all that there are; None if they are more than `most`."""
     frames, labels = zip(*candidates(sites), strict=True) if free_frames(sites) else ((), ())
     count = 1

@@ -37,7 +37,7 @@ def network(
     return m.bytes()
 
 
-def flattening() -> bytes:
+def build_flattening() -> bytes:
     """Return "x" -> CONV_2D -> "image" -> RESHAPE -> "flat"; image and flat are outputs."""
     m = Build()
     image = convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "image")

@@ -19,7 +19,7 @@ _VECTORS = {
 }
 
 
-def _blocked(dense: np.ndarray[Any, Any], blocks: Mapping[int, int]) -> np.ndarray[Any, Any]:
+def _split_blocks(dense: np.ndarray[Any, Any], blocks: Mapping[int, int]) -> np.ndarray[Any, Any]:
     """Each axis of `blocks` divided by its block; the insides of the blocks as last axes."""
     shape: list[int] = []
     outer, inner = [], []
@@ -34,7 +34,7 @@ def _blocked(dense: np.ndarray[Any, Any], blocks: Mapping[int, int]) -> np.ndarr
     return expanded
 
 
-def _compressed(segments: list[int], indices: list[int], index_type: str) -> Table:
+def _compressed_axis(segments: list[int], indices: list[int], index_type: str) -> Table:
     number, vector = _VECTORS[index_type]
     return schema.DimensionMetadataT(
         format=schema.DimensionType.SPARSE_CSR,
@@ -61,7 +61,7 @@ def sparsify(
     `m.constant(values, shape=dense.shape, sparsity=sparsity)`.
     """
     blocks = blocks or {}
-    expanded = _blocked(dense, blocks)
+    expanded = _split_blocks(dense, blocks)
     order = list(range(expanded.ndim) if traversal is None else traversal)
     expanded = expanded.transpose(order)
     positions: list[tuple[int, ...]] = [()]
@@ -74,7 +74,7 @@ def sparsify(
             children = [[child for child in row if expanded[child].any()] for row in children]
             segments = np.cumsum([0, *map(len, children)]).tolist()
             indices = [child[-1] for row in children for child in row]
-            levels.append(_compressed(segments, indices, index_type))
+            levels.append(_compressed_axis(segments, indices, index_type))
         positions = [child for row in children for child in row]
     values = np.array([expanded[place] for place in positions], dense.dtype)
     block_map = np.array(sorted(blocks), np.int32)

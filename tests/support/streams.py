@@ -29,7 +29,9 @@ def initialise(m: Build, **values: Any) -> None:
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
 
 
-def read_from(m: Subgraph, variable: Tensor, shape: Sequence[int] = SHAPE, **fields: Any) -> Tensor:
+def read_variable(
+    m: Subgraph, variable: Tensor, shape: Sequence[int] = SHAPE, **fields: Any
+) -> Tensor:
     """Return the value of a variable."""
     return m.op("READ_VARIABLE", [variable], [m.tensor(shape, **fields)])[0]
 
@@ -39,13 +41,13 @@ def assign(m: Subgraph, variable: Tensor, value: Tensor) -> None:
     m.op("ASSIGN_VARIABLE", [variable, value], [])
 
 
-def summing(name: str = "memory") -> bytes:
+def build_sum(name: str = "memory") -> bytes:
     """Return a model that adds all of its inputs to the numbers from 0 on: "x" -> "y"."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, **{name: np.arange(30, dtype=np.float32).reshape(SHAPE)})
     memory = handle(m, name)
-    (y,) = m.op("ADD", [read_from(m, memory), x], [m.tensor(SHAPE, name="y")])
+    (y,) = m.op("ADD", [read_variable(m, memory), x], [m.tensor(SHAPE, name="y")])
     assign(m, memory, y)
     m.output(y)
     return m.bytes()

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support import needs
-from tests.support.needs import lacking, since
+from tests.support.needs import missing_feature, needs_onnxruntime
 
 
 def model(node: onnx.NodeProto, dtype: int, opset: int = 17) -> onnx.ModelProto:
@@ -23,14 +23,14 @@ def maximum(dtype: int, opset: int = 17) -> onnx.ModelProto:
 
 def test_a_model_needs_a_version() -> None:
     """For its opset, or for a kernel of a type."""
-    assert lacking(maximum(TensorProto.FLOAT), (1, 23)) == ""
+    assert missing_feature(maximum(TensorProto.FLOAT), (1, 23)) == ""
     want = "needs ONNX Runtime 1.24: Max and Min of 8-bit integers"
-    assert lacking(maximum(TensorProto.INT8), (1, 23)) == want
-    assert lacking(maximum(TensorProto.INT8), (1, 24)) == ""
+    assert missing_feature(maximum(TensorProto.INT8), (1, 23)) == want
+    assert missing_feature(maximum(TensorProto.INT8), (1, 24)) == ""
     for opset, version in ((24, "1.24"), (26, "1.25")):
-        said = lacking(maximum(TensorProto.INT8, opset), (1, 23))
+        said = missing_feature(maximum(TensorProto.INT8, opset), (1, 23))
         assert said == f"needs ONNX Runtime {version}: opset {opset}"
-    assert lacking(maximum(TensorProto.INT8, 26), (1, 31)) == ""
+    assert missing_feature(maximum(TensorProto.INT8, 26), (1, 31)) == ""
 
 
 def test_what_is_inside_counts() -> None:
@@ -43,12 +43,12 @@ def test_what_is_inside_counts() -> None:
         [helper.make_tensor_value_info("z", TensorProto.INT8, [3])],
     )  # fmt: skip
     opset = [helper.make_opsetid("", 17)]
-    assert "Max" in lacking(helper.make_model(graph, opset_imports=opset), (1, 23))
+    assert "Max" in missing_feature(helper.make_model(graph, opset_imports=opset), (1, 23))
 
 
 def test_a_test_needs_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is skipped on older ones, and says why."""
     monkeypatch.setattr(needs, "VERSION", (1, 23))
-    since(1, 23, "nothing")
+    needs_onnxruntime(1, 23, "nothing")
     with pytest.raises(pytest.skip.Exception, match=r"needs ONNX Runtime 1\.24: a kernel"):
-        since(1, 24, "a kernel")
+        needs_onnxruntime(1, 24, "a kernel")

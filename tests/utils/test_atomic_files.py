@@ -98,12 +98,15 @@ def test_links(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "there")
     (folder / "one").symlink_to(folder / "other")
     (folder / "other").symlink_to(folder / "one")
-    with atomic_files.writing(folder / "link") as target, atomic_files.replacing(target) as file:
+    with (
+        atomic_files.target_path(folder / "link") as target,
+        atomic_files.replace_atomically(target) as file,
+    ):
         file.write(b"new")
     assert (folder / "there").read_bytes() == b"new"
     for loop in ("one", "one/x"):
         refused = pytest.raises(OutputError, match="symbolic links")
-        with refused, atomic_files.writing(folder / loop) as target:
+        with refused, atomic_files.target_path(folder / loop) as target:
             target.touch()
     assert (folder / "one").is_symlink()
 
@@ -124,7 +127,7 @@ with files.replacing(Path("page.html")) as page, files.replacing_all() as create
 """
 
 
-def ended(folder: Path, number: int, change: str = "") -> None:
+def end_writer(folder: Path, number: int, change: str = "") -> None:
     """Run a process that writes, and end it by a signal meanwhile."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITING.format(change=change)], cwd=folder, text=True,
@@ -144,14 +147,14 @@ HEEDED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_of_a_process_that_is_ended_nothing_stays(tmp_path: Path, number: int) -> None:
     (tmp_path / "model.onnx").write_bytes(b"old")
-    ended(tmp_path, number, HEEDED)
+    end_writer(tmp_path, number, HEEDED)
     assert contents(tmp_path) == {"model.onnx": b"old"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_files_with_names_are_removed(tmp_path: Path, number: int) -> None:
     (tmp_path / "model.onnx").write_bytes(b"old")
-    ended(tmp_path, number, f"{HEEDED}\n{NAMED}")
+    end_writer(tmp_path, number, f"{HEEDED}\n{NAMED}")
     assert contents(tmp_path) == {"model.onnx": b"old"}
 
 
@@ -164,7 +167,7 @@ def test_signals_of_others_are_left_alone(tmp_path: Path, monkeypatch: Patch) ->
 
     before = signal.signal(signal.SIGTERM, handler)
     try:
-        with atomic_files.replacing(tmp_path / "one"):
+        with atomic_files.replace_atomically(tmp_path / "one"):
             assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -172,7 +175,7 @@ def test_signals_of_others_are_left_alone(tmp_path: Path, monkeypatch: Patch) ->
     thread = threading.Thread(target=write_in_thread)
     thread.start()
     thread.join()
-    with atomic_files.replacing(tmp_path / "three"):
+    with atomic_files.replace_atomically(tmp_path / "three"):
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     signal.signal(signal.SIGTERM, before)

@@ -69,11 +69,11 @@ def main():
         print("interrupted", flush=True)
         time.sleep(0.2)
         return 130
-sys.exit(child_process.apart(main))
+sys.exit(child_process.run_in_child(main))
 """
 
 
-def waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
+def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
     """Start what waits in a child, in a group of processes of its own."""
     interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
     code = WAITING.format(interrupts=interrupts)
@@ -89,7 +89,7 @@ def waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
     """Output ends when nobody holds it any more: the child is gone, too."""
-    process = waiting()
+    process = start_waiting()
     process.send_signal(number)
     assert process.communicate(timeout=20)[0] == ""
     assert process.returncode == -number
@@ -98,7 +98,7 @@ def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> No
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
     """To one process, or to both as from a terminal."""
-    process = waiting()
+    process = start_waiting()
     send(process.pid, signal.SIGINT)
     assert process.communicate(timeout=20)[0] == "interrupted\n"
     assert process.returncode == 130
@@ -106,7 +106,7 @@ def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
 
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
     """As in the background of a shell."""
-    process = waiting(ignoring=True)
+    process = start_waiting(ignoring=True)
     os.killpg(process.pid, signal.SIGINT)
     process.terminate()
     assert process.communicate(timeout=20)[0] == ""

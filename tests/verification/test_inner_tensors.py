@@ -12,16 +12,16 @@ import pytest
 from onnx import numpy_helper
 
 from tests.support import Build
-from tests.support.control import applied, counted, counter, loop
+from tests.support.control import apply_operator, count_rounds, counter, loop
 from tests.support.small import network
 from tflite2onnx import Report, convert, verify
 from tflite2onnx.errors import OptionError
 from tflite2onnx.op import OPERATORS
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import inner_tensors
-from tflite2onnx.verification.inner_tensors import Inside, places
-from tflite2onnx.verification.inputs import random_inputs, stored
-from tflite2onnx.verification.onnx_model import opened
+from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
+from tflite2onnx.verification.inputs import random_inputs, store_inputs
+from tflite2onnx.verification.onnx_model import open_model
 from tflite2onnx.verification.runtimes import (
     inner_tensor,
     interpreter_of,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SIZES = (2, 11, 11, 7)
 
 
-def convolved(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
+def add_convolution(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
     """Return a padded 3x3 convolution to as many channels, quantized as `kept` says."""
     generator = np.random.default_rng(len(name))
     channels = x.shape[3]
@@ -57,7 +57,7 @@ def convolved(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
     return y
 
 
-def deep(**kept: Any) -> bytes:
+def build_deep(**kept: Any) -> bytes:
     """Return "x" -> convolution "first" -> MAX_POOL "pooled" -> softmax "soft" -> "last" -> "y".
 
     With a scale all but the softmax is int8.
@@ -65,12 +65,12 @@ def deep(**kept: Any) -> bytes:
     m = Build()
     dtype: dict[str, Any] = {"dtype": "int8", **kept} if kept else {}
     x = m.input(SIZES, name="x", **dtype)
-    first = convolved(m, x, "first", **kept)
+    first = add_convolution(m, x, "first", **kept)
     (pooled,) = m.op(
         "MAX_POOL_2D", [first], [m.tensor(SIZES, name="pooled", **dtype)],
         padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3,
     )  # fmt: skip
-    last = convolved(m, pooled, "last", **kept)
+    last = add_convolution(m, pooled, "last", **kept)
     soft = m.tensor(SIZES, name="soft", **dtype)
     if kept:
         soft = m.tensor(SIZES, dtype="int8", name="soft", scale=1 / 256, zero_point=-128)
@@ -78,7 +78,7 @@ def deep(**kept: Any) -> bytes:
     return m.bytes()
 
 
-def damaged(result: Result, change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
+def damage_model(result: Result, change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
     """Return the model with something changed."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
@@ -86,7 +86,7 @@ def damaged(result: Result, change: Callable[[onnx.ModelProto], None]) -> onnx.M
     return model
 
 
-def maker(model: onnx.ModelProto, kind: str, nth: int = 0) -> onnx.NodeProto:
+def find_node(model: onnx.ModelProto, kind: str, nth: int = 0) -> onnx.NodeProto:
     """Return one of the nodes of a kind."""
     nodes: list[onnx.NodeProto] = [n for n in model.graph.node if n.op_type == kind]
     return nodes[nth]
@@ -94,25 +94,25 @@ def maker(model: onnx.ModelProto, kind: str, nth: int = 0) -> onnx.NodeProto:
 
 def wrong_axis(model: onnx.ModelProto) -> None:
     """Take the softmax over rows in place of channels."""
-    (axis,) = [a for a in maker(model, "Softmax").attribute if a.name == "axis"]
+    (axis,) = [a for a in find_node(model, "Softmax").attribute if a.name == "axis"]
     axis.i = 2
 
 
 def wrong_pad(model: onnx.ModelProto) -> None:
     """Shift the last convolution by a row."""
-    (pads,) = [a for a in maker(model, "Conv", 1).attribute if a.name == "pads"]
+    (pads,) = [a for a in find_node(model, "Conv", 1).attribute if a.name == "pads"]
     pads.ints[:] = [0, 1, 2, 1]
 
 
 def wrong_window(model: onnx.ModelProto) -> None:
     """Shift a pooling by a column."""
-    (pads,) = [a for a in maker(model, "MaxPool").attribute if a.name == "pads"]
+    (pads,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "pads"]
     pads.ints[:] = [1, 0, 1, 2]
 
 
 def wrong_scale(model: onnx.ModelProto) -> None:
     """Quantize the first convolution with a scale that is a third too large."""
-    node = maker(model, "QuantizeLinear")
+    node = find_node(model, "QuantizeLinear")
     (scale,) = [i for i in model.graph.initializer if i.name == node.input[1]]
     array = (numpy_helper.to_array(scale) * 4 / 3).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(array, "wrong"))
@@ -127,7 +127,7 @@ def wrong_scale(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("io_layout", ["tflite", "onnx"])
 def test_a_right_conversion(kept: dict[str, Any], activations: str, io_layout: str) -> None:
     """Layouts and storage are undone; each operator's tensor is there, in order of execution."""
-    data = deep(**kept)
+    data = build_deep(**kept)
     result = convert(data, io_layout=io_layout, activations=activations)
     report = verify(data, result, per_operator=True)
     assert report.ok
@@ -144,7 +144,7 @@ def test_a_right_conversion(kept: dict[str, Any], activations: str, io_layout: s
 
 def test_real_numbers_for_integers() -> None:
     """An ONNX model without integers is held against what LiteRT's stand for."""
-    data = deep(scale=0.05, zero_point=3)
+    data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, quantization="float")
     assert {e.dtype for e in result.inputs} == {"float32"}
     report = verify(data, result, per_operator=True)
@@ -173,7 +173,7 @@ def test_what_only_gives_a_value_another_meaning() -> None:
 
 def test_outputs_alone() -> None:
     """As fast as it can be."""
-    report = verify(deep(), tensors=False)
+    report = verify(build_deep(), tensors=False)
     assert report.ok
     assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
 
@@ -188,9 +188,9 @@ def test_outputs_alone() -> None:
 )  # fmt: skip
 def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
     """By its nodes; the report is that of the conversion itself."""
-    data = deep(scale=0.05, zero_point=3)
+    data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
-    report = verify(data, result.skeleton.serialized())
+    report = verify(data, result.skeleton.serialize())
     assert report == verify(data, result)
     assert len(report.tensors) == 4
 
@@ -210,7 +210,7 @@ def test_a_file_of_a_signature(key: str, names: str, layouts: dict[str, Any]) ->
             m.signature(each, {f"{each}_in": x}, {f"{each}_out": y})
     data = m.bytes()
     result = convert(data, signature=key, names=names, layouts=layouts)
-    report = verify(data, result.skeleton.serialized())
+    report = verify(data, result.skeleton.serialize())
     assert report == verify(data, result)
     assert len(report.tensors) == 2
 
@@ -226,7 +226,7 @@ def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
     m.output(*m.op("NEG", [y], [[1, 3, 5]]))
     result = convert(m.bytes(), static=static)
     assert any(end.symbols for end in result.inputs) != static
-    report = verify(m.bytes(), result.skeleton.serialized())
+    report = verify(m.bytes(), result.skeleton.serialize())
     assert report == verify(m.bytes(), result)
     assert report.tensors
 
@@ -235,7 +235,7 @@ def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
     """The report names what is closed to it."""
     m = Build()
     x = m.input([2, 3], name="x")
-    outputs = loop(m, [counter(m), x], counted(applied("TANH")))
+    outputs = loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))
     m.output(*m.op("ABS", [outputs[-1]], [[2, 3]]))
     report = verify(m.bytes())
     assert (report.ok, report.closed) == (True, ("WHILE",))
@@ -247,26 +247,26 @@ def test_a_file_of_unknown_nodes() -> None:
     """Outputs are compared nevertheless."""
     data = network()
 
-    def renamed(model: onnx.ModelProto) -> None:
+    def rename_values(model: onnx.ModelProto) -> None:
         for node in model.graph.node:
             node.output[:] = [n if n == "y" else f"other/{n}" for n in node.output]
             made = {"hidden", "positive"}
             node.input[:] = [f"other/{n}" if n in made else n for n in node.input]
 
-    report = verify(data, damaged(convert(data), renamed))
+    report = verify(data, damage_model(convert(data), rename_values))
     assert report.ok
     assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
 
 
 def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not compared; what reads it alone is fed zeros."""
-    data = deep()
-    names = [tensor.name for tensor in read(data).graphs[0].tensors]
+    data = build_deep()
+    names = [tensor.name for tensor in read_model(data).graphs[0].tensors]
 
-    def kept(interpreter: Any, index: int) -> Any:
+    def read_kept(interpreter: Any, index: int) -> Any:
         return None if names[index] == "first" else inner_tensor(interpreter, index)
 
-    monkeypatch.setattr(inner_tensors, "inner_tensor", kept)
+    monkeypatch.setattr(inner_tensors, "inner_tensor", read_kept)
     report = verify(data, per_operator=True)
     assert [c.name for c in report.tensors] == ["pooled", "last", "soft"]
     assert all(c.difference.ok for c in report.tensors)
@@ -292,8 +292,8 @@ def test_a_fault_is_found(
     kept: dict[str, Any], change: Callable[[onnx.ModelProto], None], name: str
 ) -> None:
     """At its tensor, whatever it does to those after it; and no operator else is wrong."""
-    data = deep(**kept)
-    report = verify(data, damaged(convert(data), change))
+    data = build_deep(**kept)
+    report = verify(data, damage_model(convert(data), change))
     assert not report.ok
     assert report.diverging is not None
     assert report.diverging.name == name
@@ -312,7 +312,7 @@ def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
         return g.Mul(x.value, x.value)
 
     monkeypatch.setattr(OPERATORS["SOFTMAX"], "emit", emit)
-    report = verify(deep())
+    report = verify(build_deep())
     assert not report.ok
     assert report.diverging is not None
     assert (report.diverging.name, report.diverging.operator) == ("soft", "SOFTMAX")
@@ -325,17 +325,17 @@ def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
 def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
     """However many there are, the tensors are the same; each has a few of them."""
-    data = deep(**kept)
+    data = build_deep(**kept)
     result = convert(data)
-    found = places(read(data).graphs[0], result.skeleton)
+    found = match_places(read_model(data).graphs[0], result.skeleton)
     interpreter = interpreter_of(data, inner=True)
     arrays = random_inputs(interpreter, 0)
     run_litert(interpreter, arrays)
-    feeds = stored(result.inputs, arrays, interpreter.get_input_details())
+    feeds = store_inputs(result.inputs, arrays, interpreter.get_input_details())
     reports = [
-        list(inner.compared(interpreter, feeds, Limits()))
+        list(inner.compare_tensors(interpreter, feeds, Limits()))
         for m in (0, 4000, 1 << 30)
-        for inner in [Inside(result.skeleton, found, alone=alone, most=m)]
+        for inner in [InnerTensors(result.skeleton, found, alone=alone, most=m)]
     ]
     assert reports[0] == reports[1] == reports[2]
     names = [place.port.name for place in found]
@@ -366,11 +366,11 @@ def test_what_it_costs() -> None:
     result = convert(data)
     samples = 2
     start = time.process_time()
-    interpreter, ends = interpreter_of(data), opened(result)
+    interpreter, ends = interpreter_of(data), open_model(result)
     arrays = random_inputs(interpreter, 0)
     for _ in range(samples):
         run_litert(interpreter, arrays)
-        run_onnx(ends.session, stored(ends.inputs, arrays, interpreter.get_input_details()))
+        run_onnx(ends.session, store_inputs(ends.inputs, arrays, interpreter.get_input_details()))
     plain = time.process_time() - start
     start = time.process_time()
     report = verify(data, result, samples=samples)
@@ -385,7 +385,7 @@ def test_what_it_costs() -> None:
 
 def test_as_data() -> None:
     """Plain numbers, strings and lists, which any file of JSON can hold."""
-    report = verify(deep(scale=0.05, zero_point=3), per_operator=True)
+    report = verify(build_deep(scale=0.05, zero_point=3), per_operator=True)
     data = report.to_dict()
     assert (data["ok"], data["samples"], data["seed"], data["diverging"]) == (True, 2, 0, None)
     assert [t["name"] for t in data["tensors"]] == ["first", "pooled", "last", "soft"]

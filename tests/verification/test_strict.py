@@ -19,15 +19,15 @@ import onnx
 import pytest
 
 from tests.support import Build
-from tests.verification.test_inner_tensors import damaged, deep, maker, wrong_pad
-from tests.verification.test_verify import quantized, shifted
+from tests.verification.test_inner_tensors import build_deep, damage_model, find_node, wrong_pad
+from tests.verification.test_verify import build_quantized, shift_biases
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model, processor
-from tflite2onnx.verification.inner_tensors import places
-from tflite2onnx.verification.processor import described, instruction_sets
+from tflite2onnx.verification.inner_tensors import match_places
+from tflite2onnx.verification.processor import describe_sets, instruction_sets
 from tflite2onnx.verification.runtimes import session_of
 
 MODELS = Path(__file__).parents[2] / "assets/models"
@@ -40,7 +40,7 @@ Captured = pytest.CaptureFixture[str]
 
 def test_an_operator_off_by_steps() -> None:
     """The output is as close as roundings may make it, and still the network is not right."""
-    report = verify(quantized(), shifted(convert(quantized()), 200))
+    report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200))
     (output,) = report.outputs
     assert output.ok
     assert output.decibels > 20
@@ -56,11 +56,11 @@ def test_an_operator_off_by_steps() -> None:
 
 def test_outputs_alone_do_not_hide_an_operator() -> None:
     """`convert --verify` compares outputs; operators run alone if these are a few steps off."""
-    report = verify(quantized(), shifted(convert(quantized()), 200), tensors=False)
+    report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200), tensors=False)
     assert report.tensors == ()
     assert report.diverging is not None
     assert report.diverging.operator == "CONV_2D"
-    assert verify(quantized(), tensors=False).operators == ()
+    assert verify(build_quantized(), tensors=False).operators == ()
 
 
 def moving(code: str, **options: Any) -> bytes:
@@ -89,14 +89,16 @@ def test_what_only_moves_is_exact() -> None:
 
     def narrow(model: onnx.ModelProto) -> None:
         """Look at fewer neighbours, of which the largest is a little smaller."""
-        (kernel,) = [a for a in maker(model, "MaxPool").attribute if a.name == "kernel_shape"]
+        (kernel,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "kernel_shape"]
         kernel.ints[:] = [3, 2]
-        (pads,) = [a for a in maker(model, "MaxPool").attribute if a.name == "pads"]
+        (pads,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "pads"]
         pads.ints[:] = [1, 0, 1, 1]
 
     x = np.zeros((1, 6, 6, 4), np.int8)
     x[:, :, ::2] = 1
-    report = verify(data, damaged(result, narrow), inputs={"x": x}, samples=1, per_operator=True)
+    report = verify(
+        data, damage_model(result, narrow), inputs={"x": x}, samples=1, per_operator=True
+    )
     assert [each.difference.largest for each in report.operators] == [0, 1]
     assert report.verdicts["moved"] is Verdict.WRONG
 
@@ -111,11 +113,11 @@ def test_operators_whose_tensors_are_not_there() -> None:
     (flat,) = m.op("FULLY_CONNECTED", [x, w], [flat])
     shape = m.constant(np.array([2, 7, 5], np.int32))
     m.output(*m.op("RESHAPE", [flat, shape], [m.tensor((2, 7, 5), name="y", **kept)]))
-    graph = read(m.bytes()).graphs[0]
+    graph = read_model(m.bytes()).graphs[0]
     result = convert(m.bytes())
     ports = tuple(p for p in result.skeleton.tensors if p.tensor.name != "flat")
     hidden = replace(result.skeleton, tensors=ports)
-    (place,) = places(graph, hidden)
+    (place,) = match_places(graph, hidden)
     assert [op.code for op in place.ops] == ["RESHAPE", "FULLY_CONNECTED"]
     report = verify(m.bytes(), replace(result, skeleton=hidden), per_operator=True)
     assert report.ok
@@ -149,8 +151,8 @@ def test_hybrid_kernels() -> None:
 def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
     """In the outputs, the tensors and the operators; and in the data."""
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
-    source.write_bytes(deep(scale=0.05, zero_point=3))
-    onnx.save(damaged(convert(source), wrong_pad), target)
+    source.write_bytes(build_deep(scale=0.05, zero_point=3))
+    onnx.save(damage_model(convert(source), wrong_pad), target)
     assert main(["verify", str(source), str(target), "--per-operator"]) == 2
     lines = capsys.readouterr().out.splitlines()
     verdicts: dict[str, set[str]] = {name: set() for name in ("first", "pooled", "last", "soft")}
@@ -209,12 +211,12 @@ def test_kernels_that_are_the_cause(
     """What is right without optimizations is no fault of the conversion; the message says so."""
     for module in (onnx_model, inner_tensors):
         monkeypatch.setattr(module, "session_of", faulty(**kept))
-    report = verify(quantized())
+    report = verify(build_quantized())
     assert not report.ok
     assert report.right_unoptimized == caused
     assert report.to_dict()["right_unoptimized"] == caused
     path = tmp_path / "model.tflite"
-    path.write_bytes(quantized())
+    path.write_bytes(build_quantized())
     assert main(["verify", str(path)]) == 2
     said = "With its optimizations disabled ONNX Runtime computes the right numbers"
     advice = "--weights auto or --weights uint8"
@@ -255,12 +257,12 @@ def test_a_processor_without_vnni(tmp_path: Path, weights: str, *, right: bool) 
 
 def test_this_processor() -> None:
     """It is described in the report, and in one line."""
-    sets = verify(deep()).processor
+    sets = verify(build_deep()).processor
     assert sets == instruction_sets()
-    assert described({"AVX2": True, "VNNI": False, "AMX": None}) == (
+    assert describe_sets({"AVX2": True, "VNNI": False, "AMX": None}) == (
         "AVX2 yes, VNNI no, AMX unknown"
     )
-    assert described({}) == "unknown"
+    assert describe_sets({}) == "unknown"
 
 
 X86 = {"AVX2": True, "AVX512BW": False, "AVX512VNNI": False}

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from tests.support import Build
-from tests.support.small import chain, convolve, flattening, network
-from tests.support.streams import summing
+from tests.support.small import build_flattening, chain, convolve, network
+from tests.support.streams import build_sum
 from tflite2onnx import convert, verify, writer
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.verification import Difference, Verdict, onnx_model, runner
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INF, NAN = math.inf, math.nan
 
 
-def damaged(result: Result) -> onnx.ModelProto:
+def damage_weight(result: Result) -> onnx.ModelProto:
     """Return the model with one weight of the last convolution off by a little."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
@@ -44,7 +44,7 @@ def damaged(result: Result) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
-@pytest.mark.parametrize("data", [network(), flattening(), chain("ABS")])
+@pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
 def test_a_right_conversion(data: bytes, io_layout: str) -> None:
     """Whatever the layouts of inputs and outputs are."""
     result = convert(data, io_layout=io_layout)
@@ -78,14 +78,14 @@ def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_wrong_conversion() -> None:
     """The output and the difference are named."""
     result = convert(network())
-    report = verify(network(), damaged(result))
+    report = verify(network(), damage_weight(result))
     assert not report.ok
     (difference,) = report.outputs
     assert (difference.name, difference.dtype) == ("y", "float32")
     assert difference.largest == pytest.approx(1, abs=1e-3)
     assert difference.relative == pytest.approx(1 / difference.spread, rel=1e-3)
     assert difference.allowed == pytest.approx(1e-4 * difference.spread)
-    assert verify(network(), damaged(result), tolerance=1).ok
+    assert verify(network(), damage_weight(result), tolerance=1).ok
 
 
 def test_samples_differ_and_repeat() -> None:
@@ -100,15 +100,15 @@ def test_samples_differ_and_repeat() -> None:
 
 def test_what_a_model_remembers_is_carried_on() -> None:
     """From sample to sample; one that begins with something else is wrong from the first on."""
-    result = convert(summing())
-    report = verify(summing(), result, samples=4, per_operator=True)
+    result = convert(build_sum())
+    report = verify(build_sum(), result, samples=4, per_operator=True)
     assert report.ok
     assert report.tensors
     assert report.operators
     model = result.model
     (memory,) = (each for each in model.graph.initializer if each.name == "memory")
     memory.raw_data = np.ones(30, np.float32).tobytes()
-    assert not verify(summing(), model, samples=1).ok
+    assert not verify(build_sum(), model, samples=1).ok
 
 
 # Inputs
@@ -224,7 +224,7 @@ def test_relative_differences() -> None:
 # Quantized networks, and kernels that differ
 
 
-def quantized(*, seed: int = 0) -> bytes:
+def build_quantized(*, seed: int = 0) -> bytes:
     """Return a convolution of int8 and a softmax of what it makes."""
     generator = np.random.default_rng(seed)
     m = Build()
@@ -238,7 +238,7 @@ def quantized(*, seed: int = 0) -> bytes:
     return m.bytes()
 
 
-def shifted(result: Result, steps: int) -> onnx.ModelProto:
+def shift_biases(result: Result, steps: int) -> onnx.ModelProto:
     """Return a quantized model with all biases off by so many of their own steps."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
@@ -251,9 +251,9 @@ def shifted(result: Result, steps: int) -> onnx.ModelProto:
 
 def test_noise_in_a_quantized_network() -> None:
     """Several steps may be right; noise that can be heard is not."""
-    result = convert(quantized())
+    result = convert(build_quantized())
     right, noisy, wrong = (
-        verify(quantized(), shifted(result, steps)).outputs[0] for steps in (0, 40, 2000)
+        verify(build_quantized(), shift_biases(result, steps)).outputs[0] for steps in (0, 40, 2000)
     )
     assert right.largest <= 1
     assert right.ok
@@ -267,7 +267,7 @@ def test_noise_in_a_quantized_network() -> None:
 
 def test_noise_in_a_float_network() -> None:
     """There it is a difference like any other."""
-    difference = verify(network(), damaged(convert(network()))).outputs[0]
+    difference = verify(network(), damage_weight(convert(network()))).outputs[0]
     assert not difference.ok
     assert difference.complaint == (
         f"it differs by {difference.largest:.3g} where {difference.allowed:.3g} is allowed"
@@ -293,7 +293,7 @@ def test_as_close_as_other_kernels(
 
     monkeypatch.setattr(runner, "interpreter_of", other)
     monkeypatch.setattr(runner, "run_litert", run_any)
-    report = verify(network(), damaged(convert(network())), tensors=False)
+    report = verify(network(), damage_weight(convert(network())), tensors=False)
     (output,) = report.outputs
     assert output.ok == ok
     assert output.allowed == pytest.approx(2 * apart, rel=1e-3)
@@ -324,9 +324,9 @@ def test_the_worse_of_two_differences() -> None:
     """One that is not allowed, then the larger."""
     small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
     noisy = replace(large, largest=5, decibels=30, enough=20)
-    assert small.or_worse(large) is large.or_worse(small) is large
-    assert noisy.or_worse(large) is large.or_worse(noisy) is large
-    assert noisy.or_worse(small) is noisy
+    assert small.worse_of(large) is large.worse_of(small) is large
+    assert noisy.worse_of(large) is large.worse_of(noisy) is large
+    assert noisy.worse_of(small) is noisy
 
 
 # What cannot be verified
@@ -405,7 +405,7 @@ def test_models_of_different_networks() -> None:
     m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
     for other in (chain("ABS"), m.bytes()):
         with pytest.raises(VerifyError, match="was not made from this TFLite model"):
-            verify(flattening(), convert(other))
+            verify(build_flattening(), convert(other))
 
 
 def test_an_output_of_another_rank() -> None:

@@ -8,13 +8,23 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tflite2onnx.builder.nodes import Node, Operand, Value
-from tflite2onnx.builder.qdq import Pairs
+from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.layout import Order, identity, same_bytes
-from tflite2onnx.quantize import Storage, dequantized, is_quantized, storage, stored
+from tflite2onnx.layout import Order, identity, moves_nothing
+from tflite2onnx.quantize import Storage, decode_constant, encode_constant, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
-__all__ = ["REAL", "Body", "Builder", "Operand", "Port", "Stored", "Unshaped", "Value", "View"]
+__all__ = [
+    "REAL",
+    "AlreadyStored",
+    "Body",
+    "Builder",
+    "NeedsReshape",
+    "Operand",
+    "Port",
+    "Value",
+    "View",
+]
 
 REAL = Storage(DType.FLOAT32)
 
@@ -22,33 +32,33 @@ REAL = Storage(DType.FLOAT32)
 class View(NamedTuple):
     """A tensor in the order that an operator reads or writes it in.
 
-    `kept` is what the operator sees of it: stored integers as they are, or real numbers.
+    `storage` is what the operator sees of it: stored integers as they are, or real numbers.
     `letters` are the names of its TFLite axes, where the operator has given them.
     """
 
     tensor: Tensor
     order: Order
-    kept: Storage
+    storage: Storage
     letters: str = ""
     source: Callable[[Order, Sizes | None], Value] | None = None
 
     @property
     def value(self) -> Value:
         """The ONNX value; made on first use, so that what is only looked at costs nothing."""
-        return self._made(None)
+        return self._make_value(None)
 
-    def reshaped(self, shape: Sequence[int | str]) -> Value:
+    def reshape(self, shape: Sequence[int | str]) -> Value:
         """Return the value in another shape; what is stored is reshaped, then dequantized.
 
         A Reshape between DequantizeLinear and an operator would keep the two from fusing.
         """
-        return self._made(None if tuple(shape) == self.sizes else tuple(shape))
+        return self._make_value(None if tuple(shape) == self.sizes else tuple(shape))
 
-    def ordered(self, order: Order) -> View:
+    def in_order(self, order: Order) -> View:
         """Return the tensor in another order, which costs nothing of a constant."""
         return self._replace(order=order)
 
-    def _made(self, shape: Sizes | None) -> Value:
+    def _make_value(self, shape: Sizes | None) -> Value:
         if self.source is None:
             message = f"{self.tensor.name} is not computed yet"
             raise OperatorError(message)
@@ -72,7 +82,7 @@ class View(NamedTuple):
     @property
     def dtype(self) -> DType:
         """The element type that the operator reads or writes: float32 for real numbers."""
-        return self.kept.dtype
+        return self.storage.dtype
 
     def axis(self, axis: int) -> int:
         """Return where the TFLite axis (negative: from the end) stands in the stored order."""
@@ -103,7 +113,7 @@ class View(NamedTuple):
         return [int(i) for i in self.constant.reshape(-1)]
 
 
-class Unshaped(NamedTuple):
+class NeedsReshape(NamedTuple):
     """What `emit` may return for a value that still has to take the output's shape.
 
     The driver reshapes it after quantizing, so that the operator and QuantizeLinear can fuse.
@@ -112,7 +122,7 @@ class Unshaped(NamedTuple):
     value: Value
 
 
-class Stored(NamedTuple):
+class AlreadyStored(NamedTuple):
     """What `emit` may return for a value that is stored already, as `Builder.storage` has it."""
 
     value: Value
@@ -141,22 +151,23 @@ class Body(NamedTuple):
     tensors: tuple[Port, ...]
 
 
-class Builder(Pairs):
+class Builder(QdqNodes):
     """Collects nodes for one opset, and knows what each tensor has become.
 
-    `unsigned` keeps int8 activations as uint8; `plain` keeps real numbers in place of all quantized
-    integers; `weights` is how weights of integer products are stored. The builder of a nested graph
-    knows the one `around` it: what comes from there is moved there, outside of any loop, and so are
-    constants.
+    `int8_as_uint8` keeps int8 activations as uint8; `float_only` keeps real numbers in place of all
+    quantized integers; `weights` is how weights of integer products are stored. The builder of a
+    nested graph knows the one `around` it: what comes from there is moved there, outside of any
+    loop, and so are constants.
     """
 
     def __init__(
-        self, opset: int, *, fixed: bool = False, unsigned: bool = False, plain: bool = False,
+        self, opset: int, *, opset_is_fixed: bool = False, int8_as_uint8: bool = False,
+        float_only: bool = False,
         weights: str = "auto", around: Builder | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(opset, fixed=fixed, around=around)
-        self.unsigned = unsigned
-        self.plain = plain
+        super().__init__(opset, opset_is_fixed=opset_is_fixed, around=around)
+        self.int8_as_uint8 = int8_as_uint8
+        self.float_only = float_only
         self.weights = weights
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
@@ -168,14 +179,15 @@ class Builder(Pairs):
         """Whether it is a graph within another."""
         return self._around is not None
 
-    def nested(self) -> Builder:
+    def make_nested(self) -> Builder:
         """Return the builder of a graph within this one."""
         return Builder(
-            self.opset, fixed=self.fixed, unsigned=self.unsigned, plain=self.plain,
+            self.opset, opset_is_fixed=self.opset_is_fixed, int8_as_uint8=self.int8_as_uint8,
+            float_only=self.float_only,
             weights=self.weights, around=self,
         )  # fmt: skip
 
-    def homes(self) -> Iterator[tuple[Tensor, Value, Order]]:
+    def stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
         for tensor, there in self._stored.items():
             order, value = next(iter(there.items()))
@@ -183,98 +195,106 @@ class Builder(Pairs):
 
     def storage(self, tensor: Tensor, *, weight: bool = False) -> Storage:
         """Return how a tensor is kept; weights stay as they are in the file."""
-        if self.plain and is_quantized(tensor) and tensor.data is None:
+        if self.float_only and is_quantized(tensor) and tensor.data is None:
             return REAL
-        return self.integers(tensor, as_filed=weight)
+        return self.integer_storage(tensor, as_filed=weight)
 
-    def integers(self, tensor: Tensor, *, as_filed: bool = False) -> Storage:
+    def integer_storage(self, tensor: Tensor, *, as_filed: bool = False) -> Storage:
         """Return the integers that stand for a tensor's real numbers: the file's, or these moved.
 
         Of a tensor that is not quantized they are its own elements.
         """
-        kept = storage(tensor, unsigned=self.unsigned and not as_filed)
-        return kept if tensor.data is None or self.plain else self.offered(kept)
+        kept = storage(tensor, unsigned=self.int8_as_uint8 and not as_filed)
+        return kept if tensor.data is None or self.float_only else self.storage_in_opset(kept)
 
-    def listed(self, numbers: View, order: Order | None = None) -> Value:
+    def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
         """Return a list of computed integers, one for each TFLite axis, as int64 in an order."""
         wide = self.recast(numbers, numbers.dtype, DType.INT64)
         if order is None or order == identity(len(order)):
             return wide
         return self.Gather(wide, self.ints(order), axis=0)
 
-    def put(self, tensor: Tensor, value: Value, order: Order) -> None:
+    def define(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
         if tensor in self._stored:
             message = f"{tensor.name} is computed twice"
             raise OperatorError(message)
         self._stored[tensor] = {order: value}
-        self.typed(value, self.storage(tensor).dtype, _sizes(tensor, order))
+        self.annotate(value, self.storage(tensor).dtype, _sizes(tensor, order))
 
     def view(
         self, tensor: Tensor, order: Order, letters: str = "", *, real: bool = False,
-        kept: Storage | None = None,
+        storage: Storage | None = None,
     ) -> View:  # fmt: skip
         """Return the tensor in an order, as it is stored or as real numbers.
 
         The move that takes, if any, is emitted once, on the stored integers. An operator can be
         given it `kept` otherwise than it is elsewhere.
         """
-        kept = kept or self.storage(tensor)
-        pair = real and kept.quantization is not None
-        if tensor.data is not None and not (pair and self.plain):
-            kept = self.offered(kept)
+        storage = storage or self.storage(tensor)
+        pair = real and storage.quantization is not None
+        if tensor.data is not None and not (pair and self.float_only):
+            storage = self.storage_in_opset(storage)
 
         def make(order: Order, shape: Sizes | None) -> Value:
-            if pair and self.plain:
-                return self._numbers(tensor, order, kept, shape)
-            value = self._fetch(tensor, order, kept, shape)
-            if pair and kept.dtype is DType.INT8 and value.data is not None:
-                value = self.own_constant(value.data, kept.dtype, value.name)
+            if pair and self.float_only:
+                return self._real_constant(tensor, order, storage, shape)
+            value = self._fetch(tensor, order, storage, shape)
+            if pair and storage.dtype is DType.INT8 and value.data is not None:
+                value = self.own_constant(value.data, storage.dtype, value.name)
             # Every reader gets a DequantizeLinear of its own, as fusions want it.
-            return self.dequantize(value, *_in_shape(tensor, order, kept, shape)) if pair else value
+            return (
+                self.dequantize(value, *_in_shape(tensor, order, storage, shape)) if pair else value
+            )
 
-        return View(tensor, order, REAL if pair else kept, letters, make)
+        return View(tensor, order, REAL if pair else storage, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:
             return self._around._fetch(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         key = (_identity(tensor), order, kept.dtype, kept.moved, shape)
         if key not in self._views:
-            self._views[key] = self._fetched(tensor, order, kept, shape)
+            self._views[key] = self._fetch_value(tensor, order, kept, shape)
         sizes = _sizes(tensor, order) if shape is None else shape
-        return self.typed(self._views[key], kept.dtype, sizes)
+        return self.annotate(self._views[key], kept.dtype, sizes)
 
-    def _fetched(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
+    def _fetch_value(
+        self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
+    ) -> Value:
         if tensor.data is not None:
             data = _in_sizes(tensor.data.transpose(order), shape)
             return self._weights(tensor, data, kept)
         if shape is not None:
             return self.reshape(self._fetch(tensor, order, kept, None), shape)
-        return self.convert(self._moved(tensor, order), self.storage(tensor), kept, order)
+        return self.convert(self._move_value(tensor, order), self.storage(tensor), kept, order)
 
     def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
         """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
-            return self.elements(data, tensor.dtype, kept, tensor.name)
+            return self.stored_constant(data, tensor.dtype, kept, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
 
-    def _numbers(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
+    def _real_constant(
+        self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
+    ) -> Value:
         """Return the real numbers that a quantized constant stands for."""
         if tensor.data is None or kept.quantization is None:
             message = f"{tensor.name} is no quantized constant"
             raise OperatorError(message)
         if self._around is not None:
-            return self._around._numbers(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
+            return self._around._real_constant(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         # The scale of a bias is not its own.
         scales = kept.quantization.scale.tobytes() + kept.quantization.zero_point.tobytes()
         key = (_identity(tensor), order, scales, shape)
         if key not in self._real:
-            data = dequantized(stored(tensor.data, tensor.dtype, kept), kept.quantization)
+            data = decode_constant(
+                encode_constant(tensor.data, tensor.dtype, kept), kept.quantization
+            )
             data = _in_sizes(data.transpose(order), shape)
             self._real[key] = self.constant(data, name=tensor.name)
         return self._real[key]
 
-    def _moved(self, tensor: Tensor, order: Order) -> Value:
+    def _move_value(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._stored:
             message = f"{tensor.name} is neither constant nor computed"
             raise OperatorError(message)
@@ -285,7 +305,7 @@ class Builder(Pairs):
 
     def _move(self, tensor: Tensor, there: Mapping[Order, Value], order: Order) -> Value:
         for other, value in there.items():
-            if same_bytes(tensor.extents, other, order):
+            if moves_nothing(tensor.layout_shape, other, order):
                 return self.reshape(value, _sizes(tensor, order))
         home, value = next(iter(there.items()))
         return self.Transpose(value, perm=[home.index(i) for i in order])
@@ -311,7 +331,7 @@ def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
             yield from every_node(body.nodes)
 
 
-def alive(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
+def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
     """Return the nodes that something reads.
 
     What computes a shape, say, is not read if ONNX's node takes the shape as an attribute.

@@ -148,24 +148,24 @@ Operand = Readable | Value | Array | None
 class Nodes:
     """Collects nodes, and what is known of their outputs: type and shape.
 
-    A `fixed` opset is what the user wants, whatever it costs. Nested graphs share what is known,
-    and their constants, with the graph `around` them.
+    A `opset_is_fixed` opset is what the user wants, whatever it costs. Nested graphs share what is
+    known, and their constants, with the graph `around` them.
     """
 
     def __init__(
-        self, opset: int, *, fixed: bool = False, around: Nodes | None = None
+        self, opset: int, *, opset_is_fixed: bool = False, around: Nodes | None = None
     ) -> None:
         self.opset = opset
-        self.fixed = fixed
+        self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
-        """Add a node and return its output; see `many`."""
-        return self.many(op_type, 1, *inputs, **attributes)[0]
+        """Add a node and return its output; see `node_outputs`."""
+        return self.node_outputs(op_type, 1, *inputs, **attributes)[0]
 
-    def many(
+    def node_outputs(
         self, op_type: str, outputs: int, *inputs: Operand, domain: str = "",
         **attributes: Any,
     ) -> tuple[Value, ...]:  # fmt: skip
@@ -179,7 +179,7 @@ class Nodes:
         self, op_type: str, outputs: int, inputs: Sequence[Operand],
         attributes: Mapping[str, Any], domain: str = "",
     ) -> tuple[Value, ...]:  # fmt: skip
-        """Add a node whose attributes can have any name; see `many`."""
+        """Add a node whose attributes can have any name; see `node_outputs`."""
         self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
         made = tuple(Value() for _ in range(outputs))
         given = tuple(self._value_of(i) for i in inputs)
@@ -200,25 +200,25 @@ class Nodes:
         if version > self.opset:
             raise NeedsOpset(version, what)
 
-    def typed(self, value: Value, dtype: DType, shape: Sizes) -> Value:
+    def annotate(self, value: Value, dtype: DType, shape: Sizes) -> Value:
         """Note what is known of a value, and return it; the opset must have its type."""
         self.require(_TYPE_SINCE.get(dtype, 0), f"a tensor of {dtype.label}")
         self.types.setdefault(value, (dtype, shape))
         return value
 
-    def offers(self, version: int, what: str) -> bool:
+    def supports(self, version: int, what: str) -> bool:
         """Return whether the opset has what another, worse form can stand in for.
 
         Raises:
             NeedsOpset: it has not, but need not be this one.
         """
-        if not self.fixed:
+        if not self.opset_is_fixed:
             self.require(version, what)
         return version <= self.opset
 
     def has_type(self, dtype: DType) -> bool:
-        """Return whether a constant can be of this type; see `offers`."""
-        return self.offers(_TYPE_SINCE.get(dtype, 0), f"{dtype.label} in a constant")
+        """Return whether a constant can be of this type; see `supports`."""
+        return self.supports(_TYPE_SINCE.get(dtype, 0), f"{dtype.label} in a constant")
 
     def _value_of(self, operand: Operand) -> Value | None:
         if isinstance(operand, np.ndarray):
@@ -273,7 +273,7 @@ class Nodes:
         value = x if isinstance(x, Value) else x.value
         return value if have is want else self.cast(value, want)
 
-    def carrier(self, op_type: str, dtype: DType) -> DType:
+    def compute_type(self, op_type: str, dtype: DType) -> DType:
         """Return the type in which a node takes elements of this type: mostly this one.
 
         Raises:
@@ -284,26 +284,30 @@ class Nodes:
             self.require(until, f"{op_type} of {dtype.label}")
         return carrier if carrier is not None and self.opset < until else dtype
 
-    def carried(
+    def in_compute_type(
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
     ) -> Value:
         """Add a node whose inputs and output are of one type, in the type that it runs in."""
         if dtype is DType.INT64 and op_type == "Clip":
-            return self.clamped(*inputs)
+            return self.clamp_int64(*inputs)
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
             a, b = (self._value_of(x) for x in inputs)
             return self.Where(self.node(_BY_COMPARING[op_type], a, b), a, b)
-        return self.within(op_type, dtype, partial(self.node, op_type, **attributes), *inputs)
+        return self.with_compute_type(
+            op_type, dtype, partial(self.node, op_type, **attributes), *inputs
+        )
 
-    def clamped(self, x: Operand, low: Operand, high: Operand) -> Value:
+    def clamp_int64(self, x: Operand, low: Operand, high: Operand) -> Value:
         """Return int64 that are no less than one bound and no more than another."""
-        return self.carried("Min", DType.INT64, self.carried("Max", DType.INT64, x, low), high)
+        return self.in_compute_type(
+            "Min", DType.INT64, self.in_compute_type("Max", DType.INT64, x, low), high
+        )
 
-    def within(
+    def with_compute_type(
         self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
     ) -> Value:
         """Return emit(*inputs), all of one type, in the type that the node runs in."""
-        carrier = self.carrier(op_type, dtype)
+        carrier = self.compute_type(op_type, dtype)
         if carrier is dtype:
             return emit(*inputs)
         return self.cast(emit(*(self.cast(x, carrier) for x in inputs)), dtype)
@@ -367,9 +371,9 @@ class Nodes:
         if dtype not in _PACKED:
             return self.Reshape(value, target, allowzero=allow)
         made = partial(self.Reshape, allowzero=allow)
-        return self.within("Reshape", dtype, lambda v: made(v, target), value)
+        return self.with_compute_type("Reshape", dtype, lambda v: made(v, target), value)
 
-    def reshaped_to(self, x: Operand, sizes: Value) -> Value:
+    def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a shape that is computed, whose sizes are meant literally, 0 too."""
         self.require(14, "Reshape to a shape with a 0")
         return self.Reshape(x, sizes, allowzero=1)
@@ -385,9 +389,9 @@ class Nodes:
             message = f"a shape of the open sizes {', '.join(left)} cannot be told"
             raise FixedSizeError(message)
         place = shape.index(unknown[0])
-        return self.measured([*shape[:place], -1, *shape[place + 1 :]], x)
+        return self.runtime_shape([*shape[:place], -1, *shape[place + 1 :]], x)
 
-    def measured(self, sizes: Sequence[int | str], x: Operand) -> Value:
+    def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:
         """Return sizes as int64, those that stay open being taken from the shape of x.
 
         Raises:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.utils.child_process import CAN_FORK, apart
-from tflite2onnx.utils.console import complain, show
+from tflite2onnx.utils.child_process import CAN_FORK, run_in_child
+from tflite2onnx.utils.console import print_error, print_lines
 from tflite2onnx.version import VERSION
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -30,14 +30,14 @@ def entry() -> int:
     What runs LiteRT does so in a process of its own: there are models, published ones too, with
     which its kernels write where they must not, and a crash shall be an error that says so.
     """
-    _reopen()
+    _reopen_streams()
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
         word.partition("=")[0] for word in sys.argv[1:]
     }
-    return _exited(apart(main)) if runs_litert and CAN_FORK else main()
+    return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
 
 
-def _reopen() -> None:
+def _reopen_streams() -> None:
     """Give closed stdout and stderr a place to write to; other files would get their numbers."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -45,12 +45,14 @@ def _reopen() -> None:
             setattr(sys, name, nowhere)
 
 
-def _exited(status: int) -> int:
+def _exit_status(status: int) -> int:
     """Return the exit status of a process; of one that a signal ended, 1."""
     if status >= 0:
         return status
     name = signal.Signals(-status).name
-    show(sys.stderr, [f"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed ({name})"])
+    print_lines(
+        sys.stderr, [f"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed ({name})"]
+    )
     return _FAILED
 
 
@@ -65,23 +67,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(words)
     about = getattr(options, "model", name)
     try:
-        with _logging(options):
-            status = int(command.run(options))
+        with _log_to_stderr(options):
+            status = int(command.run_command(options))
         sys.stdout.flush()
     except ConversionError as error:
-        complain(about, str(error))
+        print_error(about, str(error))
     except KeyboardInterrupt:
-        complain(about, "interrupted")
+        print_error(about, "interrupted")
         return _INTERRUPTED
     except OSError as error:  # files are ConversionErrors: this is stdout, full or closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # as of `tflite2onnx ops | head`
-            complain(about, f"cannot print: {error.strerror}")
+            print_error(about, f"cannot print: {error.strerror}")
     except Exception as error:  # noqa: BLE001 - no traceback for anyone who did not ask for one
         if options.verbose:
             traceback.print_exc()
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        complain(about, f"please report this bug, with what -v prints ({what})")
+        print_error(about, f"please report this bug, with what -v prints ({what})")
     else:
         return status
     return _FAILED
@@ -116,11 +118,11 @@ class _Shown(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a message, in which names from the file may hold anything."""
-        show(sys.stderr, [self.format(record)])
+        print_lines(sys.stderr, [self.format(record)])
 
 
 @contextmanager
-def _logging(options: argparse.Namespace) -> Iterator[None]:
+def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
     """Show what is logged on stderr: warnings, each stage if asked for, nothing if quiet."""
     logger, handler = logging.getLogger("tflite2onnx"), _Shown()
     start = "%(relativeCreated)6d ms " if options.verbose else "tflite2onnx:"

@@ -21,8 +21,8 @@ from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
 from tflite2onnx.quantize import WEIGHTS
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import NAMES
-from tflite2onnx.utils.atomic_files import keep_apart
-from tflite2onnx.utils.console import columns, count, show
+from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.console import columns, count, print_lines
 
 if TYPE_CHECKING:
     from tflite2onnx.verification import Report
@@ -62,12 +62,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
         f" {DEFAULT_OPSET})",
     )  # fmt: skip
-    _computing(parser)
-    _entering(parser)
-    _verifying(parser)
+    _add_operator_arguments(parser)
+    _add_input_arguments(parser)
+    _add_verification_arguments(parser)
 
 
-def _computing(parser: argparse.ArgumentParser) -> None:
+def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what operators may become."""
     add = parser.add_argument
     add(
@@ -93,7 +93,7 @@ def _computing(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _entering(parser: argparse.ArgumentParser) -> None:
+def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what there is to say of the way into a model: sizes, entry points, names."""
     add = parser.add_argument
     add(
@@ -111,7 +111,7 @@ def _entering(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _verifying(parser: argparse.ArgumentParser) -> None:
+def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is done with a conversion."""
     add = parser.add_argument
     add(
@@ -127,27 +127,29 @@ def _verifying(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Convert, print what became of the inputs and outputs, and return the exit status."""
     if is_bundle(options.model):
         return _bundle(options)
-    output = options.output if options.output is not None else _beside(options.model)
-    keep_apart(output, options.model)
+    output = options.output if options.output is not None else _default_output_path(options.model)
+    check_distinct_files(output, options.model)
     if options.report is not None:
-        keep_apart(options.report, options.model)
-        keep_apart(options.report, output, "the ONNX model")
-    result = convert(options.model, layouts=_layouts(options.layout), **_chosen(options))
+        check_distinct_files(options.report, options.model)
+        check_distinct_files(options.report, output, "the ONNX model")
+    result = convert(
+        options.model, layouts=_layouts(options.layout), **_conversion_options(options)
+    )
     judged = options.verify or options.report is not None
-    report = _verified(options, options.model, result) if judged else None
+    report = _verify_result(options, options.model, result) if judged else None
     with _page(options, result, report):
         size = result.save(output)
-    _say(options, _summary(result))
-    status = _judged(options, options.model, report)
-    _say(options, [f"wrote {output}, {size:,} bytes"])
+    _print_unless_quiet(options, _summary(result))
+    status = _print_verification(options, options.model, report)
+    _print_unless_quiet(options, [f"wrote {output}, {size:,} bytes"])
     return status
 
 
-def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that any model is converted with; layouts are those of one."""
     names = (each.name for each in fields(ConversionOptions))
     return {name: getattr(options, name) for name in names if name != "layouts"}
@@ -162,37 +164,39 @@ def _bundle(options: argparse.Namespace) -> int:
             raise OptionError(message)
     statuses = {_OK}
     bundle = read_bundle(options.model)
-    results = convert_models(bundle, **_chosen(options))
+    results = convert_models(bundle, **_conversion_options(options))
     reports = {
-        name: _verified(options, bundle.models[name], result)
+        name: _verify_result(options, bundle.models[name], result)
         for name, result in results.items() if options.verify
     }  # fmt: skip
     write_models(bundle, results, folder)
     for name, result in results.items():
-        _say(options, [f"{name}:", *_summary(result)])
-        statuses.add(_judged(options, name, reports.get(name)))
-    _say(options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"])
+        _print_unless_quiet(options, [f"{name}:", *_summary(result)])
+        statuses.add(_print_verification(options, name, reports.get(name)))
+    _print_unless_quiet(
+        options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"]
+    )
     return max(statuses)
 
 
-def _say(options: argparse.Namespace, lines: Sequence[str]) -> None:
+def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> None:
     if not options.quiet:
-        show(sys.stdout, lines)
+        print_lines(sys.stdout, lines)
 
 
-def _judged(options: argparse.Namespace, model: str, report: Report | None) -> int:
+def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
     """Print what a verification found, and return the exit status that this means."""
     if report is None:
         return _OK
     from tflite2onnx.cli import verdict  # noqa: PLC0415 - as `verify` below
 
-    _say(options, verdict.outputs(report))
+    _print_unless_quiet(options, verdict.outputs(report))
     if options.report is not None:
-        _say(options, verdict.inside(report))
-    return verdict.judged(model, report)
+        _print_unless_quiet(options, verdict.tensor_lines(report))
+    return verdict.print_verdict(model, report)
 
 
-def _verified(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
+def _verify_result(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
     """Return how close the conversion comes, tensor by tensor if a page is to show it."""
     from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
 
@@ -205,12 +209,12 @@ def _page(
     """Write a page about what was found, if that is asked for, around what saves the model."""
     if report is None or options.report is None:
         return nullcontext()
-    from tflite2onnx.report import reporting  # noqa: PLC0415 - likewise
+    from tflite2onnx.report import write_report_on_success  # noqa: PLC0415 - likewise
 
-    return reporting(options.report, options.model, result, report)
+    return write_report_on_success(options.report, options.model, result, report)
 
 
-def _beside(model: str) -> str:
+def _default_output_path(model: str) -> str:
     return (_stem(model) if model.lower().endswith(_SUFFIXES) else model) + ".onnx"
 
 
@@ -224,7 +228,7 @@ def _layouts(path: str | None) -> dict[str, Any] | None:
         return None
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
-        mapping = json.loads(text, object_pairs_hook=_once)
+        mapping = json.loads(text, object_pairs_hook=_reject_duplicates)
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise LayoutError(message) from error
@@ -237,7 +241,7 @@ def _layouts(path: str | None) -> dict[str, Any] | None:
     return mapping
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
@@ -250,13 +254,13 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _summary(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
-    rows = [(kind, e.name, e.dtype, *_shapes(e)) for kind, e in ends]
+    rows = [(kind, e.name, e.dtype, *_describe_shapes(e)) for kind, e in ends]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}"]
 
 
-def _shapes(end: Endpoint) -> tuple[str, str]:
+def _describe_shapes(end: Endpoint) -> tuple[str, str]:
     tflite, onnx = end.layout
     return (
         f"TFLite {_sizes(end.tflite_sizes)} {tflite}".rstrip(),

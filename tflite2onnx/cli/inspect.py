@@ -10,7 +10,7 @@ from typing import Any
 
 from tflite2onnx.bundle import is_bundle, read_bundle
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
-from tflite2onnx.utils.console import columns, count, show
+from tflite2onnx.utils.console import columns, count, print_lines
 
 SUMMARY = "Show what is in a model, and what of it can be converted; write nothing."
 EPILOG = """\
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the same for programs to read")
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Print what is in the model; return whether it can be converted."""
     if is_bundle(options.model):
         bundle = read_bundle(options.model)
@@ -35,13 +35,13 @@ def run(options: argparse.Namespace) -> int:
         found = {"": inspect(options.model)}
     if options.json:
         said = {name: each.to_dict() for name, each in found.items()}
-        show(sys.stdout, [json.dumps(said.get("", said), indent=2)])
+        print_lines(sys.stdout, [json.dumps(said.get("", said), indent=2)])
     elif not options.quiet:
-        show(sys.stdout, _all(found))
+        print_lines(sys.stdout, _inspection_lines(found))
     return 0 if all(each.opset is not None for each in found.values()) else 1
 
 
-def _all(found: Mapping[str, Inspection]) -> Iterator[str]:
+def _inspection_lines(found: Mapping[str, Inspection]) -> Iterator[str]:
     for number, (name, each) in enumerate(found.items()):
         yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
         yield from _lines(each)
@@ -60,7 +60,7 @@ def _lines(found: Inspection) -> Iterator[str]:
     yield ""
     if found.buffers:
         yield f"metadata: {', '.join(found.buffers)}"
-    yield from _said(found.metadata)
+    yield from _metadata_lines(found.metadata)
     yield found.problem or f"can be converted, to opset {found.opset}"
 
 
@@ -83,16 +83,16 @@ def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
 
 
-def _said(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _metadata_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the authors say of the model, of its inputs and of its outputs."""
     words = ("name", "version", "author", "license", "description")
     rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
     for end in ("input", "output"):
-        rows += [(end, _noted(note)) for note in metadata.get(f"{end}s", ())]
+        rows += [(end, _format_tensor_metadata(note)) for note in metadata.get(f"{end}s", ())]
     yield from columns(rows) if rows else ()
 
 
-def _noted(note: Mapping[str, Any]) -> str:
+def _format_tensor_metadata(note: Mapping[str, Any]) -> str:
     """Return what is said of a tensor in one line."""
     said = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
     for word in ("mean", "std", "minimum", "maximum", "threshold"):

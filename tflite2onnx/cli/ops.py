@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tflite2onnx.op import operators
-from tflite2onnx.utils.console import columns, show
+from tflite2onnx.utils.console import columns, print_lines
 
 SUMMARY = "Print the operators that can be converted, and how each stands to its axes."
 EPILOG = "A model whose file is named ops is ./ops."
@@ -17,9 +17,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     del parser
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Print a table."""
     del options
     rows = [(code, cls.category.value) for code, cls in operators().items()]
-    show(sys.stdout, columns([("operator", "category"), *rows]))
+    print_lines(sys.stdout, columns([("operator", "category"), *rows]))
     return 0

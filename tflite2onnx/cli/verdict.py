@@ -4,42 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tflite2onnx.utils.console import columns, complain, count
-from tflite2onnx.verification import Compared, Difference, Report, Verdict
-from tflite2onnx.verification.processor import described
+from tflite2onnx.utils.console import columns, count, print_error
+from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification.processor import describe_sets
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # tensors that are listed
 
 
-def judged(model: str, report: Report) -> int:
+def print_verdict(model: str, report: Report) -> int:
     """Print on stderr what is wrong, where it begins and why; return the exit status."""
     for difference in report.outputs:
         if not difference.ok:
-            complain(model, f"output {difference.name}: {difference.complaint}")
+            print_error(model, f"output {difference.name}: {difference.complaint}")
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        complain(model, f"the first tensor that diverges is of {place}{_alone(report, first)}")
+        print_error(
+            model, f"the first tensor that diverges is of {place}{_describe_alone(report, first)}"
+        )
     if report.cause:
-        complain(model, report.cause)
+        print_error(model, report.cause)
     return OK if report.ok else DIFFERENT
 
 
-def _alone(report: Report, first: Compared) -> str:
+def _describe_alone(report: Report, first: TensorComparison) -> str:
     return f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
 
 
 def outputs(report: Report) -> list[str]:
     """Return what was found of the outputs, and the instruction sets of the processor."""
-    rows = [(d.name, *_measured(d), verdict.value) for d, verdict in report.judged_outputs]
+    rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
     return [
         f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:", *columns(rows),
-        f"instruction sets of this processor: {described(report.processor)}",
+        f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]  # fmt: skip
 
 
-def inside(report: Report) -> list[str]:
+def tensor_lines(report: Report) -> list[str]:
     """Return what was found of the tensors between the operators, each with its verdict."""
     lines = _tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
@@ -65,7 +67,7 @@ def _tensors(report: Report) -> list[str]:
     listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
     rows = [
         (
-            f"{each.operator} ({each.index})", each.name, *_measured(each.difference),
+            f"{each.operator} ({each.index})", each.name, *_format_difference(each.difference),
             _own(alone.get(each.name)), verdicts[each.name].value,
         )
         for each in listed[:_MOST]
@@ -76,7 +78,7 @@ def _tensors(report: Report) -> list[str]:
     return lines
 
 
-def _measured(difference: Difference) -> tuple[str, str]:
+def _format_difference(difference: Difference) -> tuple[str, str]:
     """Return the largest difference, and how much louder the signal is than the noise."""
     if difference.reason:
         return difference.reason, ""

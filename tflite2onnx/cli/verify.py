@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tflite2onnx.bundle import files_of, is_bundle, read_bundle
-from tflite2onnx.cli.verdict import inside, judged, outputs
+from tflite2onnx.cli.verdict import outputs, print_verdict, tensor_lines
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.tensor import Array
-from tflite2onnx.utils.atomic_files import keep_apart
-from tflite2onnx.utils.console import complain, show
+from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.console import print_error, print_lines
 from tflite2onnx.verification import SAMPLES, Report, verify
 from tflite2onnx.verification.images import array_of
 from tflite2onnx.verification.onnx_model import ConvertedModel
@@ -79,19 +79,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Verify, print what differs, and return the exit status."""
     if is_bundle(options.model):
         return _bundle(options)
     if options.report is not None:
-        keep_apart(options.report, options.model)
+        check_distinct_files(options.report, options.model)
         if options.converted is not None:
-            keep_apart(options.report, options.converted, "the ONNX model")
+            check_distinct_files(options.report, options.converted, "the ONNX model")
     converted = convert(options.model) if options.converted is None else options.converted
-    report = _found(options, options.model, converted)
+    report = _verify_and_print(options, options.model, converted)
     if options.report is not None:
         write_report(options.report, options.model, converted, report)
-    return judged(options.model, report)
+    return print_verdict(options.model, report)
 
 
 def _bundle(options: argparse.Namespace) -> int:
@@ -107,17 +107,17 @@ def _bundle(options: argparse.Namespace) -> int:
     for name, file in files_of(bundle).items():
         model = bundle.models[name]
         if not options.quiet:
-            show(sys.stdout, [f"{name}:"])
+            print_lines(sys.stdout, [f"{name}:"])
         try:
             converted = convert(model) if folder is None else Path(folder) / file
-            statuses.add(judged(name, _found(options, model, converted)))
+            statuses.add(print_verdict(name, _verify_and_print(options, model, converted)))
         except ConversionError as error:
-            complain(name, str(error))
+            print_error(name, str(error))
             statuses.add(_FAILED)
     return max(statuses)
 
 
-def _found(
+def _verify_and_print(
     options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
 ) -> Report:
     """Verify a model, and print what was found."""
@@ -128,7 +128,7 @@ def _found(
             progress=progress,
         )  # fmt: skip
     if not options.quiet:
-        show(sys.stdout, [*outputs(report), *inside(report)])
+        print_lines(sys.stdout, [*outputs(report), *tensor_lines(report)])
     return report
 
 

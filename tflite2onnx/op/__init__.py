@@ -7,11 +7,11 @@ from importlib import import_module
 from pkgutil import walk_packages
 from types import ModuleType
 
-from tflite2onnx.errors import OperatorError, RegistrationError, guarded
+from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
 from tflite2onnx.graph import Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.builtin_modules import ROOMS
+from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import Key
 from tflite2onnx.tensor import Shape
 
@@ -26,7 +26,7 @@ class _Operators(Mapping[str, type[Operator]]):
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
             name = self._rooms[code]
-            self._classes |= declared(import_module(f"{__name__}.{name}"))
+            self._classes |= classes_by_code(import_module(f"{__name__}.{name}"))
             if code not in self._classes:
                 raise RegistrationError(_without_class(code, name))
         return self._classes[code]
@@ -38,7 +38,7 @@ class _Operators(Mapping[str, type[Operator]]):
         return len(self._rooms)
 
 
-def declared(module: ModuleType) -> dict[str, type[Operator]]:
+def classes_by_code(module: ModuleType) -> dict[str, type[Operator]]:
     """Return the classes that a module has, by the codes of their operators."""
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Operator)]
     return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
@@ -53,8 +53,10 @@ def check_module_table() -> None:
     """
     start = f"{__name__}."
     modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
-    made = {(code, name) for name in modules for code in declared(import_module(start + name))}
-    listed = {(code, name) for name, codes in ROOMS.items() for code in codes.split()}
+    made = {
+        (code, name) for name in modules for code in classes_by_code(import_module(start + name))
+    }
+    listed = {(code, name) for name, codes in MODULE_OF.items() for code in codes.split()}
     problems = [
         f'{code} must be listed in {_TABLE}, got no entry: add it to the line "{name}"'
         for code, name in sorted(made - listed)
@@ -71,7 +73,7 @@ def _without_class(code: str, name: str) -> str:
     )
 
 
-OPERATORS: Mapping[str, type[Operator]] = _Operators(ROOMS)
+OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 
@@ -89,7 +91,7 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     if own is not None and own.custom != op.custom:
         own = None
     try:
-        known = registry.of(op) or own
+        known = registry.find_class_of(op) or own
     except OperatorError as error:  # said later, with all else that is wrong
         return unsupported.Unsupported(op, str(error))
     if known is not None:
@@ -99,14 +101,14 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
 
 def has_converter(op: Op) -> bool:
     """Return whether somebody has added a class for this operator."""
-    return Key(op.code, op.custom) in registry.known()
+    return Key(op.code, op.custom) in registry.known_keys()
 
 
 def shapes_for(op: Op) -> Sequence[Shape] | None:
     """Return the shapes of the outputs if the operator knows them better than the file."""
     try:
-        with guarded():
-            return operator_for(op).shapes()
+        with as_operator_error():
+            return operator_for(op).infer_outputs()
     except OperatorError:  # said later, with all else that is wrong
         return None
 
@@ -118,7 +120,7 @@ def rules_for(op: Op) -> Operator | None:
     """
     operator = operator_for(op)
     try:
-        with guarded():
+        with as_operator_error():
             operator.check()
     except OperatorError:
         return None
@@ -132,10 +134,10 @@ def operators() -> dict[str, type[Operator]]:
         OperatorError: what a package offers cannot be imported.
     """
     own = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
-    more = {key.code: cls for key in registry.known() if (cls := registry.added(key))}
+    more = {key.code: cls for key in registry.known_keys() if (cls := registry.find_class(key))}
     return dict(sorted((own | more).items()))
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.known()})
+    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.known_keys()})

@@ -48,20 +48,23 @@ class Operator:
         tflite, onnx: the letters of each operand's axes, as in "NHWC, OHWI, O -> NHWC", in
             either world; or "... -> ..." where all operands share their axes, in any order.
         broadcasts: inputs of lower rank are aligned with the output as numpy does.
-        many_outputs: `emit` is given and gives a tuple of outputs. (Of an operator that runs
+        returns_tuple: `emit` is given and gives a tuple of outputs. (Of an operator that runs
             sub-graphs it is given these, too, before the inputs.)
-        moves: it only moves values, and so works on stored integers as they are.
-        rescales: it does so if all mean the same; else it moves real numbers. (Of a kernel that
-            refuses to move integers of one scale into a tensor of another.)
-        as_filed: it computes with stored integers, which have to be those of the file.
-        of_shapes: its outputs follow from the shapes of its inputs, whatever their elements.
-        product: the inputs that are data, weights and bias, where the first two are multiplied.
-            Constant weights and biases stay in the file's type while activations may change theirs.
-        folds_weights: no runtime multiplies integer weights by float data, so that the weights
-            had better become real numbers once, when the model is loaded.
-        any_size: the letters of the axes whose size may change after the conversion, or "..." for
-            all axes: no size of theirs is part of what `emit` makes. See `keeps_open`.
-        sizes_from: the inputs whose elements say how large the outputs are.
+        moves_only: it only moves values, and so works on stored integers as they are.
+        needs_equal_scales: it does so if all mean the same; else it moves real numbers. (Of a
+            kernel that refuses to move integers of one scale into a tensor of another.)
+        computes_on_stored_integers: it computes with stored integers, which have to be those of the
+            file.
+        shape_only: its outputs follow from the shapes of its inputs, whatever their elements.
+        matmul_operands: the inputs that are data, weights and bias, where the first two are
+            multiplied. Constant weights and biases stay in the file's type while activations may
+            change theirs.
+        dequantizes_weights_at_load: no runtime multiplies integer weights by float data, so that
+            the weights had better become real numbers once, when the model is loaded.
+        dynamic_axes: the letters of the axes whose size may change after the conversion, or "..."
+            for all axes: no size of theirs is part of what `emit` makes. See
+            `supports_dynamic_axis`.
+        shape_inputs: the inputs whose elements say how large the outputs are.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
         steps: by operator and element type of the output ("TANH int16"), how many steps its
             integers may be from LiteRT's, given LiteRT's inputs. Others: see `allowed_steps`.
@@ -73,16 +76,16 @@ class Operator:
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
     broadcasts: ClassVar[bool] = False
-    many_outputs: ClassVar[bool] = False
+    returns_tuple: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
-    moves: ClassVar[bool] = False
-    rescales: ClassVar[bool] = False
-    as_filed: ClassVar[bool] = False
-    of_shapes: ClassVar[bool] = False
-    product: ClassVar[tuple[int, int, int] | None] = None
-    folds_weights: ClassVar[bool] = False
-    any_size: ClassVar[str] = ""
-    sizes_from: ClassVar[tuple[int, ...]] = ()
+    moves_only: ClassVar[bool] = False
+    needs_equal_scales: ClassVar[bool] = False
+    computes_on_stored_integers: ClassVar[bool] = False
+    shape_only: ClassVar[bool] = False
+    matmul_operands: ClassVar[tuple[int, int, int] | None] = None
+    dequantizes_weights_at_load: ClassVar[bool] = False
+    dynamic_axes: ClassVar[str] = ""
+    shape_inputs: ClassVar[tuple[int, ...]] = ()
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
@@ -98,28 +101,28 @@ class Operator:
         return False
 
     @property
-    def rounds(self) -> bool:
+    def quantizes_dynamically(self) -> bool:
         """Whether it makes integers of real data before it computes, as a hybrid kernel does."""
         return False
 
     def check(self) -> None:
         """Raise OperatorError for what the class cannot convert. Called before any planning."""
 
-    def shapes(self) -> Sequence[Shape] | None:
+    def infer_outputs(self) -> Sequence[Shape] | None:
         """Return the outputs' shapes if the file need not have them, None if it is to be believed.
 
         Of a custom operator converters often know nothing; its kernel finds the shapes.
         """
         return None
 
-    def entries(self) -> Sequence[Sequence[Shape]]:
+    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
         """Return the shapes of the inputs of each sub-graph, whatever is declared."""
         return [[t.shape for t in graph.inputs] for graph in self.op.graphs]
 
     def frames(self) -> Sequence[Frame]:
         """Return the frames that the operands live in; operands in none keep the TFLite order."""
         if self.onnx:
-            return self._pinned()
+            return self._frames_from_letters()
         if "..." in self.tflite:
             operands = _operands(self.op)
             names = axis_names(max((t.rank for t in operands.values()), default=0))
@@ -127,11 +130,11 @@ class Operator:
         return []
 
     def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views; each class knows
-        """Emit the nodes; return the output's value, or a tuple of them (`many_outputs`)."""
+        """Emit the nodes; return the output's value, or a tuple of them (`returns_tuple`)."""
         raise NotImplementedError
 
     @property
-    def stops(self) -> bool:
+    def may_end_run(self) -> bool:
         """Whether the kernel of a custom operator may end the whole run, without an error.
 
         Then `emit` returns, behind its outputs and before next states, whether the run goes on: a
@@ -140,31 +143,31 @@ class Operator:
         return False
 
     @property
-    def reads(self) -> tuple[Tensor | None, ...]:
+    def plan_inputs(self) -> tuple[Tensor | None, ...]:
         """What the plan takes for its inputs: those, then the outputs of its sub-graphs."""
         return (*self.op.inputs, *(t for graph in self.op.graphs for t in graph.outputs))
 
     @property
-    def writes(self) -> tuple[Tensor, ...]:
+    def plan_outputs(self) -> tuple[Tensor, ...]:
         """What the plan takes for its outputs: those, then the inputs of its sub-graphs."""
         return (*self.op.outputs, *(t for graph in self.op.graphs for t in graph.inputs))
 
-    def decided(self) -> Sequence[Op] | None:
+    def fold_branch(self) -> Sequence[Op] | None:
         """Return the operators that do the same, if what it runs hangs on no input any more."""
         return None
 
-    def aligned(self) -> Sequence[Shape | None]:
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given before planning, None for its own."""
         if not self.broadcasts:
             return [None] * len(self.op.inputs)
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return what the kernel of a custom operator keeps from one run to the next.
 
         Each tensor is what holds it: its shape and type, the initial value as `data` (else it is
-        0), and a name. The operator is given these behind its inputs, and `emit` (`many_outputs`)
+        0), and a name. The operator is given these behind its inputs, and `emit` (`returns_tuple`)
         returns the next values behind the outputs. Asked once, before there are such inputs.
         """
         return ()
@@ -174,13 +177,13 @@ class Operator:
         del inputs
         return None
 
-    def inferred(self) -> tuple[Shape, ...]:
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs, whatever is declared.
 
         Raises:
             OperatorError: the inputs do not fit together, or something else is wrong.
         """
-        known = self.shapes()
+        known = self.infer_outputs()
         if known is not None:
             return tuple(known)
         op = self.op
@@ -198,44 +201,48 @@ class Operator:
         return tuple(t.shape for t in op.outputs)
 
     @property
-    def sized_later(self) -> bool:
+    def has_data_dependent_shape(self) -> bool:
         """Whether the sizes of the outputs follow from numbers that are known at run time."""
-        given = [t for i, t in enumerate(self.op.inputs) if i in self.sizes_from]
-        return not all(t is None or t.is_known for t in given)
+        given = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
+        return not all(t is None or t.is_constant for t in given)
 
     @property
     def resizes(self) -> bool:
         """Whether its outputs may have other shapes than the file declares."""
-        return self.sized_later
+        return self.has_data_dependent_shape
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that follow from elements, not from shapes: each is known at run time.
 
-        Each is one or more (place in `writes`, axis) that are always equal. What a signature
+        Each is one or more (place in `plan_outputs`, axis) that are always equal. What a signature
         fixes, which few files have, is known.
         """
         return [
             [(i, axis)]
-            for i, t in enumerate(self.op.outputs if self.sized_later else ())
-            for axis in (range(t.rank) if self.later_axes is None else self.later_axes)
+            for i, t in enumerate(self.op.outputs if self.has_data_dependent_shape else ())
+            for axis in (
+                range(t.rank) if self.data_dependent_axes is None else self.data_dependent_axes
+            )
             if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
         ]
 
     @property
-    def later_axes(self) -> Collection[int] | None:
+    def data_dependent_axes(self) -> Collection[int] | None:
         """The axes of the outputs that can have such sizes; None for all."""
         return None
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether what `emit` makes holds for any size of an axis of an operand."""
-        if self.any_size == "...":
+        if self.dynamic_axes == "...":
             return True
-        letters = self.letters(operand)
-        return bool(letters) and letters[axis] in self.any_size
+        letters = self.axis_letters(operand)
+        return bool(letters) and letters[axis] in self.dynamic_axes
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""
-        return self.as_filed or (self.moves and (self.one_scale or not self.rescales))
+        return self.computes_on_stored_integers or (
+            self.moves_only and (self.has_one_scale or not self.needs_equal_scales)
+        )
 
     @property
     def allowed_steps(self) -> int:
@@ -248,11 +255,11 @@ class Operator:
         known = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
         if known is not None:
             return known
-        moved = self.on_integers() and self.averages is None
+        moved = self.reads_stored_integers() and self.rounding_quantization is None
         return int(is_quantized(self.output) and not moved)
 
     @property
-    def one_scale(self) -> bool:
+    def has_one_scale(self) -> bool:
         """Whether an integer stands for the same number in all quantized operands."""
         scales = [t.quantization for t in _operands(self.op).values() if is_quantized(t)]
         same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
@@ -267,27 +274,27 @@ class Operator:
         return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
 
     @property
-    def written(self) -> Quantization | None:
+    def output_quantization(self) -> Quantization | None:
         """The scale in which the kernel writes, where it does not look at that of the output."""
-        return self.input(0).quantization if self.averages else None
+        return self.input(0).quantization if self.rounding_quantization else None
 
     @property
-    def averages(self) -> Quantization | None:
+    def rounding_quantization(self) -> Quantization | None:
         """The scale in which averages of integers are rounded right; None where it makes none.
 
         The kernels average stored integers, whatever they stand for, and round halves away from
-        the integer 0. See `quantize.halves_away`.
+        the integer 0. See `quantize.half_away_scale`.
         """
         return None
 
     def scale_read(self, operand: int) -> Quantization | None:
         """Return the scale in which an input's integers are read, None for its own."""
-        return AS_NUMBERS if self.averages else None
+        return AS_NUMBERS if self.rounding_quantization else None
 
     @property
     def scale_made(self) -> Quantization | None:
         """The scale in which integers are made of real numbers, None for that of the output."""
-        return self.averages or self.written
+        return self.rounding_quantization or self.output_quantization
 
     @property
     def activation(self) -> str:
@@ -295,7 +302,7 @@ class Operator:
         fused = self.options.get("fused_activation_function", "NONE")
         return fused if self.fuses_activation else "NONE"
 
-    def letters(self, operand: int) -> str:
+    def axis_letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty where the class gives none."""
         return _spec(self.tflite, operand)
 
@@ -315,17 +322,17 @@ class Operator:
             raise OperatorError(message)
         return self.op.outputs[0]
 
-    def _pinned(self) -> list[Frame]:
+    def _frames_from_letters(self) -> list[Frame]:
         frames = []
         for operand, tensor in _operands(self.op).items():
-            letters = self.letters(operand)
+            letters = self.axis_letters(operand)
             if not letters:
                 continue
             if len(letters) != tensor.rank:
                 message = f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
                 raise OperatorError(message)
             label = tuple(_spec(self.onnx, operand))
-            frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, meaning=True))
+            frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
 
 

@@ -5,7 +5,7 @@ A test holds the table to the classes.
 
 from __future__ import annotations
 
-ROOMS = {
+MODULE_OF = {
     "control_flow.calls": "CALL STABLEHLO_COMPOSITE",
     "control_flow.control": "IF STABLEHLO_CASE WHILE",
     "control_flow.variables": "ASSIGN_VARIABLE CALL_ONCE READ_VARIABLE VAR_HANDLE",

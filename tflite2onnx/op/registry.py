@@ -62,8 +62,8 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
         raise RegistrationError(message)
     given = [_key(code, custom=custom) for code in codes]
 
-    def registering(cls: T) -> T:
-        checked(cls)
+    def register_class(cls: T) -> T:
+        check_class(cls)
         for key in given:
             if key in _registered:
                 message = (
@@ -74,7 +74,7 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
         _registered.update(dict.fromkeys(given, cls))
         return cls
 
-    return registering
+    return register_class
 
 
 def unregister(*codes: str, custom: bool | None = None) -> None:
@@ -92,7 +92,7 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
         _registered.pop(key, None)
 
 
-def checked(cls: object) -> type[Operator]:
+def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered; RegistrationError if it is no whole operator."""
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         message = f"{cls!r} is no subclass of tflite2onnx.operators.Operator"
@@ -108,7 +108,7 @@ def _name(cls: type) -> str:
 
 
 @cache
-def offered() -> dict[Key, tuple[EntryPoint, ...]]:
+def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
     """Return what installed packages offer; nothing of it is imported."""
     found: dict[Key, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=GROUP):
@@ -119,7 +119,7 @@ def offered() -> dict[Key, tuple[EntryPoint, ...]]:
     return found
 
 
-def added(key: Key) -> type[Operator] | None:
+def find_class(key: Key) -> type[Operator] | None:
     """Return the class that somebody has added for an operator, None if nobody has.
 
     Raises:
@@ -127,17 +127,17 @@ def added(key: Key) -> type[Operator] | None:
     """
     if key in _registered:
         return _registered[key]
-    points = offered().get(key, ())
+    points = find_entry_points().get(key, ())
     if len(points) > 1:
         message = f"several packages convert it: {', '.join(map(_origin, points))}"
         raise OperatorError(message)
-    return _loaded(points[0]) if points else None
+    return _load_class(points[0]) if points else None
 
 
 @cache
-def _loaded(point: EntryPoint) -> type[Operator]:
+def _load_class(point: EntryPoint) -> type[Operator]:
     try:
-        return checked(point.load())
+        return check_class(point.load())
     except Exception as error:  # anything may come of importing it
         reason = str(error) or type(error).__name__
         message = f"{_origin(point)} is said to convert it, but cannot be loaded: {reason}"
@@ -149,11 +149,11 @@ def _origin(point: EntryPoint) -> str:
     return f"{point.value} of {package}"
 
 
-def known() -> list[Key]:
+def known_keys() -> list[Key]:
     """Return all that is registered or offered."""
-    return list(dict.fromkeys([*_registered, *offered()]))
+    return list(dict.fromkeys([*_registered, *find_entry_points()]))
 
 
-def of(op: Op) -> type[Operator] | None:
-    """Return the class that somebody has added for this operator; see `added`."""
-    return added(Key(op.code, op.custom))
+def find_class_of(op: Op) -> type[Operator] | None:
+    """Return the class that somebody has added for this operator; see `find_class`."""
+    return find_class(Key(op.code, op.custom))

@@ -154,9 +154,9 @@ class Kept(Operator):
     """
 
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
     fuses_activation = False
-    as_filed = True
+    computes_on_stored_integers = True
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)

@@ -14,7 +14,7 @@ A size that nobody foresees can be anything, as that of a variable which grows i
 the same in two trials, as whether such a size is less than a number, may differ in a third. It is
 a constant only if all operators behind the size move elements.
 
-Whether an operator can be converted for any size is its own affair: `Operator.keeps_open`.
+Operators say for which axes they can be converted: `Operator.supports_dynamic_axis`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ from typing import Protocol
 
 import numpy as np
 
-from tflite2onnx.errors import FixedSizeError, OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import (
+    FixedSizeError,
+    OperatorError,
+    UnsupportedOperators,
+    as_operator_error,
+)
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, constants_made, room_for
+from tflite2onnx.passes.fold_constants import Rules, constant_budget, fold_operator
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -47,35 +52,35 @@ _Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size n
 class Sized(Rules, Protocol):
     """What is asked of an operator: its shapes, and whether it can do without them."""
 
-    def inferred(self) -> tuple[Shape, ...]:
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs."""
 
     @property
-    def sized_later(self) -> bool:
+    def has_data_dependent_shape(self) -> bool:
         """Whether the sizes of the outputs follow from inputs that are not constant."""
 
     @property
-    def writes(self) -> tuple[Tensor, ...]:
+    def plan_outputs(self) -> tuple[Tensor, ...]:
         """Its outputs, then the inputs of its sub-graphs."""
 
     @property
     def resizes(self) -> bool:
         """Whether its outputs may have other shapes than the file declares."""
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return sizes that are known at run time: (place in `writes`, axis) of what is equal."""
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return sizes known at run time: (place in `plan_outputs`, axis) of what is equal."""
 
-    def entries(self) -> Sequence[Sequence[Shape]]:
+    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
         """Return the shapes of the inputs of each sub-graph."""
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the operator can be converted for any size of an axis."""
 
 
 SizedOf = Callable[[Op], Sized]
 
 
-def settled(graph: Graph, operator_of: SizedOf) -> Graph:
+def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
     """Return the graph in the shapes that its operators make of inputs as the file sizes them.
 
     A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
@@ -87,11 +92,11 @@ def settled(graph: Graph, operator_of: SizedOf) -> Graph:
     if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
         return graph
     walk = _Walk(graph, operator_of)
-    walk.through(graph.ops)
-    return graph.on(walk.shapes)
+    walk.walk_ops(graph.ops)
+    return graph.replace_tensors(walk.shapes)
 
 
-def tried(graph: Graph, operator_of: SizedOf) -> list[Known]:
+def run_trials(graph: Graph, operator_of: SizedOf) -> list[Known]:
     """Return each tensor as it is at the sizes of the file, and as it is where inputs are larger.
 
     What cannot be inferred is as declared.
@@ -99,7 +104,7 @@ def tried(graph: Graph, operator_of: SizedOf) -> list[Known]:
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
     names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
     graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
-    return [_Walk(graph, operator_of, sizes).whole() for sizes in trials]
+    return [_Walk(graph, operator_of, sizes).walk() for sizes in trials]
 
 
 class _Walk:
@@ -117,38 +122,38 @@ class _Walk:
     ) -> None:  # fmt: skip
         self._graph, self._operator_of = graph, operator_of
         self._sizes, self._computed, self._strict = sizes or {}, computed, strict
-        self._room = room_for(graph)
+        self._room = constant_budget(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.ran: list[tuple[Op, Op]] = []
 
-    def whole(self) -> Known:
+    def walk(self) -> Known:
         """Return each tensor of the graph as it is, with its elements where they are constant."""
         self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
-        self.through(self._graph.ops)
+        self.walk_ops(self._graph.ops)
         return self.known
 
     def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         """Learn the shapes of inputs, and return them so."""
         given = tuple(
-            _resized(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
+            _resize_tensor(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
             for t, shape in zip(tensors, shapes, strict=True)
         )
         self.shapes |= dict(zip(tensors, given, strict=True))
         self.known |= dict(zip(tensors, given, strict=True))
         return given
 
-    def through(self, ops: Sequence[Op]) -> None:
+    def walk_ops(self, ops: Sequence[Op]) -> None:
         """Learn what operators make."""
         for op in ops:
-            here = op.reading(self.known)
-            here = replace(here, graphs=self._inside(here)) if op.graphs else here
+            here = op.with_inputs(self.known)
+            here = replace(here, graphs=self._walk_subgraphs(here)) if op.graphs else here
             self.ran.append((op, here))
-            outputs = [_resized(*pair, self._sizes) for pair in self._outputs(op, here)]
+            outputs = [_resize_tensor(*pair, self._sizes) for pair in self._outputs(op, here)]
             here = replace(here, outputs=tuple(outputs))
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
             fixed = self._computed.isdisjoint(op.outputs)
-            made = constants_made(here, self._operator_of, self._room) if fixed else []
+            made = fold_operator(here, self._operator_of, self._room) if fixed else []
             self._room -= sum(t.nbytes for t in made)
             self.known |= dict(zip(op.outputs, made or outputs, strict=True))
 
@@ -156,23 +161,25 @@ class _Walk:
         """Yield each output as declared and as it is made."""
         made = here.outputs
         try:
-            made = _made(here, self._operator_of, other_ranks=not self._sizes)
+            made = _infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
         except OperatorError:
             if self._strict:
                 raise
         return zip(op.outputs, made, strict=True)
 
-    def _inside(self, op: Op) -> tuple[Graph, ...]:
+    def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
         graphs = []
-        for graph, shapes in zip(op.graphs, self._operator_of(op).entries(), strict=True):
+        for graph, shapes in zip(
+            op.graphs, self._operator_of(op).subgraph_input_shapes(), strict=True
+        ):
             inputs = self.begin(graph.inputs, shapes)
-            self.through(graph.ops)
+            self.walk_ops(graph.ops)
             outputs = tuple(self.known.get(t, t) for t in graph.outputs)
             graphs.append(replace(graph, inputs=inputs, outputs=outputs))
         return tuple(graphs)
 
 
-def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
+def open_dimensions(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     """Return the graph with the names of all open sizes, and constants where none is involved.
 
     Sizes of inputs can be those of the file.
@@ -180,23 +187,23 @@ def opened(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
     Raises:
         FixedSizeError: an operator makes no output for other sizes than the file's.
     """
-    graph = _with_room(graph, operator_of) if inputs else graph
+    graph = _enlarge_inputs(graph, operator_of) if inputs else graph
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
-    unforeseen = _unforeseen(graph, operator_of)
+    unforeseen = _data_dependent_sizes(graph, operator_of)
     if not places and not unforeseen:
         return graph
     graph = densify(graph)
     computed: frozenset[Tensor] = frozenset()
     while True:
         trials = _Trials(graph, operator_of, places, unforeseen, computed)
-        more = trials.computed()
+        more = trials.find_computed()
         if more <= computed:
             return trials.result()
         computed |= more
-        unforeseen = _unforeseen(graph, operator_of, computed)
+        unforeseen = _data_dependent_sizes(graph, operator_of, computed)
 
 
-def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
+def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
     """Return the graph with larger inputs where it runs with those only.
 
     An open size is declared as 1: no window of a spectrogram fits into a single sample.
@@ -206,14 +213,14 @@ def _with_room(graph: Graph, operator_of: SizedOf) -> Graph:
     for sizes in ({}, room) if room else ():
         walk = _Walk(graph, operator_of, sizes, strict=True)
         try:
-            walk.whole()
+            walk.walk()
         except OperatorError:
             continue
-        return graph.on(walk.shapes) if sizes else graph
+        return graph.replace_tensors(walk.shapes) if sizes else graph
     return graph
 
 
-def _unforeseen(
+def _data_dependent_sizes(
     graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
 ) -> dict[_Place, str]:
     """Return the sizes that nobody foresees with their names.
@@ -227,12 +234,12 @@ def _unforeseen(
         return found
     while True:
         walk = _Walk(graph, operator_of, _sizes(found, _STRIDE), computed)
-        walk.whole()
+        walk.walk()
         more = {
             place: f"{places[0][0].name}_{places[0][1]}"
             for op, here in walk.ran
             # The file is believed there, see `check_open`.
-            if op in outermost or not _sized_later(operator_of(here))
+            if op in outermost or not _is_dynamic(operator_of(here))
             for places in _groups(here, operator_of, op)
             for place in places
         }
@@ -249,25 +256,26 @@ def _groups(
     These are of the operator's own tensors, or of those that it has in the graph.
     """
     try:
-        with guarded():
-            groups, writes = operator_of(op).unforeseen(), operator_of(origin or op).writes
+        with as_operator_error():
+            groups = operator_of(op).data_dependent_dims()
+            writes = operator_of(origin or op).plan_outputs
             found = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # said later, with all else that is wrong
         return ()
     return found if all(axis < t.rank for group in found for t, axis in group) else ()
 
 
-def _sized_later(operator: Sized) -> bool:
+def _is_dynamic(operator: Sized) -> bool:
     try:
-        with guarded():
-            return operator.sized_later
+        with as_operator_error():
+            return operator.has_data_dependent_shape
     except OperatorError:  # likewise
         return False
 
 
 def _resizes(operator: Sized) -> bool:
     try:
-        with guarded():
+        with as_operator_error():
             return operator.resizes
     except OperatorError:  # likewise
         return False
@@ -281,16 +289,16 @@ def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
         UnsupportedOperators: it needs one that not even the file knows.
     """
     for op, operator in operators:
-        if _sized_later(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
+        if _is_dynamic(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
             message = "how large its output is, is known at run time only"
-            raise UnsupportedOperators([OperatorError(message).at(op.place)])
+            raise UnsupportedOperators([OperatorError(message).with_place(op.place)])
         operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
         operands += [(~i, t) for i, t in enumerate(op.outputs)]
         for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
-            with guarded():
-                if not operator.keeps_open(operand, axis):
+            with as_operator_error():
+                if not operator.supports_dynamic_axis(operand, axis):
                     message = f"it needs to know the size of axis {axis} of {tensor.name}"
-                    raise FixedSizeError(message).at(op.place)
+                    raise FixedSizeError(message).with_place(op.place)
 
 
 class _ClashError(FixedSizeError):
@@ -301,14 +309,14 @@ class _ClashError(FixedSizeError):
         super().__init__(error.reason, op.place)
 
 
-def _meetings(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+def _aligned_sizes(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
     """Yield two names of sizes where inputs are aligned at their last axes."""
     shapes = [t.shape[::-1] for t in op.inputs if t is not None]
     for sizes in zip_longest(*shapes, fillvalue=1):
         yield from pairwise(dict.fromkeys(called[size] for size in sizes if size in called))
 
 
-def _united(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _unify_names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return for all names but one of those that are equal this one."""
     first: dict[str, str] = {}
     for pair in pairs:
@@ -336,9 +344,9 @@ class _Trials:
     ) -> None:  # fmt: skip
         self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
         self._computed = computed
-        self._file = self._known({})
+        self._file = self._known_tensors({})
         names, grown = self._grown(places)
-        close = self._tried(_sizes(names, 1))
+        close = self._try_sizes(_sizes(names, 1))
         self._others = [grown] if close is None else [grown, close]
         self._names: dict[tuple[int, ...], str] = {}
         for (tensor, axis), name in names.items():
@@ -351,65 +359,65 @@ class _Trials:
         batches = [place for place in places if place[1] == 0]
         together = apart | dict.fromkeys(batches, BATCH)
         if len(batches) > 1:
-            known = self._tried(_sizes(apart, _STRIDE))
+            known = self._try_sizes(_sizes(apart, _STRIDE))
             if known is not None:
                 return apart, known
-        return self._agreed(together)
+        return self._unify_sizes(together)
 
-    def _agreed(self, names: dict[_Place, str]) -> tuple[dict[_Place, str], Known]:
+    def _unify_sizes(self, names: dict[_Place, str]) -> tuple[dict[_Place, str], Known]:
         """Return names by which all sizes that have to be equal are, and the trial."""
         while True:
             sizes = _sizes(names, _STRIDE)
             try:
-                return names, self._known(sizes)
+                return names, self._known_tensors(sizes)
             except _ClashError as clash:
                 called = {size: names[place] for place, size in sizes.items()}
-                same = self._agreement(clash.op, called)
+                same = self._find_unification(clash.op, called)
                 if not same:
                     raise
                 names = {place: same.get(name, name) for place, name in names.items()}
 
-    def _agreement(self, op: Op, called: Mapping[int, str]) -> dict[str, str]:
+    def _find_unification(self, op: Op, called: Mapping[int, str]) -> dict[str, str]:
         """Return which names are another's if that is what an operator wants, none if it is not."""
-        pairs = list(dict.fromkeys(_meetings(op, called)))
+        pairs = list(dict.fromkeys(_aligned_sizes(op, called)))
         sizes = {name: size for size, name in called.items()}
         for chosen in [*([pair] for pair in pairs), pairs]:
-            same = _united(chosen)
+            same = _unify_names(chosen)
             equal = {sizes[other]: sizes[one] for other, one in same.items()}
             try:
-                _made(_with_sizes(op, equal), self._operator_of)
+                _infer_op_outputs(_with_sizes(op, equal), self._operator_of)
             except FixedSizeError:
                 continue
             return same
         return {}
 
-    def _tried(self, sizes: Mapping[_Place, int]) -> Known | None:
+    def _try_sizes(self, sizes: Mapping[_Place, int]) -> Known | None:
         try:
-            return self._known(sizes)
+            return self._known_tensors(sizes)
         except FixedSizeError:
             return None
 
-    def _known(self, sizes: Mapping[_Place, int]) -> Known:
+    def _known_tensors(self, sizes: Mapping[_Place, int]) -> Known:
         """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
         strict = bool(sizes)
-        return _Walk(self._graph, self._operator_of, sizes, self._computed, strict=strict).whole()
+        return _Walk(self._graph, self._operator_of, sizes, self._computed, strict=strict).walk()
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
         """Return the sizes of an axis in the file and in the trials."""
         return tuple(known[tensor].shape[axis] for known in (self._file, *self._others))
 
-    def computed(self) -> frozenset[Tensor]:
+    def find_computed(self) -> frozenset[Tensor]:
         """Return what is the same in all trials, but follows from sizes that nobody foresees."""
-        later = self._tried(_sizes(self._unforeseen, _STRIDE)) if self._unforeseen else None
+        later = self._try_sizes(_sizes(self._unforeseen, _STRIDE)) if self._unforeseen else None
         found: set[Tensor] = set()
         if later is None:
             return frozenset()
         for op in self._graph.every_op():
             operator, inputs = self._operator_of(op), [t for t in op.inputs if t is not None]
-            moved = operator.moves or operator.of_shapes
+            moved = operator.moves_only or operator.shape_only
             varies = not moved and any(self._varies(t, later) for t in inputs)
-            if varies or (not operator.of_shapes and not found.isdisjoint(inputs)):
-                found.update(t for t in op.outputs if self._same(t))
+            if varies or (not operator.shape_only and not found.isdisjoint(inputs)):
+                found.update(t for t in op.outputs if self._same_in_all(t))
         return frozenset(found)
 
     def _varies(self, tensor: Tensor, later: Known) -> bool:
@@ -425,32 +433,32 @@ class _Trials:
 
     def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
         """Return a graph with names of sizes, and note its tensors."""
-        known |= {t: self._named(t) for t in graph.inputs}
+        known |= {t: self._name_sizes(t) for t in graph.inputs}
         ops, outermost = [], graph is self._graph
         for op in graph.ops:
-            same = [self._same(t) for t in op.outputs]
+            same = [self._same_in_all(t) for t in op.outputs]
             if op.outputs and all(same):
                 known |= {t: self._file[t] for t in op.outputs}
             else:
-                named = {t: self._named(t) for t in op.outputs}
+                named = {t: self._name_sizes(t) for t in op.outputs}
                 # What the file says of it in a sub-graph is needed still, see `check_open`.
-                known |= {t: _told(y) for t, y in named.items()} if outermost else named
+                known |= {t: _declare_sizes(y) for t, y in named.items()} if outermost else named
                 graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
                 outputs = tuple(known[t] for t in op.outputs)
-                ops.append(replace(op.reading(known), outputs=outputs, graphs=graphs))
+                ops.append(replace(op.with_inputs(known), outputs=outputs, graphs=graphs))
         return replace(
             graph, ops=tuple(ops),
             inputs=tuple(known[t] for t in graph.inputs),
             outputs=tuple(known.get(t, t) for t in graph.outputs),
         )  # fmt: skip
 
-    def _same(self, tensor: Tensor) -> bool:
+    def _same_in_all(self, tensor: Tensor) -> bool:
         """Return whether a tensor holds the same elements in all trials."""
         data = self._file[tensor].data
         others = [known[tensor].data for known in self._others]
         return data is not None and all(o is not None and np.array_equal(data, o) for o in others)
 
-    def _named(self, tensor: Tensor) -> Tensor:
+    def _name_sizes(self, tensor: Tensor) -> Tensor:
         symbols = {}
         for axis in range(tensor.rank):
             sizes = self._sizes_of(tensor, axis)
@@ -459,7 +467,7 @@ class _Trials:
         return replace(tensor, symbols=symbols) if symbols else tensor
 
 
-def _told(tensor: Tensor) -> Tensor:
+def _declare_sizes(tensor: Tensor) -> Tensor:
     """Return a tensor all whose sizes are known but for those that have names."""
     if tensor.dynamic_axes <= tensor.symbols.keys():
         return tensor
@@ -479,7 +487,7 @@ def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
     }
 
 
-def _resized(origin: Tensor, tensor: Tensor, sizes: Mapping[_Place, int]) -> Tensor:
+def _resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[_Place, int]) -> Tensor:
     """Return a tensor with the sizes in a trial that nobody foresees."""
     shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
     return tensor if shape == tensor.shape else replace(tensor, shape=shape)
@@ -489,7 +497,9 @@ def _primes(count: int) -> Iterator[int]:
     return (_PRIMES[i % len(_PRIMES)] for i in range(count))
 
 
-def _made(op: Op, operator_of: SizedOf, *, other_ranks: bool = False) -> tuple[Tensor, ...]:
+def _infer_op_outputs(
+    op: Op, operator_of: SizedOf, *, other_ranks: bool = False
+) -> tuple[Tensor, ...]:
     """Return the outputs of an operator in the shapes that its inputs lead to.
 
     Raises:
@@ -497,13 +507,13 @@ def _made(op: Op, operator_of: SizedOf, *, other_ranks: bool = False) -> tuple[T
             may be `other_ranks`.
     """
     try:
-        with guarded():
-            shapes = operator_of(op).inferred()
+        with as_operator_error():
+            shapes = operator_of(op).resolve_output_shapes()
             pairs = list(zip(op.outputs, shapes, strict=True))
     except OperatorError as error:
         raise _ClashError(error, op) from error
     other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
-    if other_rank and not (other_ranks or _sized_later(operator_of(op))):
+    if other_rank and not (other_ranks or _is_dynamic(operator_of(op))):
         message = "its output has another rank than the file says"
-        raise FixedSizeError(message).at(op.place)
+        raise FixedSizeError(message).with_place(op.place)
     return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

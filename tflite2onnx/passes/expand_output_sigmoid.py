@@ -19,16 +19,16 @@ from tflite2onnx.tensor import DType, Tensor
 _FEW = 1024  # elements: four nodes for more of them would take time
 
 
-def spell_out_scores(graph: Graph, rules_of: RulesOf) -> Graph:
+def expand_output_sigmoid(graph: Graph, rules_of: RulesOf) -> Graph:
     """Return the graph with other operators for LOGISTIC where an output gives its results."""
     told = {t for t in graph.own_outputs if t.elements <= _FEW}
     _trace(graph, rules_of, told)
 
     def change(op: Op) -> list[Op]:
         is_score = op.is_builtin("LOGISTIC") and not told.isdisjoint(op.outputs)
-        return _spelled_out(op) if is_score else [op]
+        return _expand_sigmoid(op) if is_score else [op]
 
-    return graph.mapped(change)
+    return graph.rewrite(change)
 
 
 def _trace(graph: Graph, rules_of: RulesOf, told: set[Tensor]) -> None:
@@ -40,11 +40,11 @@ def _trace(graph: Graph, rules_of: RulesOf, told: set[Tensor]) -> None:
             told.update(inner.outputs)
             _trace(inner, rules_of, told)
         rules = rules_of(op)
-        if rules is not None and rules.moves:
+        if rules is not None and rules.moves_only:
             told.update(t for t in op.inputs if t is not None)
 
 
-def _spelled_out(op: Op) -> list[Op]:
+def _expand_sigmoid(op: Op) -> list[Op]:
     """Return operators that do the same; the operator itself if it has many or other results."""
     match op.inputs, op.outputs:
         case [[Tensor(dtype=DType.FLOAT32) as x], [Tensor(dtype=DType.FLOAT32) as y]] if (

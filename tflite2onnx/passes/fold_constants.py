@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.reader.sparsity import bytes_behind
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -23,28 +23,28 @@ class Rules(Protocol):
     """What the passes ask of an operator."""
 
     @property
-    def moves(self) -> bool:
+    def moves_only(self) -> bool:
         """Whether it only moves elements, whatever they are."""
 
     @property
-    def of_shapes(self) -> bool:
+    def shape_only(self) -> bool:
         """Whether its outputs follow from the shapes of its inputs."""
 
     @property
-    def rounds(self) -> bool:
+    def quantizes_dynamically(self) -> bool:
         """Whether it makes integers of real data before it computes."""
 
     @property
-    def stops(self) -> bool:
+    def may_end_run(self) -> bool:
         """Whether it may end the run."""
 
-    def aligned(self) -> Sequence[Shape | None]:
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given, None for its own."""
 
-    def decided(self) -> Sequence[Op] | None:
+    def fold_branch(self) -> Sequence[Op] | None:
         """Return the operators that do the same, if what it runs hangs on no input any more."""
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return what it keeps inside from one run to the next."""
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -59,19 +59,19 @@ def fold(graph: Graph, rules_of: RulesOf) -> Graph:
 
     A variable of a loop is no constant, whatever its first value is.
     """
-    folder = _Folder(rules_of, room_for(graph))
-    return graph.mapped(folder.left, folder.known)
+    folder = _Folder(rules_of, constant_budget(graph))
+    return graph.rewrite(folder.remaining_ops, folder.known)
 
 
-def room_for(graph: Graph) -> int:
+def constant_budget(graph: Graph) -> int:
     """Return how many bytes of constants may be made of those of a graph."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     return _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
 
 
-def constants_made(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+def fold_operator(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     """Return the outputs of an operator as constants; none if they are not, or take more room."""
-    return _widened(op) or _folded(op, rules_of, room)
+    return _fold_float16(op) or _evaluate_op(op, rules_of, room)
 
 
 class _Folder:
@@ -82,23 +82,23 @@ class _Folder:
         self._room = room
         self.known: dict[Tensor, Tensor] = {}
 
-    def left(self, op: Op) -> Iterator[Op]:
+    def remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield what is left of an operator: nothing, if its outputs are known."""
-        op = op.reading(self.known)
-        decided = self._decided(op) if op.graphs else None
-        results = constants_made(op, self._rules_of, self._room)
+        op = op.with_inputs(self.known)
+        decided = self._fold_branch(op) if op.graphs else None
+        results = fold_operator(op, self._rules_of, self._room)
         if decided is not None:
             for each in decided:
-                yield from self.left(each)
+                yield from self.remaining_ops(each)
         elif results:
             self.known |= dict(zip(op.outputs, results, strict=True))
             self._room -= sum(t.nbytes for t in results)
         else:
             yield op
 
-    def _decided(self, op: Op) -> Sequence[Op] | None:
+    def _fold_branch(self, op: Op) -> Sequence[Op] | None:
         rules = self._rules_of(op)
-        return rules.decided() if rules else None
+        return rules.fold_branch() if rules else None
 
 
 def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
@@ -108,7 +108,7 @@ def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
     return outputs[0].shape == source.shape and outputs[0].dtype is dtype
 
 
-def _widened(op: Op) -> list[Tensor]:
+def _fold_float16(op: Op) -> list[Tensor]:
     """Return what DEQUANTIZE makes of float16 constants: float32, stored as they are."""
     source = op.inputs[0] if op.is_builtin("DEQUANTIZE") and op.inputs else None
     if source is None or source.dtype is not DType.FLOAT16:
@@ -118,22 +118,22 @@ def _widened(op: Op) -> list[Tensor]:
     return [replace(op.outputs[0], data=source.data, quantization=None)]
 
 
-def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+def _evaluate_op(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     """Return the outputs of an operator, none if they are not known or take too much room."""
     rules = rules_of(op)
     if rules is None or sum(t.nbytes for t in op.outputs) > room:
         return []
     try:
-        with guarded():
-            arrays = [_elements(t, moves=rules.moves) for t in op.inputs]
+        with as_operator_error():
+            arrays = [_constant_elements(t, moves=rules.moves_only) for t in op.inputs]
     except OperatorError:  # no elements, of sizes that NumPy takes for too large
         return []
     open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
-    unknown = any(a is None for a in arrays) and not rules.of_shapes
+    unknown = any(a is None for a in arrays) and not rules.shape_only
     if unknown or open_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
-        with guarded():
+        with as_operator_error():
             results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
     except OperatorError:  # said again, with the operator's name, when it is converted
         return []
@@ -143,7 +143,7 @@ def _folded(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
 
 
-def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
+def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     """Return a constant's elements as an operator computes with them, None if it cannot be told.
 
     Quantized integers and the bits of small floats are no numbers to compute with, but those
@@ -163,5 +163,5 @@ def _elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
 
 def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:
     """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
-    narrow = rules.moves and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+    narrow = rules.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

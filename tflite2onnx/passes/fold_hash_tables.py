@@ -31,7 +31,7 @@ class _Table(NamedTuple):
     values: Tensor
 
 
-def with_tables(model: Model) -> Model:
+def fold_hash_tables(model: Model) -> Model:
     """Return a model whose readers of tables have (keys, values) in place of the table's handle.
 
     Those whose table is not known stay as they are.
@@ -39,7 +39,7 @@ def with_tables(model: Model) -> Model:
     if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
         return model
     tables: dict[int, _Table | None] = {}
-    room = _room_for(model)
+    room = _element_budget(model)
     for graph in _in_order(model):
         handles = _handles(graph)
         for op in graph.ops:
@@ -47,16 +47,16 @@ def with_tables(model: Model) -> Model:
             number = handles.get(op.inputs[0]) if imports else None
             if number is not None and number not in tables:
                 room -= sum(t.elements for t in op.inputs[1:] if t is not None)
-                tables[number] = _imported(op) if room >= 0 else None
+                tables[number] = _import_table(op) if room >= 0 else None
     known = {number: table for number, table in tables.items() if table is not None}
     graphs = (
-        replace(graph, ops=tuple(_rewritten(graph.ops, _handles(graph), known)))
+        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _handles(graph), known)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))
 
 
-def _room_for(model: Model) -> int:
+def _element_budget(model: Model) -> int:
     """Return how many elements tables may have; many could be of the same bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
@@ -82,7 +82,7 @@ def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
     }
 
 
-def _imported(op: Op) -> _Table | None:
+def _import_table(op: Op) -> _Table | None:
     """Return what an import fills a table with, None if that is not known."""
     _, keys, values = op.inputs if len(op.inputs) == _IMPORT_INPUTS else (None, None, None)
     if keys is None or values is None or keys.elements != values.elements:
@@ -92,16 +92,16 @@ def _imported(op: Op) -> _Table | None:
     entries: dict[object, object] = {}
     for key, value in zip(keys.data.ravel().tolist(), values.data.ravel().tolist(), strict=True):
         entries.setdefault(key, value)
-    return _Table(_listed(keys, entries.keys()), _listed(values, entries.values()))
+    return _Table(_list_tensor(keys, entries.keys()), _list_tensor(values, entries.values()))
 
 
-def _listed(like: Tensor, items: Iterable[object]) -> Tensor:
+def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
     kind = np.object_ if like.dtype.numpy is None else like.dtype.numpy
     data = np.array([*items], kind)
     return replace(like, shape=data.shape, data=data, shape_signature=())
 
 
-def _rewritten(
+def _rewrite_ops(
     ops: Iterable[Op], handles: Mapping[Tensor | None, int], known: Mapping[int, _Table]
 ) -> Iterator[Op]:
     for op in ops:

@@ -24,7 +24,7 @@ _IMAGE = 4  # axes
 _INPUTS = 3  # of either operator around a dilated one: data, blocks, edges
 
 
-def join_dilations(graph: Graph) -> Graph:
+def fuse_dilated_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of the three operators."""
     every = list(graph.every_op())
     makers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
@@ -35,15 +35,15 @@ def join_dilations(graph: Graph) -> Graph:
         read[tensor] = read.get(tensor, 0) + 1
     joined: dict[Op, Op | None] = {}
     for op in every:
-        found = _joined(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
+        found = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
         # The first of the three may have other readers; then it stays for them.
         if found is not None and read[op.inputs[0]] == 1:
             joined[op] = found
             joined[makers[op.inputs[0]]] = None
-    return graph.mapped(lambda op: [each for each in (joined.get(op, op),) if each is not None])
+    return graph.rewrite(lambda op: [each for each in (joined.get(op, op),) if each is not None])
 
 
-def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
+def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
     """Return the convolution that an operator puts the results of in place, if it can be one."""
     whole = last.outputs and len(last.inputs) == _INPUTS
     middle = makers.get(last.inputs[0]) if whole else None
@@ -57,7 +57,7 @@ def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
     if o.get("padding") != "VALID" or steps != {1} or not _exact(first, middle, last):
         return None
-    blocks, edges = ([_numbers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
+    blocks, edges = ([_constant_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
     if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
         return None
     top, bottom, left, right = (a - b for a, b in zip(*edges, strict=True))
@@ -72,21 +72,21 @@ def _joined(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
     return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
 
 
-def join_paddings(graph: Graph) -> Graph:
+def fuse_pads_into_convolutions(graph: Graph) -> Graph:
     """Return the graph with convolutions that pad for themselves; PAD stays for other readers."""
     pads = [op for op in graph.every_op() if op.is_builtin("PAD")]
     makers: dict[Tensor | None, Op] = {t: op for op in pads for t in op.outputs[:1]}
-    return graph.mapped(lambda op: (_padding(op, makers),))
+    return graph.rewrite(lambda op: (_absorb_pad(op, makers),))
 
 
-def _padding(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
+def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
     """Return a convolution that reads an image as it was before PAD, if there is one."""
     pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
     first = makers.get(op.inputs[0]) if pads and op.inputs else None
     x = first.inputs[0] if first and first.inputs[1:] else None
     if first is None or x is None or x.rank != _IMAGE or not same_scale(x, first.outputs[0]):
         return op
-    edges = _numbers(first.inputs[1])
+    edges = _constant_integers(first.inputs[1])
     if len(edges) != 2 * _IMAGE or min(edges) < 0 or any(edges[:2] + edges[-2:]):
         return op
     top, bottom, left, right = edges[2:-2]
@@ -96,7 +96,7 @@ def _padding(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
     return replace(op, inputs=(x, *op.inputs[1:]), options=options)
 
 
-def _numbers(tensor: Tensor | None) -> list[int]:
+def _constant_integers(tensor: Tensor | None) -> list[int]:
     if tensor is None or tensor.data is None or not tensor.dtype.is_integer:
         return []
     return [int(number) for number in tensor.data.reshape(-1)]

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Model, Op, alike, copying
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.graph import Graph, Model, Op, copy_op, same_declared_shape
 from tflite2onnx.op.control_flow.calls import CALLS
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
@@ -46,12 +46,12 @@ class _Place(NamedTuple):
     levels: tuple[int, ...]
     nested: int = 0
 
-    def within(self, graphs: int) -> _Place:
+    def nested_in(self, graphs: int) -> _Place:
         """Return the place within so many graphs more."""
         return self._replace(nested=self.nested + graphs)
 
 
-def inlined(model: Model, index: int = 0) -> Graph:
+def inline_subgraphs(model: Model, index: int = 0) -> Graph:
     """Return a graph of a model, the main one by default, with all that it calls inside.
 
     Raises:
@@ -62,7 +62,7 @@ def inlined(model: Model, index: int = 0) -> Graph:
     if not any(runs_graphs(op) for op in graph.ops):
         return graph
     inliner = _Inliner(model, graph)
-    ops = tuple(inliner.expanded(graph, _Place((index,)), {}))
+    ops = tuple(inliner.expand_ops(graph, _Place((index,)), {}))
     return replace(graph, ops=ops, tensors=tuple(inliner.tensors))
 
 
@@ -75,7 +75,7 @@ class _Inliner:
         self.tensors = list(graph.tensors)
         self._names = Names(t.name for t in self.tensors)
 
-    def expanded(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
+    def expand_ops(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
         """Return the operators of a graph on the tensors that are known in place of its own."""
         ops = []
         for op in graph.ops:
@@ -86,28 +86,28 @@ class _Inliner:
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
-            ops += self._formed(here, place) if runs_graphs(op) else [here]
+            ops += self._expand_op(here, place) if runs_graphs(op) else [here]
         return ops
 
-    def _formed(self, op: Op, place: _Place) -> list[Op]:
+    def _expand_op(self, op: Op, place: _Place) -> list[Op]:
         try:
-            with guarded():
+            with as_operator_error():
                 return _FORMS[op.code](self, op, place)
         except OperatorError as error:
-            raise UnsupportedOperators([error.at(op.place)]) from error
+            raise UnsupportedOperators([error.with_place(op.place)]) from error
 
     # The forms
 
     def call(self, op: Op, place: _Place) -> list[Op]:
         callee = int(getattr(op.options, CALLS[op.code]))
-        return self._run(op, callee, op.inputs, op.outputs, place)
+        return self._inline_call(op, callee, op.inputs, op.outputs, place)
 
     def if_(self, op: Op, place: _Place) -> list[Op]:
         options = op.options
         branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
         ops: list[Op] = []
         condition = self._scalar(op, _input(op, 0, DType.BOOL), ops)
-        return [*ops, *self._either(op, condition, branches, op.outputs, place)]
+        return [*ops, *self._build_if(op, condition, branches, op.outputs, place)]
 
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
@@ -117,41 +117,47 @@ class _Inliner:
         ops: list[Op] = []
         index = self._scalar(op, _input(op, 0, DType.INT32), ops)
         # What is out of range, on either side, is the last branch.
-        negative, last = self._new("negative", DType.BOOL), self._new("branch", DType.INT32)
-        ops.append(Op("LESS", op.index, (index, _number(0)), (negative,)))
-        inputs = (negative, _number(len(branches) - 1), index)
+        negative, last = (
+            self._new_tensor("negative", DType.BOOL),
+            self._new_tensor("branch", DType.INT32),
+        )
+        ops.append(Op("LESS", op.index, (index, _number_tensor(0)), (negative,)))
+        inputs = (negative, _number_tensor(len(branches) - 1), index)
         ops.append(Op("SELECT_V2", op.index, inputs, (last,)))
-        return [*ops, *self._among(op, last, range(len(branches)), branches, op.outputs, place)]
+        return [
+            *ops,
+            *self._select_branch(op, last, range(len(branches)), branches, op.outputs, place),
+        ]
 
-    def _among(
+    def _select_branch(
         self, op: Op, index: Tensor, among: range, branches: Sequence[int],
         outputs: Sequence[Tensor], place: _Place,
     ) -> list[Op]:  # fmt: skip
         """Return the operators that run one of some branches."""
         if len(among) == 1:
-            return self._run(op, branches[among[0]], op.inputs[1:], outputs, place)
+            return self._inline_call(op, branches[among[0]], op.inputs[1:], outputs, place)
         middle = len(among) // 2
-        lower = self._new("lower", DType.BOOL)
-        compare = Op("LESS", op.index, (index, _number(among[middle])), (lower,))
+        lower = self._new_tensor("lower", DType.BOOL)
+        compare = Op("LESS", op.index, (index, _number_tensor(among[middle])), (lower,))
         graphs = []
         for half in (among[:middle], among[middle:]):
             made = tuple(self._copy(t) for t in outputs)
-            ops = self._among(op, index, half, branches, made, place.within(1))
+            ops = self._select_branch(op, index, half, branches, made, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), made, tuple(ops)))
         return [compare, _control(op, "IF", (lower,), outputs, graphs)]
 
-    def _either(
+    def _build_if(
         self, op: Op, condition: Tensor, branches: Sequence[int],
         outputs: Sequence[Tensor], place: _Place,
     ) -> list[Op]:  # fmt: skip
         graphs = []
         for branch in branches:
-            made = tuple(self._copy(t) for t in self._sized(outputs, branch))
-            ops = self._run(op, branch, op.inputs[1:], made, place.within(1))
+            made = tuple(self._copy(t) for t in self._size_outputs(outputs, branch))
+            ops = self._inline_call(op, branch, op.inputs[1:], made, place.nested_in(1))
             graphs.append(Graph(self._graphs[branch].name, (), made, tuple(ops)))
         return [_control(op, "IF", (condition,), outputs, graphs)]
 
-    def _sized(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
+    def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
         """Return outputs in the sizes that they have in a branch, which may be others."""
         inner = self._graphs[branch].outputs if 0 <= branch < len(self._graphs) else ()
         if [t.rank for t in inner] != [t.rank for t in outputs]:
@@ -166,22 +172,26 @@ class _Inliner:
         starts, ends = list(given), list(given)
         first, targets = [], []
         for i, (source, target) in enumerate(zip(given, op.outputs, strict=True)):
-            if body.outputs[i] is body.inputs[i] and _same(source, body.inputs[i]):
-                ops.append(copying(op, source, target))
+            if body.outputs[i] is body.inputs[i] and _same_elements(source, body.inputs[i]):
+                ops.append(copy_op(op, source, target))
                 continue
             targets.append(target)
-            like = replace(target, shape=source.shape) if alike(source, target) else target
-            first.append(self._as(op, source, like, ops))
+            like = (
+                replace(target, shape=source.shape)
+                if same_declared_shape(source, target)
+                else target
+            )
+            first.append(self._reinterpret(op, source, like, ops))
             starts[i] = self._copy(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy(replace(like, name=body.outputs[i].name))
         if not targets:  # such a loop never begins, or never ends
             return ops
         condition = int(op.options.cond_subgraph_index)
-        begins, goes_on = (self._new("condition", DType.BOOL) for _ in range(2))
-        inside = place.within(1)
-        ops += self._run(op, condition, given, [begins], place)
-        inner = self._run(op, number, starts, ends, inside)
-        inner += self._run(op, condition, ends, [goes_on], inside)
+        begins, goes_on = (self._new_tensor("condition", DType.BOOL) for _ in range(2))
+        inside = place.nested_in(1)
+        ops += self._inline_call(op, condition, given, [begins], place)
+        inner = self._inline_call(op, number, starts, ends, inside)
+        inner += self._inline_call(op, condition, ends, [goes_on], inside)
         before = tuple(t for t in starts if t not in given)
         after = tuple(t for t in ends if t not in given)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
@@ -189,7 +199,7 @@ class _Inliner:
 
     # What the forms are made of
 
-    def _run(
+    def _inline_call(
         self, op: Op, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor],
         place: _Place,
     ) -> list[Op]:  # fmt: skip
@@ -203,19 +213,19 @@ class _Inliner:
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(given, callee.inputs, strict=True):
             if outer is not None:
-                known[inner] = self._as(op, outer, inner, ops)
+                known[inner] = self._reinterpret(op, outer, inner, ops)
         computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, made, strict=True))
         for tensor in callee.tensors:
-            if tensor in computed and tensor in own and _same(tensor, own[tensor]):
+            if tensor in computed and tensor in own and _same_elements(tensor, own[tensor]):
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy(tensor)
-        ops += self.expanded(callee, place._replace(levels=(*place.levels, index)), known)
+        ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
         for inner, outer in zip(callee.outputs, made, strict=True):
             source = known.get(inner, inner)
             if source is not outer:
-                ops.append(copying(op, source, outer))
+                ops.append(copy_op(op, source, outer))
         return ops
 
     def _callee(
@@ -239,22 +249,22 @@ class _Inliner:
             raise OperatorError(message)
         return self._graphs[index]
 
-    def _as(self, op: Op, source: Tensor, like: Tensor, ops: list[Op]) -> Tensor:
+    def _reinterpret(self, op: Op, source: Tensor, like: Tensor, ops: list[Op]) -> Tensor:
         """Return a tensor whose stored elements are read as those of another are."""
-        if _same(source, like):
+        if _same_elements(source, like):
             return source
-        ops.append(copying(op, source, self._copy(like)))
+        ops.append(copy_op(op, source, self._copy(like)))
         return ops[-1].outputs[0]
 
     def _scalar(self, op: Op, tensor: Tensor, ops: list[Op]) -> Tensor:
         """Return the one element of a tensor without axes."""
-        return self._as(op, tensor, Tensor(tensor.name, (), tensor.dtype), ops)
+        return self._reinterpret(op, tensor, Tensor(tensor.name, (), tensor.dtype), ops)
 
-    def _new(self, name: str, dtype: DType) -> Tensor:
+    def _new_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy(Tensor(name, (), dtype))
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        self.tensors.append(replace(tensor, name=self._names.free(tensor.name)))
+        self.tensors.append(replace(tensor, name=self._names.make_unique(tensor.name)))
         return self.tensors[-1]
 
 
@@ -279,7 +289,7 @@ def _check_operands(
         message = f"it has {len(given)} {kind} and its sub-graph {len(callee)}"
         raise OperatorError(message)
     for outer, inner in zip(given, callee, strict=True):
-        if outer is None or (outer.dtype is inner.dtype and alike(outer, inner)):
+        if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
         # [1] is as good as a scalar.
         if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
@@ -297,13 +307,13 @@ def _input(op: Op, index: int, dtype: DType) -> Tensor:
     return found
 
 
-def _number(number: int) -> Tensor:
+def _number_tensor(number: int) -> Tensor:
     return Tensor("number", (), DType.INT32, np.array(number, np.int32))
 
 
-def _same(outer: Tensor, inner: Tensor) -> bool:
+def _same_elements(outer: Tensor, inner: Tensor) -> bool:
     """Return whether the elements of two tensors of one type stand for the same, in one shape."""
-    return alike(outer, inner) and same_scale(outer, inner)
+    return same_declared_shape(outer, inner) and same_scale(outer, inner)
 
 
 def _control(

@@ -15,7 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import ModelFileError, OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import (
+    ModelFileError,
+    OperatorError,
+    UnsupportedOperators,
+    as_operator_error,
+)
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.reader.sparsity import bytes_behind
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -26,7 +31,7 @@ _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
 _TIMES, _BYTES = 4, 1 << 26
 
 
-def paired(graph: Graph) -> Graph:
+def lower_complex(graph: Graph) -> Graph:
     """Return a graph without complex numbers.
 
     Raises:
@@ -41,16 +46,16 @@ def paired(graph: Graph) -> Graph:
     ops, problems = [], []
     for op in graph.ops:
         try:
-            with guarded():
-                ops += _rewritten(op, pairs)
+            with as_operator_error():
+                ops += _rewrite_op(op, pairs)
         except OperatorError as error:
-            problems.append(error.at(op.place))
+            problems.append(error.with_place(op.place))
     if problems:
         raise UnsupportedOperators(problems)
     ends = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
     inputs, outputs = map(tuple, ends)
     tensors = tuple(pairs.get(t, t) for t in graph.tensors)
-    initial = tuple(_parts(a) if np.iscomplexobj(a) else a for a in graph.initial)
+    initial = tuple(_split_complex(a) if np.iscomplexobj(a) else a for a in graph.initial)
     return replace(
         graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=tensors, initial=initial
     )
@@ -64,7 +69,7 @@ def _check_room(arrays: Sequence[Array]) -> None:
         raise ModelFileError(message)
 
 
-def _parts(data: Array) -> Array:
+def _split_complex(data: Array) -> Array:
     return np.stack([data.real, data.imag], -1)
 
 
@@ -79,7 +84,7 @@ def _pair(tensor: Tensor) -> Tensor:
     part, data, signature = PARTS[tensor.dtype], tensor.data, tensor.shape_signature
     return replace(
         tensor, dtype=part, shape=(*tensor.shape, _PAIR),
-        data=None if data is None else _parts(data),
+        data=None if data is None else _split_complex(data),
         shape_signature=(*signature, _PAIR) if signature else (),
     )  # fmt: skip
 
@@ -103,15 +108,15 @@ class _Rewriter(NamedTuple):
         """The first output."""
         return self.pairs.get(self.op.outputs[0], self.op.outputs[0])
 
-    def same(self) -> list[Op]:
+    def keep_operator(self) -> list[Op]:
         """Return the operator on pairs, which it takes as they are."""
         inputs = tuple(t if t is None else self.pairs.get(t, t) for t in self.op.inputs)
         outputs = tuple(self.pairs.get(t, t) for t in self.op.outputs)
         return [replace(self.op, inputs=inputs, outputs=outputs)]
 
-    def reshaped(self) -> list[Op]:
+    def reshape_pairs(self) -> list[Op]:
         """Return a RESHAPE of pairs."""
-        return [self.made("RESHAPE", self.inputs[:1], self.output, new_shape=self.output.shape)]
+        return [self.make_op("RESHAPE", self.inputs[:1], self.output, new_shape=self.output.shape)]
 
     def with_constants(self, *constants: tuple[int, Sequence[int]]) -> list[Op]:
         """Return the operator with more elements in some of its constants: (input, elements)."""
@@ -125,7 +130,7 @@ class _Rewriter(NamedTuple):
             inputs[index] = _constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
         return [replace(self.op, inputs=tuple(inputs), outputs=(self.output,))]
 
-    def made(
+    def make_op(
         self, code: str, inputs: Sequence[Tensor], output: Tensor, **options: object
     ) -> Op:
         """Return an operator beside this one."""
@@ -136,7 +141,7 @@ def _constant(name: str, data: Array, like: Tensor) -> Tensor:
     return Tensor(name, data.shape, like.dtype, data)
 
 
-def _part(pair: Tensor, name: str, shape: Shape | None = None) -> Tensor:
+def _part_tensor(pair: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     """Return a new tensor of real numbers, in the shape of what is paired unless told otherwise."""
     signature = pair.shape_signature[:-1] if shape is None else ()
     sizes = pair.shape[:-1] if shape is None else shape
@@ -152,18 +157,18 @@ def _product(r: _Rewriter) -> list[Op]:
     parts = {}
     for factor, tensor in (("left", one), ("right", other)):
         for code in ("REAL", "IMAG"):
-            parts[factor, code] = _part(tensor, f"{factor}_{code}")
-            ops.append(r.made(code, [tensor], parts[factor, code]))
+            parts[factor, code] = _part_tensor(tensor, f"{factor}_{code}")
+            ops.append(r.make_op(code, [tensor], parts[factor, code]))
     sums = []
     for joined, second, code in (("REAL", "REAL", "SUB"), ("IMAG", "IMAG", "ADD")):
         terms = []
         for left, right in (("REAL", joined), ("IMAG", "IMAG" if second == "REAL" else "REAL")):
-            terms.append(_part(y, f"{left}_{right}"))
+            terms.append(_part_tensor(y, f"{left}_{right}"))
             factors = [parts["left", left], parts["right", right]]
-            ops.append(r.made("MUL", factors, terms[-1]))
-        sums.append(_part(y, joined))
-        ops.append(r.made(code, terms, sums[-1]))
-    pack = r.made("PACK", sums, y, axis=y.rank - 1, values_count=_PAIR)
+            ops.append(r.make_op("MUL", factors, terms[-1]))
+        sums.append(_part_tensor(y, joined))
+        ops.append(r.make_op(code, terms, sums[-1]))
+    pack = r.make_op("PACK", sums, y, axis=y.rank - 1, values_count=_PAIR)
     return [*ops, pack]
 
 
@@ -172,25 +177,25 @@ def _cast(r: _Rewriter) -> list[Op]:
     (x,), y = r.inputs[:1], r.output
     was, now = r.op.inputs[0] in r.pairs, r.op.outputs[0] in r.pairs
     if was and now:
-        return r.reshaped() if x.dtype is y.dtype else r.same()
+        return r.reshape_pairs() if x.dtype is y.dtype else r.keep_operator()
     if was:
-        real = _part(x, "REAL")
-        return [r.made("REAL", [x], real), r.made("CAST", [real], y)]
-    real, column = _part(y, "REAL"), _part(y, "column", (*y.shape[:-1], 1))
+        real = _part_tensor(x, "REAL")
+        return [r.make_op("REAL", [x], real), r.make_op("CAST", [real], y)]
+    real, column = _part_tensor(y, "REAL"), _part_tensor(y, "column", (*y.shape[:-1], 1))
     pads = np.zeros((y.rank, 2), np.int32)
     pads[-1, 1] = 1
     return [
-        r.made("CAST", [x], real),
-        r.made("RESHAPE", [real], column, new_shape=column.shape),
-        r.made("PAD", [column, Tensor(f"{y.name}/pads", pads.shape, DType.INT32, pads)], y),
+        r.make_op("CAST", [x], real),
+        r.make_op("RESHAPE", [real], column, new_shape=column.shape),
+        r.make_op("PAD", [column, Tensor(f"{y.name}/pads", pads.shape, DType.INT32, pads)], y),
     ]
 
 
 def _sizes(r: _Rewriter) -> list[Op]:
     """Ask SHAPE and RANK of the real part."""
-    real = _part(r.inputs[0], "REAL")
+    real = _part_tensor(r.inputs[0], "REAL")
     return [
-        r.made("REAL", r.inputs, real),
+        r.make_op("REAL", r.inputs, real),
         replace(r.op, inputs=(real,), outputs=r.op.outputs),
     ]
 
@@ -205,22 +210,22 @@ def _strided_slice(r: _Rewriter) -> list[Op]:
     return r.with_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
 
 
-def _joined(r: _Rewriter) -> list[Op]:
+def _join_parts(r: _Rewriter) -> list[Op]:
     """Make complex numbers of their real parts and their imaginary parts."""
-    return [r.made("PACK", r.inputs, r.output, axis=r.output.rank - 1, values_count=_PAIR)]
+    return [r.make_op("PACK", r.inputs, r.output, axis=r.output.rank - 1, values_count=_PAIR)]
 
 
-def _mirrored(r: _Rewriter) -> list[Op]:
+def _conjugate(r: _Rewriter) -> list[Op]:
     """Make imaginary parts negative: times (1, -1)."""
     signs = Tensor(f"{r.output.name}/signs", (_PAIR,), r.output.dtype, _SIGNS[r.output.dtype])
     return [replace(r.op, code="FlexMul", inputs=(r.inputs[0], signs), outputs=(r.output,))]
 
 
 def _angle(r: _Rewriter) -> list[Op]:
-    parts = {code: _part(r.inputs[0], code) for code in ("REAL", "IMAG")}
+    parts = {code: _part_tensor(r.inputs[0], code) for code in ("REAL", "IMAG")}
     return [
-        *(r.made(code, r.inputs, part) for code, part in parts.items()),
-        r.made("ATAN2", [parts["IMAG"], parts["REAL"]], r.op.outputs[0]),
+        *(r.make_op(code, r.inputs, part) for code, part in parts.items()),
+        r.make_op("ATAN2", [parts["IMAG"], parts["REAL"]], r.op.outputs[0]),
     ]
 
 
@@ -228,15 +233,15 @@ def _select(r: _Rewriter) -> list[Op]:
     condition, x, y = r.inputs
     both = Tensor(f"{r.output.name}/condition", (*condition.shape, 1), condition.dtype)
     return [
-        r.made("RESHAPE", [condition], both, new_shape=both.shape),
+        r.make_op("RESHAPE", [condition], both, new_shape=both.shape),
         replace(r.op, code="SELECT_V2", inputs=(both, x, y), outputs=(r.output,)),
     ]
 
 
 _RULES: dict[str, Callable[[_Rewriter], list[Op]]] = {
     # Those that are about complex numbers take pairs, and a change of width is one of the shape.
-    **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _Rewriter.same),
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _Rewriter.reshaped),
+    **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _Rewriter.keep_operator),
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _Rewriter.reshape_pairs),
     **dict.fromkeys(("SHAPE", "RANK"), _sizes),
     "CAST": _cast,
     "MUL": _product,
@@ -254,16 +259,16 @@ _OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
             "IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub",
             *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
         ),
-        _Rewriter.same,
+        _Rewriter.keep_operator,
     ),
     "FlexAngle": _angle,
-    "FlexComplex": _joined,
-    "FlexConj": _mirrored,
+    "FlexComplex": _join_parts,
+    "FlexConj": _conjugate,
     "FlexMul": _product,
 }  # fmt: skip
 
 
-def _rewritten(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
+def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
     rule = (_OF_CUSTOM if op.custom else _RULES).get(op.code)

@@ -5,16 +5,16 @@ The passes, in order; each takes a graph and returns one:
 1. `densify`: sparse constants become dense ones, and DENSIFY goes.
 2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
    and whatever else can be computed from constants or shapes alone is.
-3. `recurrent`: loops that are layers of an LSTM, a GRU or an RNN become such.
-4. `spell_out_scores`: LOGISTIC that the model's outputs give is computed to its last digits.
+3. `raise_recurrent_loops`: loops that are layers of an LSTM, a GRU or an RNN become such.
+4. `expand_output_sigmoid`: LOGISTIC that the model's outputs give is computed to its last digits.
 5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
 6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
    have given back to the result.
 7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
    weights are shaped like the input and can be permuted in its stead.
-8. `join_dilations`: what convolves parts of an image becomes a convolution with a dilation.
-9. `join_paddings`: convolutions pad what PAD did before them.
-10. `drop_dead`: operators that nothing reads go.
+8. `fuse_dilated_convolutions`: what convolves parts of an image becomes a convolution with a
+   dilation. 9. `fuse_pads_into_convolutions`: convolutions pad what PAD did before them. 10.
+   `eliminate_dead_operators`: operators that nothing reads go.
 
 What an operator does with its operands is asked of the operator (`Rules`), never known here.
 """
@@ -24,13 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Op, Options, copying
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op.common.checks import features_from
-from tflite2onnx.passes.expand_output_sigmoid import spell_out_scores
+from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.fold_constants import Rules, RulesOf, fold, replaces
-from tflite2onnx.passes.fuse_convolutions import join_dilations, join_paddings
-from tflite2onnx.passes.recurrent.raise_recurrent_loops import recurrent
+from tflite2onnx.passes.fuse_convolutions import (
+    fuse_dilated_convolutions,
+    fuse_pads_into_convolutions,
+)
+from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -42,10 +45,10 @@ _IMAGE = 4
 def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
     """Apply all passes."""
     graph = fold(densify(graph), rules_of)
-    graph = spell_out_scores(recurrent(graph, rules_of), rules_of)
+    graph = expand_output_sigmoid(raise_recurrent_loops(graph, rules_of), rules_of)
     graph = align(graph, rules_of)
-    graph = join_dilations(absorb_flatten(keep_axes(graph)))
-    return drop_dead(join_paddings(graph))
+    graph = fuse_dilated_convolutions(absorb_flatten(keep_axes(graph)))
+    return eliminate_dead_operators(fuse_pads_into_convolutions(graph))
 
 
 def densify(graph: Graph) -> Graph:
@@ -62,14 +65,14 @@ def densify(graph: Graph) -> Graph:
     }
 
     def dense(op: Op) -> list[Op]:
-        here = op.reading(known)
+        here = op.with_inputs(known)
         source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
         if source is None or not replaces(source, op.outputs, source.dtype):
             return [here]
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
 
-    return graph.mapped(dense, known)
+    return graph.rewrite(dense, known)
 
 
 _Shaped = dict[tuple[Tensor, Shape], Tensor]
@@ -84,7 +87,7 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
     made = dict(around or {})
     for op in graph.ops:
         rules = rules_of(op)
-        shapes = _aligned(op, rules)
+        shapes = _broadcast_shapes(op, rules)
         inputs = list(op.inputs)
         for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
             if tensor is None or shape is None or shape == tensor.shape:
@@ -93,19 +96,19 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
             if key not in made:
                 made[key] = _with_shape(tensor, shape)
                 if tensor.data is None:
-                    ops.append(copying(op, tensor, made[key]))
+                    ops.append(copy_op(op, tensor, made[key]))
             inputs[i] = made[key]
         graphs = tuple(align(inner, rules_of, made) for inner in op.graphs)
         ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 
-def _aligned(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
+def _broadcast_shapes(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
     try:
-        with guarded():
-            return rules.aligned() if rules else [None] * len(op.inputs)
+        with as_operator_error():
+            return rules.broadcast_shapes() if rules else [None] * len(op.inputs)
     except OperatorError as error:
-        raise UnsupportedOperators([error.at(op.place)]) from error
+        raise UnsupportedOperators([error.with_place(op.place)]) from error
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
@@ -116,7 +119,9 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
         axis = quantization.axis + len(shape) - tensor.rank
         quantization = replace(quantization, axis=axis)
     symbols = {axis + len(shape) - tensor.rank: s for axis, s in tensor.symbols.items()}
-    return replace(tensor.reshaped(shape), name=name, quantization=quantization, symbols=symbols)
+    return replace(
+        tensor.reshape_constant(shape), name=name, quantization=quantization, symbols=symbols
+    )
 
 
 def keep_axes(graph: Graph) -> Graph:
@@ -138,12 +143,12 @@ def keep_axes(graph: Graph) -> Graph:
     for op in every:
         after = readers.get(op.outputs[0], []) if op.outputs else []
         if len(after) == 1 and op.outputs[0] not in handed_on:
-            kept |= _kept(op, made, after[0])
+            kept |= _keep_axes_of(op, made, after[0])
     gone = {readers[op.outputs[0]][0] for op in kept}
-    return graph.mapped(lambda op: () if op in gone else (kept.get(op, op),))
+    return graph.rewrite(lambda op: () if op in gone else (kept.get(op, op),))
 
 
-def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
+def _keep_axes_of(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
     """Return the operator with the axes of an image, if the one after it restores them."""
     if not (op.is_builtin("FULLY_CONNECTED") and after.is_builtin("RESHAPE") and op.inputs[1:]):
         return {}
@@ -151,9 +156,9 @@ def _kept(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, O
     source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
     if x is None or weights is None or source is None or weights.rank != _MATRIX:
         return {}
-    if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same(source, x):
+    if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same_numbers(source, x):
         return {}
-    if source.shape[-1] != weights.shape[1] or not _same(op.outputs[0], image):
+    if source.shape[-1] != weights.shape[1] or not _same_numbers(op.outputs[0], image):
         return {}
     options = Options({**op.options, "keep_num_dims": True})
     inputs = (source, *op.inputs[1:])
@@ -164,26 +169,26 @@ def absorb_flatten(graph: Graph) -> Graph:
     """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
     reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
     pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
-    sources = {y: x for x, y in pairs if x is not None and _same(x, y)}
+    sources = {y: x for x, y in pairs if x is not None and _same_numbers(x, y)}
     made: _Shaped = {}
 
-    def absorbing(op: Op) -> list[Op]:
-        source, shape = _unflattened(op, sources)
+    def absorb(op: Op) -> list[Op]:
+        source, shape = _find_unflattened(op, sources)
         weights = op.inputs[1] if shape else None
         if source is None or weights is None:
             return [op]
-        shaped = made.setdefault((weights, shape), weights.reshaped(shape))
+        shaped = made.setdefault((weights, shape), weights.reshape_constant(shape))
         return [replace(op, inputs=(source, shaped, *op.inputs[2:]))]
 
-    return graph.mapped(absorbing)
+    return graph.rewrite(absorb)
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _same_numbers(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors hold the same numbers if they hold the same integers."""
     return a.elements == b.elements and same_scale(a, b)
 
 
-def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
+def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
     """Return the input of FULLY_CONNECTED with more than one axis of features.
 
     The weights should be shaped like these; () if the operator had better stay as it is.
@@ -204,13 +209,13 @@ def _unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | Non
     return source, (weights.shape[0], *features)
 
 
-def drop_dead(graph: Graph) -> Graph:
+def eliminate_dead_operators(graph: Graph) -> Graph:
     """Drop operators whose outputs nothing reads."""
-    ops, _ = _alive(graph)
+    ops, _ = _live_ops(graph)
     return replace(graph, ops=ops)
 
 
-def _alive(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
+def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
     """Return the operators that are needed, and all tensors that these read."""
     alive: set[Tensor] = set(graph.outputs)
     kept = []
@@ -219,7 +224,7 @@ def _alive(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             continue
         graphs = []
         for inner in op.graphs:
-            ops, read = _alive(inner)
+            ops, read = _live_ops(inner)
             graphs.append(replace(inner, ops=ops))
             alive |= read
         kept.append(replace(op, graphs=tuple(graphs)) if graphs else op)

@@ -13,12 +13,14 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import Shape, Tensor
 
 
-def shaped(graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]) -> Graph:
+def override_declared_shapes(
+    graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]
+) -> Graph:
     """Return the graph with the shapes that operators know better than the file."""
     known: dict[Tensor, Tensor] = {}
 
     def change(op: Op) -> list[Op]:
-        here = op.reading(known)
+        here = op.with_inputs(known)
         shapes = shapes_of(here)
         if shapes is None:
             return [here]
@@ -29,6 +31,6 @@ def shaped(graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]) -> G
         )
         return [replace(here, outputs=tuple(known.get(t, t) for t in op.outputs))]
 
-    changed = graph.mapped(change, known)
+    changed = graph.rewrite(change, known)
     tensors = tuple(known.get(t, t) for t in graph.tensors)
     return replace(changed, tensors=tensors) if known else graph

@@ -17,21 +17,21 @@ _REGIONS = {
 }
 
 
-def with_computations(model: Model) -> Model:
+def resolve_computations(model: Model) -> Model:
     """Return a model whose operators with such a sub-graph have an option more, `computation`.
 
     It lists the codes of the sub-graph's operators, one after another; the option is missing
     where the sub-graph is.
     """
     graphs = tuple(
-        replace(graph, ops=tuple(_named(op, model) for op in graph.ops))
+        replace(graph, ops=tuple(_add_computation(op, model) for op in graph.ops))
         if any(op.code in _REGIONS for op in graph.ops) else graph
         for graph in model.graphs
     )  # fmt: skip
     return model._replace(graphs=graphs)
 
 
-def _named(op: Op, model: Model) -> Op:
+def _add_computation(op: Op, model: Model) -> Op:
     index = op.options.get(_REGIONS.get(op.code, ""), -1)
     if op.custom or not isinstance(index, int) or not 0 <= index < len(model.graphs):
         return op

@@ -24,7 +24,7 @@ def nbytes(shape: Shape, dtype: DType) -> int:
     return -(-math.prod(shape) * dtype.bits // _BYTE)
 
 
-def holds(dtype: DType, integers: Array) -> bool:
+def fits_type(dtype: DType, integers: Array) -> bool:
     """Return whether an integer type holds all these integers."""
     low = 0 if dtype.label.startswith("u") else -(2 ** (dtype.bits - 1))
     return bool((integers >= low).all() and (integers <= low + 2**dtype.bits - 1).all())
@@ -39,7 +39,7 @@ def flat(raw: memoryview, dtype: DType) -> Array:
     if dtype is DType.STRING:
         return _strings(raw)
     if dtype.bits < _BYTE:
-        return _unpacked(np.frombuffer(raw, np.uint8), dtype)
+        return _unpack_subbyte(np.frombuffer(raw, np.uint8), dtype)
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
     if dtype is DType.BOOL:
         stored = np.frombuffer(raw, np.uint8)
@@ -48,7 +48,7 @@ def flat(raw: memoryview, dtype: DType) -> Array:
     return np.frombuffer(raw[:whole], dtype.numpy)
 
 
-def shaped(elements: Array, shape: Shape) -> Array:
+def shape_elements(elements: Array, shape: Shape) -> Array:
     """Return the elements of a constant in its shape; what lies behind them is padding.
 
     Raises:
@@ -61,7 +61,7 @@ def shaped(elements: Array, shape: Shape) -> Array:
     return elements[:count].reshape(shape)
 
 
-def _unpacked(raw: Array, dtype: DType) -> Array:
+def _unpack_subbyte(raw: Array, dtype: DType) -> Array:
     """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
     kind = np.int8 if dtype.label.startswith("int") else np.uint8
     rest = _BYTE - dtype.bits
@@ -72,7 +72,7 @@ def _unpacked(raw: Array, dtype: DType) -> Array:
     return every.reshape(-1)
 
 
-def packed(elements: Array, dtype: DType) -> Array:
+def pack_subbyte(elements: Array, dtype: DType) -> Array:
     """Return elements of two or four bits as bytes, the first in the lowest bits; others as is.
 
     TFLite and ONNX pack them alike.

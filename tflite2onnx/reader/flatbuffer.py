@@ -82,21 +82,21 @@ class Vector:
         return int(self._length)
 
     def __getitem__(self, index: int) -> Table:
-        return Table(self._data, _ahead(self._data, self.place(index)), self._kind)
+        return Table(self._data, _follow_offset(self._data, self.offset_of(index)), self._kind)
 
-    def place(self, index: int) -> int:
+    def offset_of(self, index: int) -> int:
         """Return where the distance to a table stands."""
         if not 0 <= index < self._length:
             raise IndexError(index)
         return self._first + _AHEAD.size * index
 
 
-def root(data: memoryview, kind: str = "Model") -> Table:
+def read_root(data: memoryview, kind: str = "Model") -> Table:
     """Return the table that a whole flatbuffer is: the model, or one inside a buffer of it."""
-    return Table(data, _ahead(data, 0), kind)
+    return Table(data, _follow_offset(data, 0), kind)
 
 
-def cleared(kind: str) -> dict[str, Any]:
+def zero_fields(kind: str) -> dict[str, Any]:
     """Return the fields of a table all of whose numbers are 0, whatever the schema's defaults are.
 
     Vectors are empty, and strings and tables None.
@@ -128,41 +128,43 @@ def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], 
     """Return how a field is read at its place, and what it is where it has none."""
     letter = _NUMBERS.get(kind.strip("[]"), "")
     if letter and kind.startswith("["):
-        return partial(_numbers, np.dtype(f"<{letter}")), np.zeros(0, letter)
+        return partial(_read_numbers, np.dtype(f"<{letter}")), np.zeros(0, letter)
     if letter:
-        return partial(_number, struct.Struct(f"<{letter}")), _CASTS.get(kind, int)(default or 0)
+        return partial(_read_number, struct.Struct(f"<{letter}")), _CASTS.get(kind, int)(
+            default or 0
+        )
     if kind.startswith("["):
         return partial(_tables, kind.strip("[]")), ()
     if kind in _UNIONS:
         return partial(_union, f"{name}_type", tuple(_UNIONS[kind])), None
-    return (_string if kind == "string" else partial(_table, kind)), None
+    return (_read_string if kind == "string" else partial(_table, kind)), None
 
 
-def _ahead(data: memoryview, place: int) -> int:
+def _follow_offset(data: memoryview, place: int) -> int:
     """Return the position that is referred to at a place."""
     return place + int(_AHEAD.unpack_from(data, place)[0])
 
 
-def _number(form: struct.Struct, table: Table, place: int) -> Any:  # noqa: ANN401 - of any type
+def _read_number(form: struct.Struct, table: Table, place: int) -> Any:  # noqa: ANN401 - of any type
     return form.unpack_from(table.data, place)[0]
 
 
-def _numbers(dtype: np.dtype[Any], table: Table, place: int) -> Array:
-    start = _ahead(table.data, place)
+def _read_numbers(dtype: np.dtype[Any], table: Table, place: int) -> Array:
+    start = _follow_offset(table.data, place)
     (count,) = _AHEAD.unpack_from(table.data, start)
     return np.frombuffer(table.data, dtype, count, start + _AHEAD.size)
 
 
-def _string(table: Table, place: int) -> bytes:
-    return _numbers(np.dtype(np.uint8), table, place).tobytes()
+def _read_string(table: Table, place: int) -> bytes:
+    return _read_numbers(np.dtype(np.uint8), table, place).tobytes()
 
 
 def _table(kind: str, table: Table, place: int) -> Table:
-    return Table(table.data, _ahead(table.data, place), kind)
+    return Table(table.data, _follow_offset(table.data, place), kind)
 
 
 def _tables(kind: str, table: Table, place: int) -> Vector:
-    return Vector(table.data, _ahead(table.data, place), kind)
+    return Vector(table.data, _follow_offset(table.data, place), kind)
 
 
 def _union(number: str, kinds: tuple[str, ...], table: Table, place: int) -> Table | None:

@@ -37,23 +37,23 @@ class _Decoder:
         self._left = _MORE + _TIMES * len(data)
 
     def value(self, ref: Any) -> Any:  # noqa: ANN401 - a flexbuffers.Ref, which has no types
-        self._spend(1)
+        self._use_budget(1)
         if ref.IsMap:
             items = ref.AsMap
-            self._spend(len(items))
+            self._use_budget(len(items))
             pairs = zip(items.Keys, items.Values, strict=True)
             return {self._text(key.AsKeyBytes): self.value(value) for key, value in pairs}
         if ref.IsVector or ref.IsTypedVector or ref.IsFixedTypedVector:
             kind = "" if ref.IsVector else "Typed" if ref.IsTypedVector else "FixedTyped"
             items = getattr(ref, f"As{kind}Vector")
             # Before the loop: an element of no bytes at all would cost time and nothing else.
-            self._spend(len(items))
+            self._use_budget(len(items))
             return [self.value(item) for item in items]
         if ref.IsString or ref.IsKey:
-            return self._string(ref.AsStringBytes)
+            return self._decode_text(ref.AsStringBytes)
         return self._bytes(ref.AsBlob) if ref.IsBlob else ref.Value
 
-    def _string(self, raw: bytes) -> str | bytes:
+    def _decode_text(self, raw: bytes) -> str | bytes:
         """Return a text; what is none, such as a protobuf, stays bytes."""
         try:
             return self._bytes(raw).decode()
@@ -64,10 +64,10 @@ class _Decoder:
         return self._bytes(raw).decode("utf-8", "replace")
 
     def _bytes(self, raw: bytes) -> bytes:
-        self._spend(len(raw))
+        self._use_budget(len(raw))
         return raw
 
-    def _spend(self, amount: int) -> None:
+    def _use_budget(self, amount: int) -> None:
         self._left -= amount
         if self._left < 0:
             message = "it lists more values than it has room for"

@@ -16,9 +16,9 @@ from typing import Any
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
-from tflite2onnx.reader.flatbuffer import Table, Vector, root
+from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
-from tflite2onnx.utils.archive import DAMAGED, content, entries
+from tflite2onnx.utils.archive import DAMAGED, content, list_entries
 
 BUFFER = "TFLITE_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
@@ -93,7 +93,7 @@ def model_metadata(model: Model) -> ModelMetadata | None:
         if raw[4:8] != IDENTIFIER:
             message = "the identifier is missing"
             raise ValueError(message)
-        return _Reader().model(root(memoryview(raw), "ModelMetadata"))
+        return _Reader().model(read_root(memoryview(raw), "ModelMetadata"))
     except _GARBAGE as error:
         message = f"the metadata of the TFLite model are truncated or damaged ({error})"
         raise ModelFileError(message) from error
@@ -104,16 +104,20 @@ class _Reader:
         self._left, self._room = _MOST_TABLES, _MOST_BYTES
 
     def model(self, table: Table) -> ModelMetadata:
-        graphs = self._all(table["subgraph_metadata"])[:1]
+        graphs = self._read_tables(table["subgraph_metadata"])[:1]
         files = self._files(table)
         inputs, outputs = (
-            tuple(self._tensor(t) for g in graphs for t in self._all(g[f"{kind}_tensor_metadata"]))
+            tuple(
+                self._tensor(t)
+                for g in graphs
+                for t in self._read_tables(g[f"{kind}_tensor_metadata"])
+            )
             for kind in ("input", "output")
         )
         for graph in graphs:
             files += self._files(graph)
-            units = [*self._all(graph["input_process_units"])]
-            units += self._all(graph["output_process_units"])
+            units = [*self._read_tables(graph["input_process_units"])]
+            units += self._read_tables(graph["output_process_units"])
             files += self._vocabularies(units)
         return ModelMetadata(
             self._text(table["name"]), self._text(table["description"]),
@@ -121,7 +125,7 @@ class _Reader:
             self._text(table["license"]), inputs, outputs, files,
         )  # fmt: skip
 
-    def _all(self, tables: Vector | Sequence[Table]) -> list[Table]:
+    def _read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
         self._left -= len(tables)
         if self._left < 0:
             message = "it lists more than it has room for"
@@ -132,9 +136,9 @@ class _Reader:
         return tuple(
             AssociatedFile(
                 self._text(f["name"]), self._text(f["description"]),
-                _named("AssociatedFileType", f["type"]), self._text(f["locale"]),
+                _enum_name("AssociatedFileType", f["type"]), self._text(f["locale"]),
             )
-            for f in self._all(table[field])
+            for f in self._read_tables(table[field])
         )  # fmt: skip
 
     def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
@@ -148,36 +152,36 @@ class _Reader:
         )  # fmt: skip
 
     def _tensor(self, table: Table) -> TensorMetadata:
-        units = self._all(table["process_units"])
+        units = self._read_tables(table["process_units"])
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
             self._text(table["name"]), self._text(table["description"]),
-            **_content(table["content"]), **self._processing(found),
+            **_content(table["content"]), **self._read_processing(found),
             minimum=self._floats(stats["min"]), maximum=self._floats(stats["max"]),
             files=self._files(table) + self._vocabularies(units),
         )  # fmt: skip
 
-    def _processing(self, found: dict[str, Table]) -> dict[str, Any]:
+    def _read_processing(self, found: dict[str, Table]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if normalization := found.get("NormalizationOptions"):
             fields |= {name: self._floats(normalization[name]) for name in ("mean", "std")}
         if thresholding := found.get("ScoreThresholdingOptions"):
             fields["threshold"] = thresholding["global_score_threshold"]
         if calibration := found.get("ScoreCalibrationOptions"):
-            kind = _named("ScoreTransformationType", calibration["score_transformation"])
+            kind = _enum_name("ScoreTransformationType", calibration["score_transformation"])
             fields["calibration"] = kind, calibration["default_score"]
         return fields
 
     def _text(self, raw: bytes | None) -> str:
-        self._spend(len(raw or b""))
+        self._use_budget(len(raw or b""))
         return (raw or b"").decode("utf-8", "replace")
 
     def _floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        self._spend(_NUMBER_BYTES * len(numbers))
+        self._use_budget(_NUMBER_BYTES * len(numbers))
         return tuple(float(number) for number in numbers)
 
-    def _spend(self, size: int) -> None:
+    def _use_budget(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
             message = "it says more than it has room for"
@@ -189,7 +193,7 @@ def _content(table: Table | None) -> dict[str, Any]:
     if properties is None:
         return {}
     if properties.kind == "ImageProperties":
-        space = _named("ColorSpaceType", properties["color_space"])
+        space = _enum_name("ColorSpaceType", properties["color_space"])
         return {"content": "image", "color_space": space}
     if properties.kind == "AudioProperties":
         rate, channels = properties["sample_rate"], properties["channels"]
@@ -197,7 +201,7 @@ def _content(table: Table | None) -> dict[str, Any]:
     return {"content": _CONTENTS[properties.kind]}
 
 
-def _named(enumeration: str, number: int) -> str:
+def _enum_name(enumeration: str, number: int) -> str:
     names = _NAMES[enumeration]
     return names[number] if 0 <= number < len(names) else str(number)
 
@@ -211,7 +215,7 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     source = io.BytesIO(model) if isinstance(model, bytes) else model
     try:
         with zipfile.ZipFile(source) as archive:
-            return {e.filename: content(archive, e) for e in entries(archive, _MOST_BYTES)}
+            return {e.filename: content(archive, e) for e in list_entries(archive, _MOST_BYTES)}
     except zipfile.BadZipFile:
         return {}
     except (*_GARBAGE, *DAMAGED) as error:
@@ -219,7 +223,7 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
         raise ModelFileError(message) from error
 
 
-def described(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
     """Return what a model's authors say of it as dictionaries, lists, strings and numbers.
 
     What they leave out is left out. The lines of files with labels are listed as `labels`.
@@ -237,13 +241,13 @@ def described(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str,
         message = "the metadata of the TFLite model list more labels than there is room for"
         raise ModelFileError(message)
 
-    def told(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
+    def to_fields(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
         absent = ("", (), 0, None)
         fields = {name: value for name, value in vars(note).items() if value not in absent}
         if isinstance(note, AssociatedFile) and note.kind in _LABELS and note.name in files:
             fields["labels"] = files[note.name].decode("utf-8", "replace").splitlines()
         for name in fields.keys() & {"inputs", "outputs", "files"}:
-            fields[name] = [told(each) for each in fields[name]]
+            fields[name] = [to_fields(each) for each in fields[name]]
         return fields
 
-    return told(said)
+    return to_fields(said)

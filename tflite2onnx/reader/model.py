@@ -26,9 +26,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.graph import Graph, Model, Op, Options, Signature, fault
+from tflite2onnx.graph import Graph, Model, Op, Options, Signature, ordering_error
 from tflite2onnx.reader import buffers, flexbuffer
-from tflite2onnx.reader.flatbuffer import Table, Vector, cleared, root
+from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
 from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, SparseAxis, Sparsity, Tensor
 
@@ -68,7 +68,7 @@ _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it t
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
 
-def read(source: str | os.PathLike[str] | bytes) -> Model:
+def read_model(source: str | os.PathLike[str] | bytes) -> Model:
     """Read a model from a path or from the bytes of a file.
 
     Raises:
@@ -114,7 +114,7 @@ def _check_identifier(data: memoryview) -> None:
     raise ModelFileError(message)
 
 
-def _damaged(reason: str) -> NoReturn:
+def _fail_damaged(reason: str) -> NoReturn:
     message = f"the TFLite model is damaged: {reason}"
     raise ModelFileError(message)
 
@@ -128,43 +128,45 @@ class _Reader:
         # memory holds. An honest one says nothing twice, or little.
         self._left = 2 * len(data)
         self._flat: dict[tuple[int, DType], Array] = {}
-        self._root = root(data)
+        self._root = read_root(data)
         self._buffers = self._root["buffers"]
-        self._codes = [self._code(code) for code in self._all(self._root["operator_codes"])]
+        self._codes = [self._code(code) for code in self._read_tables(self._root["operator_codes"])]
 
     def model(self) -> Model:
-        graphs = tuple(self._graph(g) for g in self._all(self._root["subgraphs"]))
+        graphs = tuple(self._graph(g) for g in self._read_tables(self._root["subgraphs"]))
         if not graphs:
-            _damaged("it has no subgraph")
+            _fail_damaged("it has no subgraph")
         return Model(
             graphs,
-            tuple(self._signature(s, graphs) for s in self._all(self._root["signature_defs"])),
-            dict(self._metadata(entry) for entry in self._all(self._root["metadata"])),
+            tuple(
+                self._signature(s, graphs) for s in self._read_tables(self._root["signature_defs"])
+            ),
+            dict(self._metadata(entry) for entry in self._read_tables(self._root["metadata"])),
             self._text(self._root["description"]),
             self._root["version"],
         )
 
     # Fields
 
-    def _spend(self, size: int) -> None:
+    def _use_budget(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            _damaged("it lists more than it has room for")
+            _fail_damaged("it lists more than it has room for")
 
-    def _all(self, tables: Vector) -> list[Table]:
-        self._spend(_TABLE * len(tables))
+    def _read_tables(self, tables: Vector) -> list[Table]:
+        self._use_budget(_TABLE * len(tables))
         return [tables[i] for i in range(len(tables))]
 
     def _text(self, raw: bytes | None) -> str:
-        self._spend(len(raw or b""))
+        self._use_budget(len(raw or b""))
         return (raw or b"").decode("utf-8", "replace")
 
-    def _numbers(self, vector: Array) -> tuple[Any, ...]:
-        self._spend(vector.nbytes)
+    def _read_numbers(self, vector: Array) -> tuple[Any, ...]:
+        self._use_budget(vector.nbytes)
         return tuple(vector.tolist())
 
     def _bytes(self, raw: memoryview) -> bytes:
-        self._spend(len(raw))
+        self._use_budget(len(raw))
         return bytes(raw)
 
     # Parts
@@ -184,11 +186,11 @@ class _Reader:
         if index == 0:
             return self._data[:0]
         if index >= len(self._buffers):
-            _damaged(f"there is no buffer {index}")
+            _fail_damaged(f"there is no buffer {index}")
         buffer = self._buffers[index]
-        return memoryview(buffer["data"]) or self._outside(buffer["offset"], buffer["size"])
+        return memoryview(buffer["data"]) or self._external_data(buffer["offset"], buffer["size"])
 
-    def _outside(self, offset: int, size: int) -> memoryview:
+    def _external_data(self, offset: int, size: int) -> memoryview:
         if offset <= 1:  # what stands there when there is no such place
             return self._data[:0]
         if offset + size > len(self._data):
@@ -197,10 +199,10 @@ class _Reader:
         return self._data[offset : offset + size]
 
     def _graph(self, table: Table) -> Graph:
-        inputs, outputs = self._numbers(table["inputs"]), self._numbers(table["outputs"])
-        tables, ops = self._all(table["tensors"]), self._all(table["operators"])
-        reads = [self._numbers(op["inputs"]) for op in ops]
-        writes = [self._numbers(op["outputs"]) for op in ops]
+        inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
+        tables, ops = self._read_tables(table["tensors"]), self._read_tables(table["operators"])
+        reads = [self._read_numbers(op["inputs"]) for op in ops]
+        writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _unique([self._text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
         tensors = tuple(
@@ -208,28 +210,30 @@ class _Reader:
         )
         graph = Graph(
             self._text(table["name"]),
-            _pick(tensors, inputs, "an input of the graph"),
-            _pick(tensors, outputs, "an output of the graph"),
+            _pick_tensors(tensors, inputs, "an input of the graph"),
+            _pick_tensors(tensors, outputs, "an output of the graph"),
             tuple(self._op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
             tensors,
         )
-        if wrong := fault(graph):
-            _damaged(wrong)
+        if wrong := ordering_error(graph):
+            _fail_damaged(wrong)
         return graph
 
     def _op(
         self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
     ) -> Op:
-        code, custom, version = _at(self._codes, table["opcode_index"], f"operator {index}'s code")
+        code, custom, version = _item_at(
+            self._codes, table["opcode_index"], f"operator {index}'s code"
+        )
         where = f"a tensor of {code} (operator {index})"
         raw = self._custom_options(table)
         return Op(
             code, index,
-            tuple(None if i == -1 else _at(tensors, i, where) for i in reads),
-            _pick(tensors, writes, where),
+            tuple(None if i == -1 else _item_at(tensors, i, where) for i in reads),
+            _pick_tensors(tensors, writes, where),
             Options(_map_of(raw)) if custom else self._options(code, table),
             custom, raw,
-            _pick(tensors, self._numbers(table["intermediates"]), where),
+            _pick_tensors(tensors, self._read_numbers(table["intermediates"]), where),
             version,
         )  # fmt: skip
 
@@ -248,7 +252,7 @@ class _Reader:
         return Options({
             name: value if name in _WITH_UNKNOWN and isinstance(value, int)
             else self._option(name, value)
-            for name, value in cleared(kind).items()
+            for name, value in zero_fields(kind).items()
         })  # fmt: skip
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
@@ -257,18 +261,18 @@ class _Reader:
         if name == "composite_attributes":
             return _map_of(self._bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
-            return self._numbers(value)
+            return self._read_numbers(value)
         return self._text(value) if isinstance(value, bytes) else value
 
     def _custom_options(self, table: Table) -> bytes:
         if table["custom_options"].size:
             return self._bytes(memoryview(table["custom_options"]))
         place = table["large_custom_options_offset"], table["large_custom_options_size"]
-        return self._bytes(self._outside(*place))
+        return self._bytes(self._external_data(*place))
 
     def _tensor(self, tables: Sequence[Table], index: int, name: str, *, computed: bool) -> Tensor:
         table = tables[index]
-        shape, kind = self._numbers(table["shape"]), table["type"]
+        shape, kind = self._read_numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
             message = f"tensor {name} has an element type that is not known ({kind})"
             raise ModelFileError(message)
@@ -282,18 +286,20 @@ class _Reader:
             raise ModelFileError(message)
         sparsity = self._sparsity(table["sparsity"])
         try:
-            data = self._elements(table, shape, dtype, sparse=sparsity is not None)
+            data = self._read_elements(table, shape, dtype, sparse=sparsity is not None)
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
             quantization = self._quantization(table["quantization"], shape, dtype, tables)
         except buffers.ElementsError as error:
-            _damaged(f"tensor {name}: {error}")
+            _fail_damaged(f"tensor {name}: {error}")
         return Tensor(
-            name, shape, dtype, data, quantization, self._numbers(table["shape_signature"]),
+            name, shape, dtype, data, quantization, self._read_numbers(table["shape_signature"]),
             table["is_variable"], sparsity,
         )  # fmt: skip
 
-    def _elements(self, table: Table, shape: Shape, dtype: DType, *, sparse: bool) -> Array | None:
+    def _read_elements(
+        self, table: Table, shape: Shape, dtype: DType, *, sparse: bool
+    ) -> Array | None:
         """Return a constant's elements, None if the file holds none."""
         key = (table["buffer"], dtype)
         if key not in self._flat:
@@ -301,7 +307,7 @@ class _Reader:
             if not len(raw) or dtype in (DType.RESOURCE, DType.VARIANT):
                 return None
             self._flat[key] = buffers.flat(raw, dtype)
-        return self._flat[key] if sparse else buffers.shaped(self._flat[key], shape)
+        return self._flat[key] if sparse else buffers.shape_elements(self._flat[key], shape)
 
     def _sparsity(self, table: Table | None) -> Sparsity | None:
         if table is None:
@@ -310,10 +316,12 @@ class _Reader:
             SparseAxis(
                 axis["dense_size"], _values(axis["array_segments"]), _values(axis["array_indices"])
             )
-            for axis in self._all(table["dim_metadata"])
+            for axis in self._read_tables(table["dim_metadata"])
         )
         return Sparsity(
-            self._numbers(table["traversal_order"]), self._numbers(table["block_map"]), axes
+            self._read_numbers(table["traversal_order"]),
+            self._read_numbers(table["block_map"]),
+            axes,
         )
 
     def _quantization(
@@ -341,7 +349,7 @@ class _Reader:
             raise buffers.ElementsError(message)
         if dtype.is_integer:
             _check_scales(scale)
-            if not buffers.holds(dtype, zero):
+            if not buffers.fits_type(dtype, zero):
                 message = f"a zero point lies outside {dtype.label}"
                 raise buffers.ElementsError(message)
         return Quantization(
@@ -367,25 +375,27 @@ class _Reader:
         )  # fmt: skip
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
-        table = _at(tensors, index, "a tensor of scales or zero points")
+        table = _item_at(tensors, index, "a tensor of scales or zero points")
         dtype = DType[_TYPES.get(table["type"], "VARIANT")]
-        data = self._elements(table, shape, dtype, sparse=False)
+        data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
             message = "its scales or zero points are no constant numbers"
             raise buffers.ElementsError(message)
-        self._spend(data.nbytes)  # each tensor that has them gets a copy
+        self._use_budget(data.nbytes)  # each tensor that has them gets a copy
         return data
 
     def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
         key, index = self._text(table["signature_key"]), table["subgraph_index"]
-        tensors = _at(graphs, index, f"the subgraph of signature {key}").tensors
+        tensors = _item_at(graphs, index, f"the subgraph of signature {key}").tensors
 
-        def named(maps: Sequence[Table]) -> dict[str, Tensor]:
+        def tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
             where = f"a tensor of signature {key}"
-            return {self._text(m["name"]): _at(tensors, m["tensor_index"], where) for m in maps}
+            return {
+                self._text(m["name"]): _item_at(tensors, m["tensor_index"], where) for m in maps
+            }
 
-        inputs, outputs = self._all(table["inputs"]), self._all(table["outputs"])
-        return Signature(key, index, named(inputs), named(outputs))
+        inputs, outputs = self._read_tables(table["inputs"]), self._read_tables(table["outputs"])
+        return Signature(key, index, tensors_by_name(inputs), tensors_by_name(outputs))
 
 
 def _are_scales(scale: Array) -> bool:
@@ -398,14 +408,16 @@ def _check_scales(scale: Array) -> None:
         raise buffers.ElementsError(message)
 
 
-def _at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
+def _item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
     if not 0 <= index < len(items):
-        _damaged(f"{what} has the index {index} of {len(items)}")
+        _fail_damaged(f"{what} has the index {index} of {len(items)}")
     return items[index]
 
 
-def _pick(tensors: Sequence[Tensor], indices: Iterable[int], what: str) -> tuple[Tensor, ...]:
-    return tuple(_at(tensors, i, what) for i in indices if i != -1)
+def _pick_tensors(
+    tensors: Sequence[Tensor], indices: Iterable[int], what: str
+) -> tuple[Tensor, ...]:
+    return tuple(_item_at(tensors, i, what) for i in indices if i != -1)
 
 
 def _values(indices: Table | None) -> Array | None:
@@ -431,11 +443,11 @@ def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     chosen: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
         wishes = (f"{names[i] or 'tensor'}_{i}" + (f"_{n}" if n else "") for n in count())
-        name = names[i] if names[i] and names[i] not in taken else _free(wishes, taken)
+        name = names[i] if names[i] and names[i] not in taken else _free_name(wishes, taken)
         taken.add(name)
         chosen[i] = name
     return [chosen[i] for i in range(len(names))]
 
 
-def _free(wishes: Iterable[str], taken: set[str]) -> str:
+def _free_name(wishes: Iterable[str], taken: set[str]) -> str:
     return next(name for name in wishes if name not in taken)

@@ -87,14 +87,14 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
     positions = np.zeros(1, np.int64)
     for axis in order:
-        positions = _below(positions, levels[axis], sizes[axis], steps[axis], most)
+        positions = _next_level(positions, levels[axis], sizes[axis], steps[axis], most)
     if len(positions) != count:
         message = f"it has {count} values for {len(positions)} places"
         raise ValueError(message)
     return positions
 
 
-def _below(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
+def _next_level(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
         if level.size != size or max(len(parents), 1) * size > most:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from tflite2onnx.report.facts import Facts, facts
 from tflite2onnx.report.page import page
-from tflite2onnx.utils.atomic_files import replacing, writing
+from tflite2onnx.utils.atomic_files import replace_atomically, target_path
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
-__all__ = ["Facts", "facts", "page", "reporting", "write_report"]
+__all__ = ["Facts", "facts", "page", "write_report", "write_report_on_success"]
 
 
 def write_report(
@@ -25,16 +25,16 @@ def write_report(
         VerifyError: a runtime cannot run its model.
         OutputError: the place cannot be written to.
     """
-    with reporting(path, model, converted, report):
+    with write_report_on_success(path, model, converted, report):
         pass
 
 
 @contextmanager
-def reporting(
+def write_report_on_success(
     path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
 ) -> Iterator[None]:
     """Do the same around other work: there is no page if that fails."""
     html = page(facts(model, converted, report))
-    with writing(path) as target, replacing(target) as file:
+    with target_path(path) as target, replace_atomically(target) as file:
         file.write(html.encode())
         yield

@@ -15,16 +15,16 @@ import onnx
 
 from tflite2onnx.inspection import scheme
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.reader.model import read
-from tflite2onnx.report.graph_lanes import Strip, strip
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
-from tflite2onnx.verification.inputs import random_inputs, stored
-from tflite2onnx.verification.onnx_model import ConvertedModel, inside, opened
+from tflite2onnx.verification.inputs import random_inputs, store_inputs
+from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
 from tflite2onnx.verification.runtimes import (
     ModelFile,
-    blaming,
+    as_verify_error,
     interpreter_of,
     package,
     run_litert,
@@ -74,27 +74,27 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     Raises:
         VerifyError: a runtime cannot run its model.
     """
-    source = read(model)
-    ends = opened(converted)
-    skeleton = inside(model, converted, ends)
+    source = read_model(model)
+    ends = open_model(converted)
+    skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes
     (opset,) = [each.version for each in proto.opset_import if not each.domain] or [0]
     interpreter = interpreter_of(model, "AUTO")
     arrays = random_inputs(interpreter, report.seed)
-    feeds = stored(ends.inputs, arrays, interpreter.get_input_details())
-    data = skeleton.serialized()
+    feeds = store_inputs(ends.inputs, arrays, interpreter.get_input_details())
+    data = skeleton.serialize()
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
-    before, after = _kinds(proto), _optimized(data)
+    before, after = _count_node_types(proto), _count_optimized_nodes(data)
     return Facts(
         name, scheme(source.graphs), _size(model),
         converted.size if isinstance(converted, Result) else len(data),
         len(source.graphs[0].ops), opset, len(proto.graph.node), transposes, moved,
-        tuple(ends.inputs), tuple(ends.outputs), report, strip(proto, skeleton.tensors),
+        tuple(ends.inputs), tuple(ends.outputs), report, build_strip(proto, skeleton.tensors),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
         (
-            _timed("LiteRT", lambda: run_litert(interpreter, arrays)),
-            _timed("ONNX Runtime", _single(data, feeds)),
+            _measure_latency("LiteRT", lambda: run_litert(interpreter, arrays)),
+            _measure_latency("ONNX Runtime", _single_thread_inference(data, feeds)),
         ),
     )  # fmt: skip
 
@@ -103,14 +103,14 @@ def _size(model: ModelFile) -> int:
     return len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size
 
 
-def _kinds(proto: onnx.ModelProto) -> Counter[str]:
+def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
     return Counter(
         node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         for node in proto.graph.node
     )
 
 
-def _optimized(data: bytes) -> Counter[str]:
+def _count_optimized_nodes(data: bytes) -> Counter[str]:
     """Return the kinds of nodes that ONNX Runtime runs in the end."""
     runtime = package("onnxruntime")
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
@@ -118,23 +118,23 @@ def _optimized(data: bytes) -> Counter[str]:
         options = runtime.SessionOptions()
         options.log_severity_level = 4
         options.optimized_model_filepath = path
-        with blaming("ONNX Runtime"):
+        with as_verify_error("ONNX Runtime"):
             runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-            return _kinds(onnx.load(path, load_external_data=False))
+            return _count_node_types(onnx.load(path, load_external_data=False))
 
 
-def _single(data: bytes, feeds: Mapping[str, Array]) -> Callable[[], object]:
+def _single_thread_inference(data: bytes, feeds: Mapping[str, Array]) -> Callable[[], object]:
     """Return an inference in one thread, as LiteRT has by default."""
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    with blaming("ONNX Runtime"):
+    with as_verify_error("ONNX Runtime"):
         session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, dict(feeds))
 
 
-def _timed(name: str, run: Callable[[], object]) -> Latency:
+def _measure_latency(name: str, run: Callable[[], object]) -> Latency:
     run()
     seconds: list[float] = []
     while len(seconds) < _RUNS and (sum(seconds) < _SECONDS or not seconds):

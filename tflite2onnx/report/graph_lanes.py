@@ -24,7 +24,7 @@ _LAYOUT_RANK = 3  # axes from which on a layout is more than a matter of rows an
 
 
 @dataclass(frozen=True)
-class Row:
+class GraphRow:
     """A node: `lane` is where it stands, `name` and `shape` belong to what it makes.
 
     `region` is the layout of that: "tflite", "first" (channels first), "other", or "" where no
@@ -50,7 +50,7 @@ class Line(NamedTuple):
 class Strip(NamedTuple):
     """Rows from top to bottom, the lines between them, and how many lanes these take."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[GraphRow, ...]
     lines: tuple[Line, ...]
     lanes: int
 
@@ -63,7 +63,7 @@ class _Step(NamedTuple):
     makes: tuple[str, ...]
 
 
-def strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
+def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     """Return the picture of the main graph of a model, whose values hold these tensors."""
     graph = proto.graph
     constants = {each.name for each in graph.initializer}
@@ -77,7 +77,7 @@ def strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
         each.name: tuple(d.dim_param or d.dim_value for d in each.type.tensor_type.shape.dim)
         for each in (*graph.input, *graph.value_info, *graph.output)
     }
-    return _placed(steps, ports, shapes)
+    return _place_nodes(steps, ports, shapes)
 
 
 def _steps(
@@ -103,18 +103,18 @@ def _outer(graph: onnx.GraphProto) -> list[str]:
     return [name for node in graph.node for name in node.input]
 
 
-def _placed(
+def _place_nodes(
     steps: Sequence[_Step], ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
 ) -> Strip:
     last = {name: i for i, step in enumerate(steps) for name in step.reads}
     lanes: dict[str, int] = {}  # of the values that are alive
     lines: dict[str, Line] = {}
-    rows: list[Row] = []
+    rows: list[GraphRow] = []
     widest = 0
     for i, step in enumerate(steps):
         reads = [name for name in step.reads if name in lanes]
         ending = [name for name in reads if last[name] == i]
-        lane = lanes[ending[0]] if ending else _free(lanes)
+        lane = lanes[ending[0]] if ending else _free_lane(lanes)
         for name in reads:
             line = lines[name]
             lines[name] = line._replace(ends=(*line.ends, (i, lane)))
@@ -122,16 +122,16 @@ def _placed(
             del lanes[name]
         widest = max(widest, lane, *lanes.values(), 0)
         for name in step.makes:
-            taken = lane if lane not in lanes.values() else _free(lanes)
+            taken = lane if lane not in lanes.values() else _free_lane(lanes)
             lines[name] = Line(i, taken, ())
             if last.get(name, -1) > i:
                 lanes[name] = taken
         rows.append(_row(step, lane, ports, shapes))
     drawn = tuple(line for line in lines.values() if line.ends)
-    return Strip(_within(rows, drawn), drawn, widest + 1)
+    return Strip(_fill_regions(rows, drawn), drawn, widest + 1)
 
 
-def _within(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[Row, ...]:
+def _fill_regions(rows: Sequence[GraphRow], lines: Sequence[Line]) -> tuple[GraphRow, ...]:
     """Give nodes inside an operator the layout of what is made of them, rank by rank."""
     readers = {line.row: line.ends[0][0] for line in reversed(lines)}
     found = list(rows)
@@ -143,23 +143,23 @@ def _within(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _free(lanes: Mapping[str, int]) -> int:
+def _free_lane(lanes: Mapping[str, int]) -> int:
     taken = set(lanes.values())
     return next(lane for lane in count() if lane not in taken)
 
 
 def _row(
     step: _Step, lane: int, ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
-) -> Row:
+) -> GraphRow:
     values = step.makes or step.reads
     port = next((ports[name] for name in values if name in ports), None)
     shape = next((shapes[name] for name in values if name in shapes), ())
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
-        return Row(step.kind, name, shape, "", "", lane)
+        return GraphRow(step.kind, name, shape, "", "", lane)
     layout = endpoint(port.tensor, port.order, "", port.dtype).layout[1]
     stored = tuple(port.tensor.shape[i] for i in port.order)
-    return Row(step.kind, name, stored, region(port.order), layout, lane)
+    return GraphRow(step.kind, name, stored, region(port.order), layout, lane)
 
 
 def region(order: tuple[int, ...]) -> str:

@@ -38,7 +38,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     def row(tag: str, cells: Sequence[object]) -> str:
         return "<tr>" + "".join(
-            f"<{tag}{_class(kind, cell)}>{_cell(short(cell) if kind == 'name' else cell)}</{tag}>"
+            f"<{tag}{_class(kind, cell)}>{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
             for kind, cell in zip(kinds, cells, strict=True)
         ) + "</tr>"  # fmt: skip
 
@@ -54,7 +54,7 @@ def _class(kind: str, cell: object) -> str:
     return f' class="{kind}"{whole}' if kind else ""
 
 
-def short(name: object, longest: int = 30) -> str:
+def shorten(name: object, longest: int = 30) -> str:
     """Return the end of a name, which tells it from others."""
     words = str(name)
     return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]

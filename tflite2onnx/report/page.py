@@ -11,9 +11,9 @@ from tflite2onnx.report import svg
 from tflite2onnx.report.facts import Facts, Latency
 from tflite2onnx.report.html import bars, paragraph, section, table, text
 from tflite2onnx.utils.console import count
-from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
-from tflite2onnx.verification.processor import described
+from tflite2onnx.verification.processor import describe_sets
 from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
@@ -29,9 +29,10 @@ def page(facts: Facts) -> str:
     body = "\n".join(
         part
         for part in (
-            _head(facts), _ends(facts), _depth(facts.report), _steps(facts.report),
-            _worst(facts.report), _graph(facts), _kinds(facts), _speed(facts.latencies),
-            _foot(facts),
+            _head(facts), _interface_section(facts), _depth(facts.report), _steps(facts.report),
+            _worst_section(facts.report), _graph(facts), _kinds_section(facts),
+            _latency_section(facts.latencies),
+            _footer(facts),
         )
         if part
     )  # fmt: skip
@@ -54,7 +55,7 @@ def _head(facts: Facts) -> str:
         ("Opset", facts.opset),
         ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
         ("Compared", _extent(report)),
-        ("Processor", described(report.processor)),
+        ("Processor", describe_sets(report.processor)),
     ]
     cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
     return (
@@ -87,7 +88,7 @@ def _summary(report: Report) -> str:
     return words
 
 
-def _ends(facts: Facts) -> str:
+def _interface_section(facts: Facts) -> str:
     found = {d.name: (d, verdict) for d, verdict in facts.report.judged_outputs}
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
     rows = [
@@ -95,7 +96,7 @@ def _ends(facts: Facts) -> str:
             kind, end.name, end.dtype,
             f"{_sizes(end.tflite_shape)} {end.layout[0]}",
             f"{_sizes(end.onnx_shape)} {end.layout[1]}",
-            *(_judged(*found[end.name]) if kind == "output" and end.name in found else [""] * 3),
+            *(_cells_of(*found[end.name]) if kind == "output" and end.name in found else [""] * 3),
         )
         for kind, end in kinds
     ]  # fmt: skip
@@ -103,8 +104,8 @@ def _ends(facts: Facts) -> str:
     return section("Inputs and outputs", table(head, rows))
 
 
-def _judged(difference: Difference, verdict: Verdict) -> tuple[str, str, Verdict]:
-    largest, _, decibels = _numbers(difference)
+def _cells_of(difference: Difference, verdict: Verdict) -> tuple[str, str, Verdict]:
+    largest, _, decibels = _format_numbers(difference)
     return largest, decibels, verdict
 
 
@@ -143,7 +144,11 @@ def _steps(report: Report) -> str:
         words = f"Of {total:,} elements of quantized tensors so many are so many steps apart."
         words += " Bars are logarithmic."
         rows = [
-            (f"{i}{' or more' * (i == MOST_STEPS)}", _log(number / total), _part(number, total))
+            (
+                f"{i}{' or more' * (i == MOST_STEPS)}",
+                _log(number / total),
+                _format_share(number, total),
+            )
             for i, number in enumerate(counts)
             if number
         ]
@@ -156,7 +161,7 @@ def _steps(report: Report) -> str:
     words = "The largest difference of a tensor as a part of its range: how many tensors have it."
     most = max(decades.values(), default=1)
     rows = [
-        (_named(decade), number / most, count(number, "tensor"))
+        (_decade_label(decade), number / most, count(number, "tensor"))
         for decade, number in sorted(decades.items())
     ]
     return section("Differences", paragraph(words, "soft"), bars(rows) if rows else "")
@@ -166,7 +171,7 @@ def _decade(relative: float) -> int:
     return math.ceil(math.log10(min(1.0, max(1e-12, relative))))
 
 
-def _named(decade: int) -> str:
+def _decade_label(decade: int) -> str:
     if decade == _EQUAL:
         return "none"
     return f"up to 1e{decade}" if decade else "more than 0.1"
@@ -177,23 +182,23 @@ def _log(part: float) -> float:
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
 
 
-def _part(number: int, total: int) -> str:
+def _format_share(number: int, total: int) -> str:
     return f"{number:,} ({100 * number / total:.3g} %)"
 
 
-def _worst(report: Report) -> str:
+def _worst_section(report: Report) -> str:
     chain = report.tensors or report.operators
     alone = {c.name: c for c in report.operators} if report.tensors else {}
 
-    def badness(compared: Compared) -> tuple[int, float]:
+    def sort_key(compared: TensorComparison) -> tuple[int, float]:
         verdict = report.verdicts[compared.name]
         return _WORST_FIRST.index(verdict), compared.difference.decibels
 
     rows = [
-        (c.index, c.operator, c.name, *_numbers(c.difference),
-         *([_decibels(alone[c.name].difference) if c.name in alone else ""] if alone else []),
+        (c.index, c.operator, c.name, *_format_numbers(c.difference),
+         *([_format_snr(alone[c.name].difference) if c.name in alone else ""] if alone else []),
          report.verdicts[c.name])
-        for c in sorted(chain, key=badness)[:_WORST]
+        for c in sorted(chain, key=sort_key)[:_WORST]
         if c.difference.largest or report.verdicts[c.name] is not Verdict.RIGHT
     ]  # fmt: skip
     head = (
@@ -203,13 +208,13 @@ def _worst(report: Report) -> str:
     return section("Worst tensors", table(head, rows) if rows else "")
 
 
-def _numbers(difference: Difference) -> tuple[str, str, str]:
+def _format_numbers(difference: Difference) -> tuple[str, str, str]:
     if difference.reason:
         return difference.reason, "", ""
-    return f"{difference.largest:.3g}", f"{difference.relative:.2g}", _decibels(difference)
+    return f"{difference.largest:.3g}", f"{difference.relative:.2g}", _format_snr(difference)
 
 
-def _decibels(difference: Difference) -> str:
+def _format_snr(difference: Difference) -> str:
     if difference.reason:
         return difference.reason
     return f"{difference.decibels:.1f} dB" if difference.largest else "equal"
@@ -224,7 +229,7 @@ def _graph(facts: Facts) -> str:
     return section("Graph", paragraph(words, "soft"), svg.graph(facts.strip))
 
 
-def _kinds(facts: Facts) -> str:
+def _kinds_section(facts: Facts) -> str:
     rows = [
         (kind, before or "", after or "")
         for kind, (before, after) in facts.kinds.items()
@@ -238,7 +243,7 @@ def _kinds(facts: Facts) -> str:
     return section("Fused operators", paragraph(words, "soft") if found else "", found)
 
 
-def _speed(latencies: Sequence[Latency]) -> str:
+def _latency_section(latencies: Sequence[Latency]) -> str:
     slowest = max((each.milliseconds for each in latencies), default=0) or 1
     rows = [
         (each.name, each.milliseconds / slowest, f"{each.milliseconds:.3g} ms")
@@ -251,7 +256,7 @@ def _speed(latencies: Sequence[Latency]) -> str:
     return section("Latency", paragraph(words, "soft"), bars(rows))
 
 
-def _foot(facts: Facts) -> str:
+def _footer(facts: Facts) -> str:
     return f"<footer>tflite2onnx {text(VERSION)}, seed {facts.report.seed}</footer>"
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.graph_lanes import Line, Strip
-from tflite2onnx.report.html import data, keys, short, text
-from tflite2onnx.verification import Compared, Difference, Report, Verdict
+from tflite2onnx.report.html import data, keys, shorten, text
+from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
 
 _ROW, _LANE = 22, 12  # pixels
 _REGIONS = (
@@ -32,13 +32,13 @@ def depth(report: Report, bound: float | None) -> str:
     high = _GRID * math.ceil(max((*finite, low + 2 * _GRID)) / _GRID)
     top = high + (high - low) / 8  # where what is equal stands
 
-    def place(compared: Compared) -> tuple[float, float]:
+    def position(compared: TensorComparison) -> tuple[float, float]:
         decibels = compared.difference.decibels
         level = top if decibels == math.inf else max(decibels, low)
         return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
 
     series = [
-        _series(kind, [(place(c), c.name not in far) for c in found if c.name in order])
+        _series(kind, [(position(c), c.name not in far) for c in found if c.name in order])
         for kind, found in (("alone", alone), ("chain", chain))
     ]
     lines = [_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)]
@@ -47,7 +47,11 @@ def depth(report: Report, bound: float | None) -> str:
         lines.append(_line(100 * (top - bound) / (top - low), "", " bound"))
     own = {c.name: c for c in alone}
     points = [
-        {"x": order[c.name] / last, "name": c.name, "lines": _told(c, own.get(c.name), far)}
+        {
+            "x": order[c.name] / last,
+            "name": c.name,
+            "lines": _tooltip_lines(c, own.get(c.name), far),
+        }
         for c in chain or alone
     ]
     named = [("chain", "as the network computes it"), ("alone", "its operator alone")]
@@ -81,17 +85,22 @@ def _line(y: float, label: str, kind: str = "") -> str:
     return f'<div class="grid{kind}" style="top:{y:.2f}%"><span>{text(label)}</span></div>'
 
 
-def _told(compared: Compared, alone: Compared | None, far: Collection[str]) -> list[str]:
-    lines = [f"{compared.operator}, operator {compared.index}", told(compared.difference)]
+def _tooltip_lines(
+    compared: TensorComparison, alone: TensorComparison | None, far: Collection[str]
+) -> list[str]:
+    lines = [
+        f"{compared.operator}, operator {compared.index}",
+        format_difference(compared.difference),
+    ]
     if alone is not None:
-        lines.append(f"alone: {told(alone.difference)}")
+        lines.append(f"alone: {format_difference(alone.difference)}")
     own = compared if alone is None or alone.difference.ok else alone
     if compared.name in far and not own.difference.ok:
         lines.append(own.difference.complaint)
     return lines
 
 
-def told(difference: Difference) -> str:
+def format_difference(difference: Difference) -> str:
     """Return how far off a tensor is, in short."""
     if difference.reason:
         return difference.reason
@@ -112,7 +121,7 @@ def graph(picture: Strip) -> str:
         f' title="{text(row.name)}" style="padding-left:{gutter}px">'
         f'<span class="kind">{text(row.kind)}</span><span class="shape">'
         f"{text(' '.join([_sizes(row.shape), row.layout if row.region else '']))}</span>"
-        f'<span class="name">{text(short(row.name, 70))}</span></li>'
+        f'<span class="name">{text(shorten(row.name, 70))}</span></li>'
         for row in picture.rows
     )
     return (

@@ -5,7 +5,7 @@ things lie between nodes: one node makes a thing, others ask for it, and the lab
 which form. A form that is asked for and not made costs 1; if no form of its kind is there either,
 it costs the weight of the thing as well.
 
-`cheapest` goes about it in two ways.
+`minimize_cost` goes about it in two ways.
 
 - *Expand.* A proposal is one label for each of many nodes, such that those who take it agree
   about the form of each thing. Which of them should take it, while all others keep the label they
@@ -38,15 +38,15 @@ _MOST_STEPS = 200_000  # of all searches, and a few more for each node
 
 
 @dataclass(frozen=True, eq=False)
-class Thing:
+class Hyperedge:
     """What one node makes and others ask for.
 
     `ends` are these nodes, the maker first, each with the form that each of its labels means.
-    `kinds` has the kind of each form, and `weight` is what a new kind costs.
+    `classes` has the kind of each form, and `weight` is what a new kind costs.
     """
 
     ends: Sequence[tuple[int, Sequence[int]]]
-    kinds: Sequence[int]
+    classes: Sequence[int]
     weight: int
 
     @property
@@ -58,16 +58,16 @@ class Thing:
         """Return what it costs under these labels, one for each node."""
         made, *asked = [forms[labels[node]] for node, forms in self.ends]
         wanted = {form for form in asked if form != made}
-        return self.price((made,), wanted) if wanted else 0
+        return self.conversion_cost((made,), wanted) if wanted else 0
 
-    def price(self, there: Iterable[int], wanted: Collection[int]) -> int:
+    def conversion_cost(self, there: Iterable[int], wanted: Collection[int]) -> int:
         """Return what it costs to have the wanted forms too, none of which is there yet."""
-        new = {self.kinds[form] for form in wanted} - {self.kinds[form] for form in there}
+        new = {self.classes[form] for form in wanted} - {self.classes[form] for form in there}
         return len(wanted) + len(new) * self.weight
 
 
-def cheapest(
-    choices: Sequence[int], things: Sequence[Thing], proposals: Sequence[Proposal]
+def minimize_cost(
+    choices: Sequence[int], things: Sequence[Hyperedge], proposals: Sequence[Proposal]
 ) -> list[int]:
     """Return a label for each node, from 0 up to its number of choices.
 
@@ -90,7 +90,7 @@ def cheapest(
     steps = _MOST_STEPS + 20 * len(choices)
     for window, near in _windows(choices, things, proposals, uses, labels):
         search = _Search(choices, uses, labels, window, near)
-        for node, label in search.run().items():
+        for node, label in search.improve_labels().items():
             labels[node] = label
         steps -= search.steps
         if steps < 0:
@@ -98,7 +98,7 @@ def cheapest(
     return labels
 
 
-_Uses = list[list[tuple[Thing, Sequence[int]]]]
+_Uses = list[list[tuple[Hyperedge, Sequence[int]]]]
 
 
 def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
@@ -137,7 +137,7 @@ class _Cut:
         self._arcs: list[tuple[int, int, int]] = []
         self._ties: list[tuple[int, int]] = []  # arcs that cannot be cut
 
-    def add(self, thing: Thing) -> None:
+    def add(self, thing: Hyperedge) -> None:
         """Add what a thing costs, one of whose ends at least can move."""
         ends = [
             (self._number.get(node, self.KEEP), forms[self._labels[node]])
@@ -146,7 +146,7 @@ class _Cut:
         target = next(f[self._proposal[n]] for n, f in thing.ends if n in self._number)
         self._charge(ends, target, 1)
         if thing.weight:
-            kinds = thing.kinds
+            kinds = thing.classes
             self._charge([(n, kinds[form]) for n, form in ends], kinds[target], thing.weight)
 
     def _charge(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
@@ -189,11 +189,11 @@ class _Cut:
 
 def _windows(
     choices: Sequence[int],
-    things: Sequence[Thing],
+    things: Sequence[Hyperedge],
     proposals: Sequence[Proposal],
     uses: _Uses,
     labels: Sequence[int],
-) -> Iterator[tuple[Sequence[int], Sequence[Thing]]]:
+) -> Iterator[tuple[Sequence[int], Sequence[Hyperedge]]]:
     """Yield windows around what is paid for, where more than two proposals meet.
 
     A window is the nearest nodes that have a choice, and all things that they make or ask for.
@@ -203,7 +203,7 @@ def _windows(
     for i, proposal in enumerate(proposals if paid else ()):
         for node in proposal:
             told[node].add(i)
-    seen: set[Thing] = set()
+    seen: set[Hyperedge] = set()
     for start in paid:
         if start in seen or not start.cost(labels):
             continue
@@ -223,7 +223,7 @@ def _windows(
 
 
 _Forms = frozenset[int]
-_There = dict[Thing, _Forms]
+_There = dict[Hyperedge, _Forms]
 _State = tuple[int, _There, tuple[int, ...]]
 
 
@@ -241,10 +241,10 @@ class _Search:
         uses: _Uses,
         labels: Sequence[int],
         window: Sequence[int],
-        near: Sequence[Thing],
+        near: Sequence[Hyperedge],
     ) -> None:
         self._choices, self._uses = choices, uses
-        self._turn = sorted(window, key=self._when)
+        self._turn = sorted(window, key=self._position)
         self._last = {thing: node for node in self._turn for thing, _ in uses[node]}
         # What those outside the window make, and what they ask for.
         held = [
@@ -257,7 +257,7 @@ class _Search:
         self._before = sum(thing.cost(labels) for thing in near)
         self.steps = sum(len(thing.ends) for thing in near)
 
-    def _when(self, node: int) -> float:
+    def _position(self, node: int) -> float:
         """Return a node's place; who only makes comes just before the first who asks."""
         users = []
         for thing, _ in self._uses[node]:
@@ -266,7 +266,7 @@ class _Search:
             users += [user for user, _ in thing.ends[1:]]
         return min(users, default=node) - 0.5
 
-    def run(self) -> dict[int, int]:
+    def improve_labels(self) -> dict[int, int]:
         """Return better labels, none if there are none."""
         spent, there = 0, _There()
         for thing, made in self._made.items():
@@ -280,7 +280,7 @@ class _Search:
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
                         best[key] = (spent + cost, after, (*taken, label))
-            states = self._worth_keeping(best.values())
+            states = self._best_states(best.values())
         spent, _, taken = states[0]
         return dict(zip(self._turn, taken, strict=True)) if spent < self._before else {}
 
@@ -296,25 +296,25 @@ class _Search:
                 spent += self._add(there, thing, there.get(thing, _Forms()), form)
         return spent, {t: forms for t, forms in there.items() if self._last[t] != node}
 
-    def _add(self, there: _There, thing: Thing, made: _Forms, asked: _Forms) -> int:
+    def _add(self, there: _There, thing: Hyperedge, made: _Forms, asked: _Forms) -> int:
         """Note the forms that there are now, and return the price of those that are new."""
         there[thing] = made | asked
-        return thing.price(made, asked - made)
+        return thing.conversion_cost(made, asked - made)
 
-    def _worth_keeping(self, states: Iterable[_State]) -> list[_State]:
+    def _best_states(self, states: Iterable[_State]) -> list[_State]:
         kept: list[_State] = []
         for state in sorted(states, key=lambda state: state[0]):
             if len(kept) == _MOST_STATES:
                 break
-            if all(state[0] < other[0] + self._way(other[1], state[1]) for other in kept):
+            if all(state[0] < other[0] + self._path_cost(other[1], state[1]) for other in kept):
                 kept.append(state)
         return kept
 
-    def _way(self, start: _There, end: _There) -> int:
+    def _path_cost(self, start: _There, end: _There) -> int:
         """Return what it costs to have all forms of the end, given those of the start."""
         self.steps += len(end)
         return sum(
-            thing.price(start[thing], forms - start[thing])
+            thing.conversion_cost(start[thing], forms - start[thing])
             for thing, forms in end.items()
             if not forms <= start[thing]
         )

@@ -19,7 +19,7 @@ _MOST_FILES = 1 << 12
 _KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may ask for memory as they like
 
 
-def entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
+def list_entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
     """Return the files of an archive.
 
     Raises:

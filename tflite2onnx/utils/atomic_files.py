@@ -16,7 +16,7 @@ from tflite2onnx.errors import OutputError
 Create = Callable[[Path], BinaryIO]
 
 
-def keep_apart(
+def check_distinct_files(
     path: str | os.PathLike[str], other: str | os.PathLike[str], what: str = "the TFLite model"
 ) -> None:
     """Raise OutputError if a file to be written is another one, which `what` says."""
@@ -31,7 +31,7 @@ def keep_apart(
         raise OutputError(message)
 
 
-def resolved(path: str | os.PathLike[str]) -> Path:
+def resolve_path(path: str | os.PathLike[str]) -> Path:
     """Return the file that a path leads to; what a symbolic link points to is replaced.
 
     Raises:
@@ -44,10 +44,10 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give the file that a path leads to; what the system says against it is an OutputError."""
     try:
-        yield resolved(path)
+        yield resolve_path(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"cannot write {os.fspath(path)}: {reason}"
@@ -55,7 +55,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when all went well; see `replacing_all`."""
     with replacing_all() as create:
         yield create(path)
@@ -136,14 +136,14 @@ def _new(path: Path, *, folders: bool) -> _New:
     if path.exists() and not path.is_file():
         return _New(path.open("wb"), path, is_regular=False)
     folder = next(p for p in path.parents if p.exists()) if folders else path.parent
-    file = _unnamed(folder)
+    file = _open_unnamed(folder)
     if file is not None:
         return _New(file, path)
-    name = _hidden(folder)
+    name = _temporary_name(folder)
     return _New(name.open("xb"), path, name)
 
 
-def _unnamed(folder: Path) -> BinaryIO | None:
+def _open_unnamed(folder: Path) -> BinaryIO | None:
     """Open a file without a name, None if the system or the file system has no such files."""
     if not hasattr(os, "O_TMPFILE"):
         return None
@@ -161,7 +161,7 @@ def _link(number: int) -> str:
     return f"/proc/self/fd/{number}"
 
 
-def _hidden(folder: Path) -> Path:
+def _temporary_name(folder: Path) -> Path:
     """Return a temporary name."""
     return folder / f".tflite2onnx-{os.urandom(8).hex()}"
 
@@ -175,22 +175,22 @@ def _put_all(files: Sequence[_New]) -> None:
                 folder.mkdir()
                 undo.callback(folder.rmdir)
             if new is files[0]:  # nothing comes after it
-                _put(new)
+                _name_file(new)
             elif new.path.exists():
-                olds.append(_kept(new.path))
+                olds.append(_link_aside(new.path))
                 undo.callback(olds[-1].replace, new.path)
-                _put(new)
+                _name_file(new)
             else:
-                _put(new)
+                _name_file(new)
                 undo.callback(new.path.unlink)
         undo.pop_all()
     for old in olds:
         old.unlink()
 
 
-def _kept(path: Path) -> Path:
+def _link_aside(path: Path) -> Path:
     """Give a file a further name, and return that."""
-    name = _hidden(path.parent)
+    name = _temporary_name(path.parent)
     if path.is_dir():  # by now
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
@@ -200,7 +200,7 @@ def _kept(path: Path) -> Path:
     return name
 
 
-def _put(new: _New) -> None:
+def _name_file(new: _New) -> None:
     """Give a file its name, which may be that of another by now."""
     if new.name is not None:
         new.file.close()
@@ -210,7 +210,7 @@ def _put(new: _New) -> None:
     with contextlib.suppress(FileExistsError):
         os.link(_link(number), new.path, src_dir_fd=number)  # which makes it follow the link
         return
-    name = _hidden(new.path.parent)
+    name = _temporary_name(new.path.parent)
     os.link(_link(number), name, src_dir_fd=number)
     try:
         name.replace(new.path)

@@ -17,7 +17,7 @@ _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 CAN_FORK = hasattr(os, "fork")
 
 
-def apart(main: Callable[[], int]) -> int:
+def run_in_child(main: Callable[[], int]) -> int:
     """Run a program in a child, and return its exit status; of one that crashed, minus the signal.
 
     A signal that asks this process to end is handed on to the child. If the child dies of it, so
@@ -28,10 +28,10 @@ def apart(main: Callable[[], int]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
     if not child:
-        signal.signal(signal.SIGINT, _interrupted_once(signal.getsignal(signal.SIGINT)))
+        signal.signal(signal.SIGINT, _interrupt_once(signal.getsignal(signal.SIGINT)))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _run(main)
-    with _handing_on(numbers, child) as received:
+        _run_and_exit(main)
+    with _forward_signals(numbers, child) as received:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if -status in received:
@@ -40,7 +40,7 @@ def apart(main: Callable[[], int]) -> int:
     return status
 
 
-def _run(main: Callable[[], int]) -> NoReturn:
+def _run_and_exit(main: Callable[[], int]) -> NoReturn:
     try:
         status = main()
     except SystemExit as error:  # wrong usage
@@ -53,30 +53,30 @@ def _run(main: Callable[[], int]) -> NoReturn:
 _Handler = Callable[[int, FrameType | None], object]
 
 
-def _interrupted_once(handler: _Handler | int | None) -> _Handler | int | None:
+def _interrupt_once(handler: _Handler | int | None) -> _Handler | int | None:
     """Return a handler that heeds an interrupt once; a terminal sends it to both processes."""
     if handler is not signal.default_int_handler:  # as it is ignored in the background
         return handler
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def handle_interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
         signal.default_int_handler(number, frame)
 
-    return interrupted
+    return handle_interrupt
 
 
 @contextlib.contextmanager
-def _handing_on(numbers: set[int], child: int) -> Iterator[set[int]]:
+def _forward_signals(numbers: set[int], child: int) -> Iterator[set[int]]:
     """Hand signals on to a child, but for those that are ignored; give those that have come."""
     received: set[int] = set()
 
-    def hand_on(number: int, _: FrameType | None) -> None:
+    def forward_signal(number: int, _: FrameType | None) -> None:
         received.add(number)
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(child, number)
 
     heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, hand_on) for number in heeded}
+    before = {number: signal.signal(number, forward_signal) for number in heeded}
     try:
         yield received
     finally:

@@ -22,14 +22,14 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def complain(model: str, message: str) -> None:
+def print_error(model: str, message: str) -> None:
     """Say on stderr what is wrong with a model."""
     named = message.startswith(f"{model} ") or f" {model}: " in message
     place = "" if named else f"{model}: "
-    show(sys.stderr, [f"tflite2onnx: {place}{message}"])
+    print_lines(sys.stderr, [f"tflite2onnx: {place}{message}"])
 
 
-def show(stream: TextIO, lines: Iterable[str]) -> None:
+def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
     """Print lines, escaped where the terminal, or its encoding, cannot show them."""
     encoding = stream.encoding or "utf-8"
     for line in lines:

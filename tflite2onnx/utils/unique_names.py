@@ -13,7 +13,7 @@ class Names:
         self._taken = set(taken)
         self._copies: Counter[str] = Counter()
 
-    def free(self, wish: str) -> str:
+    def make_unique(self, wish: str) -> str:
         """Return the name that is wished for, numbered if it is taken or empty; it is taken now."""
         name = wish
         while not name or name in self._taken:

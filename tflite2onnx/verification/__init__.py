@@ -1,8 +1,8 @@
 """A converted model beside its original: `verify` and what it reports."""
 
 from tflite2onnx.verification.api import SAMPLES, verify
-from tflite2onnx.verification.inner_tensors import Compared
+from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.results import Report, Verdict
 from tflite2onnx.verification.tolerance import Difference
 
-__all__ = ["SAMPLES", "Compared", "Difference", "Report", "Verdict", "verify"]
+__all__ = ["SAMPLES", "Difference", "Report", "TensorComparison", "Verdict", "verify"]

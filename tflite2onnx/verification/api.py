@@ -25,13 +25,18 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.entry_point import with_entry
+from tflite2onnx.verification.entry_point import move_signature_first
 from tflite2onnx.verification.images import image_input
-from tflite2onnx.verification.inner_tensors import Inside, Place, places
+from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
 from tflite2onnx.verification.inputs import sample
-from tflite2onnx.verification.onnx_model import ConvertedModel, Opened, inside, opened
+from tflite2onnx.verification.onnx_model import (
+    ConvertedModel,
+    OpenedModel,
+    locate_tensors,
+    open_model,
+)
 from tflite2onnx.verification.results import Report
 from tflite2onnx.verification.runner import Found, Progress, Run
 from tflite2onnx.verification.runtimes import ModelFile, interpreter_of
@@ -80,10 +85,10 @@ def verify(  # noqa: PLR0913 - options
     samples = len(images) or SAMPLES if samples is None else samples
     _check(samples, seed)
     converted = convert(model) if converted is None else converted
-    ends = opened(converted)
+    ends = open_model(converted)
     both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
     both.check_same()
-    given = both.given(inputs or {}, images)
+    given = both.given_inputs(inputs or {}, images)
     ways = [False] * tensors + [True] * per_operator
     try:
         arrays = both.samples(seed, samples, given)
@@ -111,10 +116,10 @@ class _Both:
     """The two models, and how they are compared."""
 
     def __init__(
-        self, model: ModelFile, converted: ConvertedModel, ends: Opened, tolerance: float,
+        self, model: ModelFile, converted: ConvertedModel, ends: OpenedModel, tolerance: float,
         progress: Progress, *, optimize: bool = True,
     ) -> None:  # fmt: skip
-        self._source, self._model = model, with_entry(model, ends.signature)
+        self._source, self._model = model, move_signature_first(model, ends.signature)
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
@@ -127,7 +132,7 @@ class _Both:
             message = "the ONNX model was not made from this TFLite model: inputs or outputs differ"
             raise VerifyError(message)
 
-    def given(
+    def given_inputs(
         self, inputs: Mapping[str, Array], images: Sequence[str | os.PathLike[str]]
     ) -> list[Mapping[str, Array]]:
         """Return what is given for the inputs by name, of one sample after another."""
@@ -152,12 +157,14 @@ class _Both:
 
         `ways` are those in which tensors inside are compared: each operator alone, or not.
         """
-        run, (outputs, inner) = self._compared(arrays, ways)
+        run, (outputs, inner) = self._compare_samples(arrays, ways)
         differences = [c.difference for each in inner.values() for c in each.values()]
-        if True not in ways and not all(each.within for each in (*outputs.values(), *differences)):
-            inner |= self._compared(arrays, [True])[1][1]
+        if True not in ways and not all(
+            each.is_within for each in (*outputs.values(), *differences)
+        ):
+            inner |= self._compare_samples(arrays, [True])[1][1]
         chain = inner.get(False, {})
-        run.forgive(arrays, self._places if chain else (), outputs, chain)
+        run.allow_kernel_differences(arrays, self._places if chain else (), outputs, chain)
         graph = self._graph
         return Report(
             tuple(outputs.values()), len(arrays), seed, tuple(chain.values()),
@@ -170,24 +177,24 @@ class _Both:
         """Return whether all is right if ONNX Runtime does not optimize the ONNX model."""
         try:
             other = _Both(
-                self._source, self._converted, opened(self._converted, optimize=False),
+                self._source, self._converted, open_model(self._converted, optimize=False),
                 self._tolerance, lambda *_: None, optimize=False,
             )  # fmt: skip
             return other.report(arrays, report.seed, [True] if report.operators else []).ok
         except VerifyError:  # it has no kernel for a node
             return False
 
-    def _compared(
+    def _compare_samples(
         self, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
     ) -> tuple[Run, Found]:
         """Compare both, inside in each of some ways: operators alone, or not."""
         interpreter = interpreter_of(self._model, inner=bool(ways))
         run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
-            Inside(self._skeleton, self._places, alone=way, optimize=self._optimize)
+            InnerTensors(self._skeleton, self._places, alone=way, optimize=self._optimize)
             for way in ways if self._places
         ]  # fmt: skip
-        return run, run.compared(arrays, walks)
+        return run, run.compare_samples(arrays, walks)
 
     @cached_property
     def _interpreter(self) -> Any:
@@ -196,13 +203,13 @@ class _Both:
 
     @cached_property
     def _graph(self) -> Graph:
-        return read(self._model).graphs[0]
+        return read_model(self._model).graphs[0]
 
     @cached_property
     def _skeleton(self) -> Skeleton:
-        return inside(self._source, self._converted, self._ends)
+        return locate_tensors(self._source, self._converted, self._ends)
 
     @cached_property
     def _places(self) -> list[Place]:
-        return places(self._graph, self._skeleton)
+        return match_places(self._graph, self._skeleton)
 

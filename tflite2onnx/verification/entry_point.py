@@ -9,24 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
-from tflite2onnx.reader.flatbuffer import root
-from tflite2onnx.reader.model import read
-from tflite2onnx.signatures import entry
+from tflite2onnx.reader.flatbuffer import read_root
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.verification.runtimes import ModelFile
 
 
-def with_entry(model: ModelFile, key: str | None) -> ModelFile:
+def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
     """Return a model that begins with the sub-graph of a signature, the model itself if it does.
 
     The two sub-graphs change places, which no operator refers to: entry points are not called.
     """
-    index = 0 if key is None else entry(read(model), key)[0]
+    index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
         return model
     data = _bytes(model)
-    graphs = root(memoryview(bytes(data)))["subgraphs"]
+    graphs = read_root(memoryview(bytes(data)))["subgraphs"]
     for here, there in ((0, index), (index, 0)):
-        place = graphs.place(here)
+        place = graphs.offset_of(here)
         struct.pack_into("<I", data, place, graphs[there].position - place)
     return bytes(data)
 
@@ -41,8 +41,8 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
         ValueError: the main sub-graph has no outputs.
     """
     data = _bytes(model)
-    graph = root(memoryview(bytes(data)))["subgraphs"][0]
-    place, own = graph.place("outputs"), graph["outputs"].tolist()
+    graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
+    place, own = graph.offset_of("outputs"), graph["outputs"].tolist()
     if place is None or not own:
         message = "the main sub-graph must have outputs, got none"
         raise ValueError(message)

@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.quantize import integer_range
 from tflite2onnx.reader.metadata import TensorMetadata, model_metadata
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.verification.inputs import Detail, quantization_of
 from tflite2onnx.verification.runtimes import ModelFile
@@ -66,11 +66,11 @@ class ImageInput(NamedTuple):
             VerifyError: it cannot be read.
         """
         batch, height, width, channels = self.shape
-        pixels = _decoded(path, _MODES[channels], (width, height))
+        pixels = _decode_picture(path, _MODES[channels], (width, height))
         picture = pixels.reshape(height, width, channels)
-        return np.repeat(self._normalised(picture)[np.newaxis], batch, axis=0)
+        return np.repeat(self._normalize_pixels(picture)[np.newaxis], batch, axis=0)
 
-    def _normalised(self, pixels: Array) -> Array:
+    def _normalize_pixels(self, pixels: Array) -> Array:
         dtype = np.dtype(self.detail["dtype"])
         quantization = quantization_of(self.detail)
         if dtype.kind in "iu" and (quantization is None or not self.mean):
@@ -91,7 +91,7 @@ def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     Raises:
         VerifyError: there is none, or there are several.
     """
-    metadata = model_metadata(read(model))
+    metadata = model_metadata(read_model(model))
     said: Sequence[TensorMetadata | None] = metadata.inputs if metadata else ()
     said = [*said, *[None] * len(details)][: len(details)]
     found = [(d, t) for d, t in zip(details, said, strict=True) if _takes_pictures(d)]
@@ -115,7 +115,7 @@ def _takes_pictures(detail: Mapping[str, Any]) -> bool:
     return len(shape) == _IMAGE and int(shape[-1]) in _MODES
 
 
-def _decoded(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:
+def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:
     """Return the pixels of a picture, uint8, in a mode of Pillow's and a (width, height)."""
     try:
         pillow = import_module("PIL.Image")

@@ -17,7 +17,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.quantize import dequantized, is_quantized
+from tflite2onnx.quantize import decode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
 from tflite2onnx.verification.segments import MOST_BYTES, segments
@@ -46,7 +46,7 @@ _NO_NUMBERS = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
 
 
 @dataclass(frozen=True)
-class Compared:
+class TensorComparison:
     """One tensor of the TFLite model, and how far the ONNX model's is from it.
 
     `operator` and `index` are the operator that makes it; `value` is its name in the ONNX model,
@@ -67,10 +67,10 @@ class Compared:
         """What the tensor is called in the TFLite model."""
         return self.difference.name
 
-    def or_worse(self, other: Compared) -> Compared:
+    def worse_of(self, other: TensorComparison) -> TensorComparison:
         """Return what two samples say of one tensor."""
         counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))
-        return replace(self, difference=self.difference.or_worse(other.difference), steps=counts)
+        return replace(self, difference=self.difference.worse_of(other.difference), steps=counts)
 
 
 class Place(NamedTuple):
@@ -87,7 +87,7 @@ class Place(NamedTuple):
     ops: tuple[Op, ...]
 
 
-def places(graph: Graph, skeleton: Skeleton) -> list[Place]:
+def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     """Return what both models have of a sub-graph, in order of execution.
 
     What a pass has done away with is in one of them alone; what ONNX Runtime or numpy have no
@@ -96,7 +96,7 @@ def places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
     makers = {tensor: op for op in graph.ops for tensor in op.outputs}
-    found = {t for t in makers if t.name in ports and _comparable(t, ports[t.name])}
+    found = {t for t in makers if t.name in ports and _is_comparable(t, ports[t.name])}
     unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
     return [
         Place(tensor, indices[tensor], ports[tensor.name], op, _makers(op, unseen))
@@ -114,13 +114,13 @@ def _makers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     return tuple(makers)
 
 
-def _comparable(tensor: Tensor, port: Port) -> bool:
+def _is_comparable(tensor: Tensor, port: Port) -> bool:
     types = {tensor.dtype, port.dtype}
     numbers = types.isdisjoint(_NO_NUMBERS) and all(t.bits >= _BYTE for t in types)
     return numbers and tensor.elements == port.tensor.elements
 
 
-class Inside:
+class InnerTensors:
     """The tensors inside an ONNX model, computed and compared sample by sample.
 
     With `alone` each operator is fed LiteRT's own inputs, so that differences do not add up.
@@ -141,9 +141,9 @@ class Inside:
             for segment in segments(skeleton, list(self._places), alone=alone, most=most)
         ]
 
-    def compared(
+    def compare_tensors(
         self, interpreter: Any, feeds: Mapping[str, Array], limits: Limits
-    ) -> Iterator[Compared]:
+    ) -> Iterator[TensorComparison]:
         """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs.
 
         The limits are those of a network; an operator alone is held to its own.
@@ -151,7 +151,7 @@ class Inside:
         for place, have in self._values(interpreter, feeds):
             want = inner_tensor(interpreter, place.litert)
             if want is not None:
-                yield compared(place, want, have, limits, alone=self.alone)
+                yield compare_tensor(place, want, have, limits, alone=self.alone)
 
     def _values(
         self, interpreter: Any, feeds: Mapping[str, Array]
@@ -162,7 +162,7 @@ class Inside:
             for place in self._places.get(name, ()):
                 yield place, feeds[name]
         for i, (segment, session) in enumerate(self._pieces):
-            given = {name: self._fed(interpreter, live, name) for name in segment.feeds}
+            given = {name: self._segment_input(interpreter, live, name) for name in segment.feeds}
             states = (each.name for each in session.get_overridable_initializers())
             given |= {name: feeds[name] for name in states if name in feeds}
             outputs = run_onnx(session, given, segment.fetches)
@@ -170,17 +170,25 @@ class Inside:
             for called, name in segment.tensors:
                 first, *others = self._places[name]
                 yield first, made[called]
-                same = self._stored(interpreter, first) if self.alone and others else made[called]
+                same = (
+                    self._litert_as_stored(interpreter, first)
+                    if self.alone and others
+                    else made[called]
+                )
                 for place in others:
                     yield place, same
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
 
-    def _fed(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
+    def _segment_input(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
         """Return what a piece reads: what pieces before it have made, or what LiteRT has."""
-        return live[name] if name in live else self._stored(interpreter, self._places[name][0])
+        return (
+            live[name]
+            if name in live
+            else self._litert_as_stored(interpreter, self._places[name][0])
+        )
 
-    def _stored(self, interpreter: Any, place: Place) -> Array:
+    def _litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return what LiteRT has as the ONNX model stores it, zeros if it has kept nothing."""
         array = inner_tensor(interpreter, place.litert)
         if array is None:
@@ -188,22 +196,22 @@ class Inside:
         return as_stored(place, array)
 
 
-def compared(
+def compare_tensor(
     place: Place, want: Array, have: Array, limits: Limits, *, alone: bool = False
-) -> Compared:
+) -> TensorComparison:
     """Compare a tensor as LiteRT has it with what a value of the ONNX model stores."""
     tensor, port = place.tensor, place.port
-    have = _as_filed(place, have)
+    have = _to_tflite_storage(place, have)
     if have.size == want.size and tensor.shape != port.tensor.shape:
         have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
-    want, step = _real(place, want)
+    want, step = _to_onnx_type(place, want)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
     limits = (_limits_alone if alone else _limits_in_network)(place, limits, step)
     found = compare(tensor.name, want, have, limits, zero)
     counts: tuple[int, ...] = ()
     if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
-        counts = _counted(want, have, step)
-    return Compared(
+        counts = _count_steps(want, have, step)
+    return TensorComparison(
         found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
     )  # fmt: skip
 
@@ -233,7 +241,7 @@ def _has_weights(op: Op) -> bool:
     return any(t is not None and t.data is not None and is_quantized(t) for t in op.inputs)
 
 
-def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:
+def _count_steps(want: Array, have: Array, step: float) -> tuple[int, ...]:
     """Return how many elements are 0, 1, 2... steps apart."""
     if step:
         with np.errstate(all="ignore"):
@@ -244,33 +252,33 @@ def _counted(want: Array, have: Array, step: float) -> tuple[int, ...]:
     return tuple(map(int, np.bincount(apart.reshape(-1))))
 
 
-def _real(place: Place, array: Array) -> tuple[Array, float]:
+def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
     """Return what LiteRT has in the element type of the ONNX model, and what a step is in it.
 
     Integers become real numbers where the ONNX model has none.
     """
     quantization = place.tensor.quantization
     if place.port.dtype.is_float and array.dtype.kind in "iu" and quantization is not None:
-        return dequantized(array, quantization), float(quantization.scale.max())
+        return decode_constant(array, quantization), float(quantization.scale.max())
     return array, 0.0
 
 
-def _as_filed(place: Place, array: Array) -> Array:
+def _to_tflite_storage(place: Place, array: Array) -> Array:
     """Return what the ONNX model stores in TFLite's layout and integers."""
     order = place.port.order
     if array.ndim == len(order):
         array = array.transpose(np.argsort(order))
-    return _flipped(place, array, np.dtype(np.uint8))
+    return _flip_sign_bit(place, array, np.dtype(np.uint8))
 
 
 def as_stored(place: Place, array: Array) -> Array:
     """Return what LiteRT has as the ONNX model stores it."""
-    array, _ = _real(place, array.reshape(place.port.tensor.shape))
-    array = _flipped(place, array, np.dtype(np.int8))
+    array, _ = _to_onnx_type(place, array.reshape(place.port.tensor.shape))
+    array = _flip_sign_bit(place, array, np.dtype(np.int8))
     return np.ascontiguousarray(array.transpose(place.port.order))
 
 
-def _flipped(place: Place, array: Array, source: np.dtype[Any]) -> Array:
+def _flip_sign_bit(place: Place, array: Array, source: np.dtype[Any]) -> Array:
     """Return int8 for uint8 and the reverse where int8 is kept as uint8, 128 higher."""
     kept = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
     if not kept or array.dtype != source:

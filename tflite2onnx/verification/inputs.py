@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantize import dequantized
+from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
@@ -50,13 +50,13 @@ def sample(
         name, dtype = detail["name"], np.dtype(detail["dtype"])
         shape = tuple(map(int, detail["shape"]))
         if name in given:
-            arrays.append(_fitting(name, given[name], dtype, shape))
+            arrays.append(_check_input(name, given[name], dtype, shape))
         else:
-            arrays.append((_tame if tame else _random)(generator, name, dtype, shape))
+            arrays.append((_valid_index_sample if tame else _random)(generator, name, dtype, shape))
     return arrays
 
 
-def _fitting(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _check_input(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
         message = (
             f"the input {name} is {dtype.name}{list(shape)},"
@@ -66,7 +66,7 @@ def _fitting(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ..
     return array.astype(dtype)
 
 
-def _tame(
+def _valid_index_sample(
     generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if dtype.kind == "f":
@@ -96,7 +96,7 @@ def _random(
 # Between the two models
 
 
-def stored(
+def store_inputs(
     ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
 ) -> dict[str, Array]:
     """Return the inputs of the TFLite model as the ONNX model stores them, by name.
@@ -104,17 +104,19 @@ def stored(
     `details` are those of LiteRT's inputs.
     """
     return {
-        end.name: np.asarray(real(end, array, detail).transpose(end.order), order="C")
+        end.name: np.asarray(
+            dequantize_for_onnx(end, array, detail).transpose(end.order), order="C"
+        )
         for end, array, detail in zip(ends, arrays, details, strict=True)
     }
 
 
-def real(end: Endpoint, array: Array, detail: Detail) -> Array:
+def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
     """Return what LiteRT has; as real numbers where the ONNX model has such instead of integers."""
     quantization = quantization_of(detail)
     if end.dtype != "float32" or array.dtype.kind not in "iu" or quantization is None:
         return array
-    return dequantized(array, quantization)
+    return decode_constant(array, quantization)
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:
@@ -138,7 +140,7 @@ def quantization_of(detail: Detail) -> Quantization | None:
     )
 
 
-def restored(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
+def restore_layouts(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
     """Return the outputs of the ONNX model in TFLite's layouts."""
     return [
         array.transpose(np.argsort(end.order)) if array.ndim == len(end.order) else array

@@ -18,18 +18,18 @@ from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS
 from tflite2onnx.quantize import WEIGHTS
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import entry
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.stateful import Stateful
-from tflite2onnx.verification.runtimes import ModelFile, blaming, session_of
+from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
-class Opened(NamedTuple):
+class OpenedModel(NamedTuple):
     """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
 
     What the model remembers is carried from one run to the next. `signatures` are those of its
@@ -47,7 +47,7 @@ class Opened(NamedTuple):
         return next(iter(self.signatures), None)
 
 
-def opened(converted: ConvertedModel, *, optimize: bool = True) -> Opened:
+def open_model(converted: ConvertedModel, *, optimize: bool = True) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
     ONNX Runtime may `optimize` the model, as it does by default.
@@ -58,15 +58,15 @@ def opened(converted: ConvertedModel, *, optimize: bool = True) -> Opened:
     """
     if isinstance(converted, Result):
         session = _session_of_result(converted, optimize=optimize)
-        return _opened(session, converted.inputs, converted.outputs)
+        return _build_opened_model(session, converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
-        with blaming("ONNX Runtime"):
+        with as_verify_error("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
     file = converted if isinstance(converted, bytes) else _readable(converted)
     session = session_of(file, optimize=optimize)
     properties = session.get_modelmeta().custom_metadata_map
-    inputs = _described(properties.get(INPUTS))
-    return _opened(session, inputs, _described(properties.get(OUTPUTS)))
+    inputs = _read_endpoints(properties.get(INPUTS))
+    return _build_opened_model(session, inputs, _read_endpoints(properties.get(OUTPUTS)))
 
 
 def _readable(path: str | os.PathLike[str]) -> str:
@@ -79,21 +79,23 @@ def _readable(path: str | os.PathLike[str]) -> str:
         raise VerifyError(message) from error
 
 
-def _opened(session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> Opened:
+def _build_opened_model(
+    session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
+) -> OpenedModel:
     said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
-    return Opened(inputs, outputs, Stateful(session), json.loads(said))
+    return OpenedModel(inputs, outputs, Stateful(session), json.loads(said))
 
 
 def _session_of_result(result: Result, *, optimize: bool) -> Any:
     if result.size <= LARGEST_FILE:
-        return session_of(result.skeleton.serialized(), optimize=optimize)
+        return session_of(result.skeleton.serialize(), optimize=optimize)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         path = f"{directory}/model.onnx"
         result.save(path)
         return session_of(path, optimize=optimize)
 
 
-def _described(text: str | None) -> list[Endpoint]:
+def _read_endpoints(text: str | None) -> list[Endpoint]:
     """Read the inputs or the outputs from what `convert` wrote into the metadata."""
     try:
         return [Endpoint.from_dict(end) for end in json.loads(text or "")]
@@ -105,7 +107,7 @@ def _described(text: str | None) -> list[Endpoint]:
 # The tensors inside
 
 
-def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleton:
+def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedModel) -> Skeleton:
     """Return the ONNX model with the tensors of the TFLite model in it, none if they are unknown.
 
     A file does not say which of its values is which tensor in which order. A second conversion
@@ -114,8 +116,8 @@ def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleto
     """
     if isinstance(converted, Result):
         return converted.skeleton
-    with blaming("ONNX Runtime"):
-        proto = _loaded(converted)
+    with as_verify_error("ONNX Runtime"):
+        proto = _load_model(converted)
     for result in _conversions(model, proto, ends):
         other = result.skeleton.proto
         if _nodes(other) == _nodes(proto) and _types(other).items() <= _types(proto).items():
@@ -123,7 +125,7 @@ def inside(model: ModelFile, converted: ConvertedModel, ends: Opened) -> Skeleto
     return Skeleton(proto, ())
 
 
-def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
+def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
     if isinstance(converted, onnx.ModelProto):
         return converted
     if isinstance(converted, bytes):
@@ -131,7 +133,7 @@ def _loaded(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
     return onnx.load(os.fspath(converted))
 
 
-def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iterator[Result]:
+def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) -> Iterator[Result]:
     """Yield what conversions the file may come from, the likeliest first."""
     opset = next((each.version for each in proto.opset_import if not each.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
@@ -139,9 +141,9 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iter
     kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
     static = not any(end.symbols for end in ends.inputs)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
-    ways.append(("auto", _pinned(model, ends)))
+    ways.append(("auto", _pinned_layouts(model, ends)))
     for (signature, names), (quantization, activations, weights), (io_layout, layouts) in product(
-        _namings(ends), kinds, ways
+        _candidate_namings(ends), kinds, ways
     ):
         try:
             result = convert(
@@ -151,15 +153,15 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: Opened) -> Iter
             )  # fmt: skip
         except ConversionError:
             continue
-        if _lies(result) == _lies(ends):
+        if _interface_layouts(result) == _interface_layouts(ends):
             yield result
 
 
-def _lies(ends: Result | Opened) -> list[tuple[str, str, Order]]:
+def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order]]:
     return [(end.name, end.dtype, end.order) for end in (*ends.inputs, *ends.outputs)]
 
 
-def _namings(ends: Opened) -> Iterator[tuple[str | None, str]]:
+def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield whose names inputs and outputs may have: (signature, `names` of `convert`)."""
     for key, called in ends.signatures.items():
         if any(name == own for each in called.values() for name, own in each.items()):
@@ -167,10 +169,10 @@ def _namings(ends: Opened) -> Iterator[tuple[str | None, str]]:
     yield ends.signature, "tensor"
 
 
-def _pinned(model: ModelFile, ends: Opened) -> dict[str, tuple[str, str]]:
+def _pinned_layouts(model: ModelFile, ends: OpenedModel) -> dict[str, tuple[str, str]]:
     """Return how inputs and outputs lie, by the names of the tensors."""
-    source = read(model)
-    graph = source.graphs[entry(source, ends.signature)[0]]
+    source = read_model(model)
+    graph = source.graphs[find_signature(source, ends.signature)[0]]
     pairs = [*zip(graph.inputs, ends.inputs, strict=False)]
     pairs += zip(graph.outputs, ends.outputs, strict=False)
     return {tensor.name: end.layout for tensor, end in pairs}

@@ -59,7 +59,7 @@ def instruction_sets() -> dict[str, bool | None]:
     }
 
 
-def described(sets: Mapping[str, bool | None]) -> str:
+def describe_sets(sets: Mapping[str, bool | None]) -> str:
     """Return in words which instruction sets there are."""
     words = {True: "yes", False: "no", None: "unknown"}
     return ", ".join(f"{name} {words[known]}" for name, known in sets.items()) or "unknown"

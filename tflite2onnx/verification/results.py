@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from tflite2onnx.verification.inner_tensors import Compared
+from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.processor import instruction_sets
 from tflite2onnx.verification.tolerance import Difference
 
@@ -49,8 +49,8 @@ class Report:
     outputs: tuple[Difference, ...]
     samples: int
     seed: int
-    tensors: tuple[Compared, ...] = ()
-    operators: tuple[Compared, ...] = ()
+    tensors: tuple[TensorComparison, ...] = ()
+    operators: tuple[TensorComparison, ...] = ()
     closed: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     right_unoptimized: bool = False
@@ -72,7 +72,7 @@ class Report:
         sound = all(alone.values())
         close = {c.name: c.difference.ok for c in self.tensors}
         for name, found in zip(self._names, self.outputs, strict=True):
-            close[name] = found.ok if sound else found.within
+            close[name] = found.ok if sound else found.is_within
         return {
             name: (Verdict.RIGHT if ok else Verdict.DIFFERS) if alone.get(name, True)
             else Verdict.WRONG
@@ -96,7 +96,7 @@ class Report:
         return _KERNELS if self.right_unoptimized else ""
 
     @property
-    def diverging(self) -> Compared | None:
+    def diverging(self) -> TensorComparison | None:
         """The first tensor that an operator computes wrongly, in order of execution.
 
         A tensor that is too far off while all operators are right shows how roundings add up.
@@ -113,27 +113,27 @@ class Report:
             "samples": self.samples,
             "seed": self.seed,
             "diverging": diverging and diverging.name,
-            "outputs": [_plain(d) | {"verdict": v.value} for d, v in self.judged_outputs],
-            "tensors": [self._judged(c) for c in self.tensors],
-            "operators": [self._judged(c) for c in self.operators],
+            "outputs": [_to_json(d) | {"verdict": v.value} for d, v in self.judged_outputs],
+            "tensors": [self._with_verdict(c) for c in self.tensors],
+            "operators": [self._with_verdict(c) for c in self.operators],
             "closed": list(self.closed),
             "right_unoptimized": self.right_unoptimized,
             "processor": dict(self.processor),
         }
 
-    def _judged(self, compared: Compared) -> dict[str, Any]:
-        return _plain(compared) | {"verdict": self.verdicts[compared.name].value}
+    def _with_verdict(self, compared: TensorComparison) -> dict[str, Any]:
+        return _to_json(compared) | {"verdict": self.verdicts[compared.name].value}
 
 
-def _plain(found: Difference | Compared) -> dict[str, Any]:
-    if isinstance(found, Compared):
+def _to_json(found: Difference | TensorComparison) -> dict[str, Any]:
+    if isinstance(found, TensorComparison):
         rest = {k: v for k, v in asdict(found).items() if k != "difference"}
-        return _plain(found.difference) | {k: _listed(v) for k, v in rest.items()}
+        return _to_json(found.difference) | {k: _json_value(v) for k, v in rest.items()}
     numbers = asdict(found) | {"relative": found.relative, "ok": found.ok}
-    return {k: _listed(v) for k, v in numbers.items()}
+    return {k: _json_value(v) for k, v in numbers.items()}
 
 
-def _listed(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return list(value) if isinstance(value, tuple) else value

@@ -9,9 +9,21 @@ from typing import Any, TypeVar
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.inner_tensors import Compared, Inside, Place, as_stored, compared
-from tflite2onnx.verification.inputs import Detail, real, restored, step_of, stored
-from tflite2onnx.verification.onnx_model import Opened
+from tflite2onnx.verification.inner_tensors import (
+    InnerTensors,
+    Place,
+    TensorComparison,
+    as_stored,
+    compare_tensor,
+)
+from tflite2onnx.verification.inputs import (
+    Detail,
+    dequantize_for_onnx,
+    restore_layouts,
+    step_of,
+    store_inputs,
+)
+from tflite2onnx.verification.onnx_model import OpenedModel
 from tflite2onnx.verification.runtimes import (
     PLAIN_KERNELS,
     ModelFile,
@@ -25,8 +37,8 @@ from tflite2onnx.verification.tolerance import DECIBELS, Difference, Limits, com
 
 Progress = Callable[[int, int], None]
 # The outputs, and the tensors inside by whether operators run alone; each by its name.
-Found = tuple[dict[str, Difference], dict[bool, dict[str, Compared]]]
-_Each = TypeVar("_Each", Difference, Compared)
+Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
+_Each = TypeVar("_Each", Difference, TensorComparison)
 
 _OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
 # Kernels that show their tensors between operators: XNNPACK keeps its own to itself.
@@ -37,7 +49,7 @@ class Run:
     """Both models, and how their tensors are compared."""
 
     def __init__(
-        self, model: ModelFile, interpreter: Any, ends: Opened, tolerance: float,
+        self, model: ModelFile, interpreter: Any, ends: OpenedModel, tolerance: float,
         progress: Progress,
     ) -> None:  # fmt: skip
         self._model, self._interpreter, self._ends = model, interpreter, ends
@@ -45,27 +57,27 @@ class Run:
         noise = DECIBELS if is_quantized(interpreter) else math.inf
         self._limits = Limits(tolerance, noise)
 
-    def compared(
-        self, samples: Sequence[Sequence[Array]], walks: Sequence[Inside]
+    def compare_samples(
+        self, samples: Sequence[Sequence[Array]], walks: Sequence[InnerTensors]
     ) -> Found:
         """Return the worst of each output and each tensor; what is remembered begins anew."""
         self._ends.session.reset()
         outputs: dict[str, Difference] = {}
-        inner: dict[bool, dict[str, Compared]] = {walk.alone: {} for walk in walks}
+        inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
         for arrays in samples:
             want = run_litert(self._interpreter, arrays)
-            feeds = stored(self._ends.inputs, arrays, self._interpreter.get_input_details())
+            feeds = store_inputs(self._ends.inputs, arrays, self._interpreter.get_input_details())
             state = self._ends.session.state
             feeds |= state
-            have = restored(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
             _keep_worst(outputs, self._outputs(want, have))
             for walk in walks:
                 if walk.alone and state:  # which is not LiteRT's own but at the start
                     done += len(walk.places)
                     continue
-                for each in walk.compared(self._interpreter, feeds, self._limits):
+                for each in walk.compare_tensors(self._interpreter, feeds, self._limits):
                     _keep_worst(inner[walk.alone], [each])
                     done += 1
                     self._progress(done, total)
@@ -75,13 +87,13 @@ class Run:
         """Compare the outputs of LiteRT with others in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
-            own, other = (real(end, each, detail) for each in (a, b))
+            own, other = (dequantize_for_onnx(end, each, detail) for each in (a, b))
             limits = self._limits._replace(step=step_of(end, detail))
             yield compare(end.name, own, other, limits)
 
-    def forgive(
+    def allow_kernel_differences(
         self, samples: Sequence[Sequence[Array]], places: Sequence[Place],
-        outputs: dict[str, Difference], chain: dict[str, Compared],
+        outputs: dict[str, Difference], chain: dict[str, TensorComparison],
     ) -> None:  # fmt: skip
         """Allow what is too far off to be about as far as other kernels of LiteRT are.
 
@@ -93,18 +105,18 @@ class Run:
             if all(each.ok for each in outputs.values()) and not wrong:
                 continue
             try:
-                own, own_inner = self._own(kernels, samples, wrong)
+                own, own_inner = self._compare_kernels(kernels, samples, wrong)
             except VerifyError:  # they lack an operator
                 continue
             for name, each in outputs.items():
-                outputs[name] = each if each.ok else each.beside(own[name])
+                outputs[name] = each if each.ok else each.allow_kernel_noise(own[name])
             for name, own_one in own_inner.items():
-                allowed = chain[name].difference.beside(own_one.difference)
+                allowed = chain[name].difference.allow_kernel_noise(own_one.difference)
                 chain[name] = replace(chain[name], difference=allowed)
 
-    def _own(
+    def _compare_kernels(
         self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
-    ) -> tuple[dict[str, Difference], dict[str, Compared]]:
+    ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return how far other kernels' outputs, and tensors inside, are from the plain ones'."""
         # What a network remembers begins anew in a new interpreter alone.
         plain, other = (
@@ -112,7 +124,7 @@ class Run:
             for each in (PLAIN_KERNELS, kernels)
         )
         outputs: dict[str, Difference] = {}
-        inner: dict[str, Compared] = {}
+        inner: dict[str, TensorComparison] = {}
         for arrays in samples:
             want, have = (run_litert(each, arrays) for each in (plain, other))
             _keep_worst(outputs, self._outputs(want, have))
@@ -120,11 +132,11 @@ class Run:
                 a, b = (inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
-                    _keep_worst(inner, [compared(place, a, b, self._limits)])
+                    _keep_worst(inner, [compare_tensor(place, a, b, self._limits)])
         return outputs, inner
 
 
-def _is_wrong(found: Mapping[str, Compared], place: Place) -> bool:
+def _is_wrong(found: Mapping[str, TensorComparison], place: Place) -> bool:
     name = place.tensor.name
     return name in found and not found[name].difference.ok
 
@@ -132,4 +144,4 @@ def _is_wrong(found: Mapping[str, Compared], place: Place) -> bool:
 def _keep_worst(found: dict[str, _Each], more: Iterable[_Each]) -> None:
     for each in more:
         before = found.get(each.name)
-        found[each.name] = each if before is None else before.or_worse(each)
+        found[each.name] = each if before is None else before.worse_of(each)

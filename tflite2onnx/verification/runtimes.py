@@ -33,7 +33,7 @@ def interpreter_of(
         {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
     )
     resolver = litert.OpResolverType[kernels]
-    with blaming("LiteRT"):
+    with as_verify_error("LiteRT"):
         interpreter = litert.Interpreter(
             **source, experimental_op_resolver_type=resolver,
             experimental_preserve_all_tensors=inner,
@@ -44,7 +44,7 @@ def interpreter_of(
 
 def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:
     """Return the outputs for these inputs, with the state that the run before has left."""
-    with blaming("LiteRT"):
+    with as_verify_error("LiteRT"):
         for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
@@ -81,7 +81,7 @@ def session_of(model: str | bytes, *, arena: bool = True, optimize: bool = True)
     options.enable_cpu_mem_arena = arena
     if not optimize:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with blaming("ONNX Runtime"):
+    with as_verify_error("ONNX Runtime"):
         return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
@@ -89,7 +89,7 @@ def run_onnx(
     session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None
 ) -> list[Array]:
     """Return the outputs, or those with these names, for the inputs with their names."""
-    with blaming("ONNX Runtime"):
+    with as_verify_error("ONNX Runtime"):
         return [np.asarray(output) for output in session.run(names, dict(feeds))]
 
 
@@ -103,7 +103,7 @@ def package(name: str) -> Any:
 
 
 @contextmanager
-def blaming(runtime: str) -> Iterator[None]:
+def as_verify_error(runtime: str) -> Iterator[None]:
     """Make a VerifyError of whatever a runtime raises; their own classes have no common base."""
     try:
         yield

@@ -49,7 +49,7 @@ def segments(
     """
     cutter = _Cutter(skeleton, seen, alone=alone)
     start = 0
-    for end in cutter.ends(most):
+    for end in cutter.segment_ends(most):
         segment = cutter.segment(start, end)
         if segment.fetches:
             yield segment
@@ -71,10 +71,10 @@ class _Cutter:
         made = {name for node in self._nodes for name in node.output}
         # What is fed has to be of a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
-        self._reads = [_read(node) for node in self._nodes]
+        self._reads = [_input_names(node) for node in self._nodes]
         self._last = {name: i for i, names in enumerate(self._reads) for name in names}
 
-    def ends(self, most: int) -> Iterator[int]:
+    def segment_ends(self, most: int) -> Iterator[int]:
         """Yield where each piece ends: the index of the node after its last."""
         live: set[str] = set()
         room, weights = most, _MOST_WEIGHTS
@@ -84,11 +84,11 @@ class _Cutter:
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
             live -= {name for name in self._reads[i] if self._last[name] == i}
-            room -= sum(self._room(name) for name in node.output if name in self._seen)
+            room -= sum(self._value_bytes(name) for name in node.output if name in self._seen)
             weights -= sum(self._weight(name) for name in self._reads[i])
         yield len(self._nodes)
 
-    def _room(self, name: str) -> int:
+    def _value_bytes(self, name: str) -> int:
         info = self._infos.get(name)
         return 0 if info is None else nbytes(info.type.tensor_type, self._open_sizes)
 
@@ -110,7 +110,7 @@ class _Cutter:
         tensors = tuple((renamed.get(name, name), name) for name in seen)
         fetches = tuple(dict.fromkeys([*(name for name, _ in tensors), *live]))
         graph = GraphProto(name=self._proto.graph.name)
-        graph.node.extend(_renaming(node, renamed) for node in nodes)
+        graph.node.extend(_rename_outputs(node, renamed) for node in nodes)
         graph.initializer.extend(self._small[n] for n in constants if n in self._small)
         graph.input.extend(self._infos[n] for n in fed)
         # State has an initial value, and is an input all the same.
@@ -123,7 +123,7 @@ class _Cutter:
         model.functions.extend(self._proto.functions)
         model.graph.CopyFrom(graph)
         weights = tuple(self._large[n] for n in constants if n in self._large)
-        data = Skeleton(model, weights).serialized()
+        data = Skeleton(model, weights).serialize()
         return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
 
     def _output(self, name: str, like: str) -> ValueInfoProto:
@@ -134,7 +134,7 @@ class _Cutter:
         return info
 
 
-def _renaming(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """Return a node whose outputs have other names."""
     if names.keys().isdisjoint(node.output):
         return node
@@ -144,17 +144,17 @@ def _renaming(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     return copy
 
 
-def _read(node: NodeProto) -> set[str]:
+def _input_names(node: NodeProto) -> set[str]:
     """Return what a node reads, with what graphs inside it read from outside of them."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            names |= _free(graph)
+            names |= _outer_names(graph)
     return names
 
 
-def _free(graph: GraphProto) -> set[str]:
+def _outer_names(graph: GraphProto) -> set[str]:
     own = {each.name for each in (*graph.initializer, *graph.input)}
     own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _read(node)}
+    read = {name for node in graph.node for name in _input_names(node)}
     return (read | {each.name for each in graph.output}) - own

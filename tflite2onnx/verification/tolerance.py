@@ -79,7 +79,7 @@ class Difference:
         return self.largest / (self.spread or 1)
 
     @property
-    def within(self) -> bool:
+    def is_within(self) -> bool:
         """True if no element is further off than is allowed of one, noise aside."""
         return self.largest <= self.allowed
 
@@ -87,7 +87,7 @@ class Difference:
     def ok(self) -> bool:
         """True if the difference is allowed."""
         loud = math.isfinite(self.largest) and self.decibels >= self.enough
-        return self.within or loud
+        return self.is_within or loud
 
     @property
     def complaint(self) -> str:
@@ -99,11 +99,11 @@ class Difference:
             return step
         return f"{step}, with {self.decibels:.1f} dB of signal to noise where {self.enough:.1f} do"
 
-    def or_worse(self, other: Difference) -> Difference:
+    def worse_of(self, other: Difference) -> Difference:
         """Return what is the worse result for the same tensor."""
-        return max(self, other, key=lambda d: (not d.ok, not d.within, d.largest))
+        return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 
-    def beside(self, kernels: Difference) -> Difference:
+    def allow_kernel_noise(self, kernels: Difference) -> Difference:
         """Return the same, allowed to be about as large as that of LiteRT's own kernels is."""
         if self.reason or kernels.reason:
             return self
@@ -125,7 +125,7 @@ def compare(
         types = [f"{a.dtype}{list(a.shape)}" for a in (want, have)]
         reason = f"{types[0]} in LiteRT, {types[1]} in ONNX Runtime"
         return Difference(name, want.dtype.name, math.inf, 0, 0, reason)
-    largest, spread, decibels = _measured(want, have, zero_point)
+    largest, spread, decibels = _measure_difference(want, have, zero_point)
     allowed = float(want.dtype.name in QUANTIZED if limits.steps is None else limits.steps)
     if want.dtype.kind in "fc":
         smallest = float(np.finfo(np.float32).tiny)
@@ -136,22 +136,22 @@ def compare(
     )
 
 
-def _measured(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
+def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
     """Return the largest difference, the range and the signal to noise."""
     if want.dtype == np.float32:
-        found = _measured_floats(want, have)
+        found = _measure_floats(want, have)
         if found is not None:
             return found
     if want.dtype.name in QUANTIZED:
-        return _measured_steps(want, have, zero_point)
+        return _measure_steps(want, have, zero_point)
     distance = distances(want, have)
     real = np.abs(want) if want.dtype.kind == "c" else want.astype(np.float64)
     finite = real[np.isfinite(real)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
-    return float(distance.max(initial=0)), spread, _decibels(finite, distance)
+    return float(distance.max(initial=0)), spread, _snr_db(finite, distance)
 
 
-def _measured_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
+def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
     """Return the same for narrow integers, whose squares a float32 holds well enough."""
     spread = int(want.max(initial=0)) - int(want.min(initial=0))
     apart = steps(want, have)
@@ -164,7 +164,7 @@ def _measured_steps(want: Array, have: Array, zero_point: int) -> tuple[float, f
     return float(largest), float(spread), 10 * math.log10(loud / quiet) if loud else -math.inf
 
 
-def _measured_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
+def _measure_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
     """Return the same for ordinary numbers in a fraction of the time, None if some are not."""
     with np.errstate(all="ignore"):
         apart = np.asarray(want - have)
@@ -185,7 +185,7 @@ def _power(numbers: Array) -> float:
     return float(np.einsum("i,i->", flat, flat))
 
 
-def _decibels(signal: Array, noise: Array) -> float:
+def _snr_db(signal: Array, noise: Array) -> float:
     """Return the ratio of signal to noise: inf without noise, -inf with nothing else."""
     peak = float(max(np.abs(signal).max(initial=0), noise.max(initial=0)))
     if not np.any(noise):

@@ -16,7 +16,7 @@ from tests.op.movement import test_roll
 from tests.op.recurrent import test_gru
 from tests.op.signal import test_inverse_rfft, test_spectrogram
 from tests.op.vision import test_detection, test_pool3d
-from tests.references.genai import run
+from tests.references.genai import run_litert
 from tests.support import Tensor
 
 _CLASSES = test_detection.CLASSES
@@ -35,15 +35,15 @@ def detection(
         scores = scores.argsort(-1) / 8 + 1e-3 * b.generator.random(scores.shape)
     encoded, anchors = b.generator.normal(0, 1, (1, boxes, width)), test_detection.anchors()
     operands = [
-        _real(b, encoded, 0.03), _real(b, scores, 1 / 256),
-        _real(b, anchors, 1 / 200, constant=constant),
+        _real_input(b, encoded, 0.03), _real_input(b, scores, 1 / 256),
+        _real_input(b, anchors, 1 / 200, constant=constant),
     ]  # fmt: skip
-    b.give(*_found(b, test_detection.detected(b, operands, words), words))
+    b.add_outputs(*_mask_unset(b, test_detection.add_detection(b, operands, words), words))
 
 
-def _real(b: Bench, values: Array, scale: float, *, constant: bool = False) -> Tensor:
+def _real_input(b: Bench, values: Array, scale: float, *, constant: bool = False) -> Tensor:
     """Return a tensor of real numbers, which a quantized kind stores as integers."""
-    make = b.fixed if constant else b.feed
+    make = b.add_constant if constant else b.add_input
     dtype = QUANTIZED.get(b.kind)
     if dtype is None:
         return make(values.shape, within=values)
@@ -53,7 +53,7 @@ def _real(b: Bench, values: Array, scale: float, *, constant: bool = False) -> T
     return make(values.shape, {"dtype": dtype, "scale": scale, "zero_point": zero}, stored)
 
 
-def _found(b: Bench, outputs: list[Tensor], words: dict[str, Any]) -> list[Tensor]:
+def _mask_unset(b: Bench, outputs: list[Tensor], words: dict[str, Any]) -> list[Tensor]:
     """Return the outputs with 0 where LiteRT leaves what was in memory."""
     classes = 1 if words["use_regular_nms"] else words["max_classes_per_detection"]
     made = []
@@ -74,125 +74,142 @@ def spectrogram(
 ) -> None:
     """Windows of sound."""
     del code
-    x = b.feed((499, channels), within=(-1, 1))
-    b.give(test_spectrogram.spectrogram(b, x, *window, squared=squared))
+    x = b.add_input((499, channels), within=(-1, 1))
+    b.add_outputs(test_spectrogram.spectrogram(b, x, *window, squared=squared))
 
 
 def coefficients(b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
     """Coefficients of powers."""
     del code
-    b.give(test_spectrogram.mfcc(b, b.feed(shape, within=(0, 100)), **changes))
+    b.add_outputs(test_spectrogram.mfcc(b, b.add_input(shape, within=(0, 100)), **changes))
 
 
 def rotation(b: Bench, code: str, *, case: tuple[list[int], int]) -> None:
     """Blocks of the last axis, rotated."""
     shape, size = case
     options = {"hadamard_size": size, "random_binary_vector": [1, -1]}
-    b.give(*b.custom(code, [b.feed(shape)], [b.made(shape)], options))
+    b.add_outputs(*b.custom(code, [b.add_input(shape)], [b.output_tensor(shape)], options))
 
 
 def verification(b: Bench, code: str, *, rank: int) -> None:
     """What is stored, minus what it was."""
     shape = SIZES[:rank]
-    operands = [b.feed(shape), b.feed(shape, "float32")]
-    b.give(*b.custom(code, operands, [b.made(shape, "float32")], {"tolerance": 5.0}))
+    operands = [b.add_input(shape), b.add_input(shape, "float32")]
+    b.add_outputs(
+        *b.custom(code, operands, [b.output_tensor(shape, "float32")], {"tolerance": 5.0})
+    )
 
 
 def roll(b: Bench, code: str, *, move: tuple[Any, Any], index: str) -> None:
     """Moves along axes, of which some come twice."""
     shape, (shifts, axes) = (2, 5, 7, 3), (np.array(each) for each in move)
-    operands = [b.feed(shape), *(b.fixed(each.shape, index, each) for each in (shifts, axes))]
-    b.give(*b.custom(code, operands, [b.made(shape)]))
+    operands = [
+        b.add_input(shape),
+        *(b.add_constant(each.shape, index, each) for each in (shifts, axes)),
+    ]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(shape)]))
 
 
 def inverse_fourier(b: Bench, code: str, *, case: tuple[tuple[int, ...], Any, Any]) -> None:
     """Numbers of which some are no transform of real ones."""
     lead, size, lengths = case
     spectrum = np.fft.rfft2(b.draw((*lead, *size), "float32"))
-    operands = [b.feed(spectrum.shape, within=spectrum), b.fixed((2,), "int32", np.array(lengths))]
-    b.give(*b.custom(code, operands, [b.made((*lead, *lengths), "float32")]))
+    operands = [
+        b.add_input(spectrum.shape, within=spectrum),
+        b.add_constant((2,), "int32", np.array(lengths)),
+    ]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor((*lead, *lengths), "float32")]))
 
 
 def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
     """Windows of volumes."""
     shape, fields = (2, 5, 7, 4, 3), b.type()
-    x = b.feed(shape, fields)
+    x = b.add_input(shape, fields)
     counts = test_pool3d.counts(shape[1:4], window, padding)
     kernel, strides = window
     options = test_pool3d.options(kernel, strides, padding)
-    b.give(*b.custom(code, [x], [b.made((2, *counts, 3), fields)], options))
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor((2, *counts, 3), fields)], options))
 
 
 def gru(b: Bench, code: str, *, sizes: tuple[int, int, int, int]) -> None:
     """A sequence, time first."""
     times, batch, inputs, units = sizes
-    operands = [b.feed((times, batch, inputs)), b.feed((batch, units), within=(-1, 1))]
+    operands = [b.add_input((times, batch, inputs)), b.add_input((batch, units), within=(-1, 1))]
     weights = test_gru.parameters(inputs, units)
-    operands += [b.fixed(each.shape, within=each) for each in weights]
-    b.give(*b.custom(code, operands, [b.made((times, batch, units)), b.made((batch, units))]))
+    operands += [b.add_constant(each.shape, within=each) for each in weights]
+    b.add_outputs(
+        *b.custom(
+            code,
+            operands,
+            [b.output_tensor((times, batch, units)), b.output_tensor((batch, units))],
+        )
+    )
 
 
 def table(b: Bench, code: str, *, rank: int, smooth: bool) -> None:
     """Looks up the stored integers."""
     fields, shape = b.type(), SIZES[:rank]
     values = test_integer_table.values(str(fields["dtype"]), smooth=smooth)
-    operands = [b.feed(shape, fields), b.fixed(values.shape, str(fields["dtype"]), values)]
-    b.give(*b.custom(code, operands, [b.made(shape, fields)]))
+    operands = [
+        b.add_input(shape, fields),
+        b.add_constant(values.shape, str(fields["dtype"]), values),
+    ]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(shape, fields)]))
 
 
 def attention(b: Bench, code: str, *, heads: Any, options: dict[str, Any]) -> None:
     """Heads of queries that share those of keys."""
     arrays = test_attention.operands(heads)
-    operands = [b.feed(each.shape, within=each) for each in arrays]
+    operands = [b.add_input(each.shape, within=each) for each in arrays]
     q, _, v, _ = (each.shape for each in arrays)
-    b.give(*b.custom(code, operands, [b.made((*q[:3], v[3]))], options))
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor((*q[:3], v[3]))], options))
 
 
 def cache(b: Bench, code: str, *, positions: list[int]) -> None:
     """New rows of a cache."""
     kept, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     places = np.array(positions)
-    operands = [b.feed(kept), b.feed(kept), b.feed(places.shape, "int32", places)]
-    operands += [b.feed(new), b.feed(new)]
-    b.give(*b.custom(code, operands, [b.made(kept), b.made(kept)]))
+    operands = [b.add_input(kept), b.add_input(kept), b.add_input(places.shape, "int32", places)]
+    operands += [b.add_input(new), b.add_input(new)]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(kept), b.output_tensor(kept)]))
 
 
-def cached(*operands: Array) -> list[Array]:
+def run_external_cache(*operands: Array) -> list[Array]:
     """LiteRT's own kernel."""
     kept, _, places, new, _ = operands
-    data = test_kv_cache.caching(kept.shape, new.shape, places.size).bytes()
-    return run(data, operands)[0]
+    data = test_kv_cache.build_external_cache(kept.shape, new.shape, places.size).bytes()
+    return run_litert(data, operands)[0]
 
 
-def keeping(b: Bench, code: str, *, count: int) -> None:
+def build_kept_cache(b: Bench, code: str, *, count: int) -> None:
     """New rows of a cache that is kept inside, at the front once there is no more room."""
     most, new = 7, (1, count, 3, 5)
     b.over[0] = [np.arange(run, run + count) for run in range(_RUNS)]
-    operands = [b.feed((count,), "int64", b.over[0][0]), b.feed(new), b.feed(new)]
-    made = [b.made((1, most, 3, 5)), b.made((1, most, 3, 5))]
-    b.give(*b.custom(code, operands, made, {"kv_cache_max": most}))
+    operands = [b.add_input((count,), "int64", b.over[0][0]), b.add_input(new), b.add_input(new)]
+    made = [b.output_tensor((1, most, 3, 5)), b.output_tensor((1, most, 3, 5))]
+    b.add_outputs(*b.custom(code, operands, made, {"kv_cache_max": most}))
 
 
 class Kept:
     """LiteRT's own kernel, which has to be given all the runs so far."""
 
     def __init__(self, count: int) -> None:
-        self.data = test_kv_cache.keeping(count, {"kv_cache_max": 7}, 7).bytes()
+        self.data = test_kv_cache.build_kept_cache(count, {"kv_cache_max": 7}, 7).bytes()
         self.runs: list[list[Array]] = []
 
     def __call__(self, *inputs: Array) -> list[Array]:
         """Return what one more run makes."""
         self.runs.append([*inputs])
-        return run(self.data, *self.runs)[-1]
+        return run_litert(self.data, *self.runs)[-1]
 
 
 def mean_of_tokens(b: Bench, code: str, *, tokens: list[int], blocks: int, size: int) -> None:
     """Tokens before the first 0."""
     operands = [
-        b.feed((1, len(tokens)), "int32", np.array(tokens)),
-        b.fixed((test_embedding.ROWS, blocks), "uint8", (0, 12)), b.fixed((13, size)),
+        b.add_input((1, len(tokens)), "int32", np.array(tokens)),
+        b.add_constant((test_embedding.ROWS, blocks), "uint8", (0, 12)), b.add_constant((13, size)),
     ]  # fmt: skip
-    b.give(*b.custom(code, operands, [b.made((1, blocks * size))]))
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor((1, blocks * size))]))
 
 
 _RUNS = 11
@@ -212,25 +229,26 @@ ROWS = (
     Row("NumericVerify", verification, kinds("float16 q8 qu8 q16"), {"rank": RANKS}),
     Row("Roll", roll, test_roll.TYPES,
         {"move": test_roll.SHIFTS, "index": ("int32", "int64")}, exact=True,
-        reference=test_roll.moved),
+        reference=test_roll.roll_reference),
     Row("IRFFT2D", inverse_fourier, kinds("complex64"), {"case": test_inverse_rfft.SIZES}, _ONE,
         reference=test_inverse_rfft.inverse),
     *(Row(code, pool, kinds("float32 q8 q16"),
           {"window": test_pool3d.WINDOWS, "padding": ("SAME", "VALID")}, exact=not average,
-          reference=partial(test_pool3d.pooled, average=average), told=("window", "padding"))
+          reference=partial(test_pool3d.pool_reference, average=average),
+          told=("window", "padding"))
       for code, average in (("AvgPool3D", True), ("MaxPool3D", False))),
     Row("UNIDIRECTIONAL_SEQUENCE_GRU", gru, kinds("float32"), {"sizes": test_gru.SIZES},
         reference=test_gru.gru),
     Row("Table", table, kinds("q8 q16"), {"rank": RANKS, "smooth": (True, False)}, exact=True,
-        reference=test_integer_table.looked_up),
+        reference=test_integer_table.look_up),
     Row(test_attention.CODE, attention, kinds("float32"),
         {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})}, _ONE,
-        reference=test_attention.attended, told=("options",),
+        reference=test_attention.run_attention, told=("options",),
         limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another"),
     Row(test_kv_cache.CODE, cache, kinds("float32"), {"positions": test_kv_cache.POSITIONS},
         exact=True,
-        reference=cached),
-    Row(test_kv_cache.KEPT, keeping, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
+        reference=run_external_cache),
+    Row(test_kv_cache.KEPT, build_kept_cache, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
         runs=_RUNS, stream=Kept, told=("count",)),
     Row("KmeansEmbeddingLookup", mean_of_tokens, kinds("float32"),
         {"tokens": test_embedding.SENTENCES, "blocks": (3, 7), "size": (5, 1)},

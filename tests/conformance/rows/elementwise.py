@@ -21,7 +21,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 ALL_VALUES = ("random", "edges", "not finite")
 
 
-def shapes(pair: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def broadcast_shapes(pair: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of two inputs and of what they broadcast to."""
     full = (2, 3, 5, 7)
     return {
@@ -51,15 +51,15 @@ class Unary:
     def __call__(self, b: Bench, code: str, *, rank: int, **options: Any) -> None:
         """Build it with a tensor of this rank."""
         shape = SIZES[:rank]
-        x = b.feed(shape, within=self._range(b))
-        b.give(*b.op(code, [x], [b.made(shape, self._made(b))], **options))
+        x = b.add_input(shape, within=self._range(b))
+        b.add_outputs(*b.op(code, [x], [b.output_tensor(shape, self._output_fields(b))], **options))
 
     def _range(self, b: Bench) -> Range | None:
         if b.kind == Q16:
             return self.stored
         return None if "quantized" in b.kind else self.within
 
-    def _made(self, b: Bench) -> TensorFields:
+    def _output_fields(self, b: Bench) -> TensorFields:
         fields = b.type()
         dtype = str(fields["dtype"])
         if "scale" in fields and dtype in self.scales:
@@ -88,27 +88,27 @@ class Binary:
         self, b: Bench, code: str, *, pair: str, constant: bool = False, **options: Any
     ) -> None:
         """Build it with a pair of shapes."""
-        first, second, made = shapes(pair)
+        first, second, made = broadcast_shapes(pair)
         fields = b.type() if self.one else None
         divides = self.second is not None
-        x = b.feed(first, fields, within=_DIVIDENDS.get(b.kind) if divides else None)
+        x = b.add_input(first, fields, within=_DIVIDENDS.get(b.kind) if divides else None)
         within = _DIVISORS.get(b.kind, self.second) if divides else None
-        y = (b.fixed if constant else b.feed)(second, fields, within=within)
-        output = b.made(made, self.makes or fields)
-        b.give(*b.op(code, [x, y], [output], **options))
+        y = (b.add_constant if constant else b.add_input)(second, fields, within=within)
+        output = b.output_tensor(made, self.makes or fields)
+        b.add_outputs(*b.op(code, [x, y], [output], **options))
 
 
 def _same_shape(b: Bench, code: str, *, rank: int) -> None:
     """Build an operator of two inputs that do not broadcast."""
-    x, y = (b.feed(SIZES[:rank]) for _ in range(2))
-    b.give(*b.op(code, [x, y], [b.made(SIZES[:rank])]))
+    x, y = (b.add_input(SIZES[:rank]) for _ in range(2))
+    b.add_outputs(*b.op(code, [x, y], [b.output_tensor(SIZES[:rank])]))
 
 
 def _shift_left(b: Bench, code: str, *, rank: int) -> None:
     """Shift by fewer places than there are: of more the kernel's C++ has no result."""
-    x = b.feed(SIZES[:rank])
-    y = b.feed(SIZES[:rank], within=(0, 8 * np.dtype(b.kind).itemsize - 1))
-    b.give(*b.op(code, [x, y], [b.made(SIZES[:rank])]))
+    x = b.add_input(SIZES[:rank])
+    y = b.add_input(SIZES[:rank], within=(0, 8 * np.dtype(b.kind).itemsize - 1))
+    b.add_outputs(*b.op(code, [x, y], [b.output_tensor(SIZES[:rank])]))
 
 
 # Where the kernels insist on the scale of what they make.
@@ -219,42 +219,42 @@ def _extremes() -> tuple[Row, ...]:
 
 def add_n(b: Bench, code: str, *, count: int, rank: int) -> None:
     """The sum of some inputs."""
-    xs = [b.feed(SIZES[:rank]) for _ in range(count)]
-    b.give(*b.op(code, xs, [b.made(SIZES[:rank])]))
+    xs = [b.add_input(SIZES[:rank]) for _ in range(count)]
+    b.add_outputs(*b.op(code, xs, [b.output_tensor(SIZES[:rank])]))
 
 
 def powers(b: Bench, code: str, *, pair: str) -> None:
     """Of positive bases, or integers that stay small."""
-    first, second, made = shapes(pair)
+    first, second, made = broadcast_shapes(pair)
     whole = "int" in b.kind
-    x = b.feed(first, within=(-5, 5) if whole else (0.1, 8))
-    y = b.feed(second, within=(0, 6) if whole else (-3, 3))
-    b.give(*b.op(code, [x, y], [b.made(made)]))
+    x = b.add_input(first, within=(-5, 5) if whole else (0.1, 8))
+    y = b.add_input(second, within=(0, 6) if whole else (-3, 3))
+    b.add_outputs(*b.op(code, [x, y], [b.output_tensor(made)]))
 
 
 def prelu(b: Bench, code: str, *, pair: str, constant: bool) -> None:
     """Slopes for each channel, each element, or one for all."""
-    shape, slopes, _ = shapes(pair)
-    x = b.feed(shape)
+    shape, slopes, _ = broadcast_shapes(pair)
+    x = b.add_input(shape)
     kind = Q8 if b.kind == Q16 else b.kind
     fields = b.type(kind, step=0.1)
     if b.kind == Q16:
         fields["zero_point"] = 0
-    alpha = (b.fixed if constant else b.feed)(slopes, fields)
-    b.give(*b.op(code, [x, alpha], [b.made(shape)]))
+    alpha = (b.add_constant if constant else b.add_input)(slopes, fields)
+    b.add_outputs(*b.op(code, [x, alpha], [b.output_tensor(shape)]))
 
 
 def bucketize(b: Bench, code: str, *, rank: int, boundaries: list[float]) -> None:
     """Numbers against boundaries, on which some of them lie."""
-    x = b.feed(SIZES[:rank])
-    b.give(*b.op(code, [x], [b.made(SIZES[:rank], "int32")], boundaries=boundaries))
+    x = b.add_input(SIZES[:rank])
+    b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], "int32")], boundaries=boundaries))
 
 
 def fake_quant(b: Bench, code: str, *, rank: int, bits: int, ends: tuple[float, float]) -> None:
     """Ranges that hold 0 and that do not lie on its grid."""
-    x = b.feed(SIZES[:rank])
+    x = b.add_input(SIZES[:rank])
     words: dict[str, Any] = {"num_bits": bits, "min": ends[0], "max": ends[1]}
-    b.give(*b.op(code, [x], [b.made(SIZES[:rank])], **words))
+    b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank])], **words))
 
 
 _STABLEHLO = {

@@ -22,7 +22,7 @@ from tests.conformance.rows import (
     moves,
     others,
 )
-from tests.conformance.rows.elementwise import PAIRS, RANKS, SIZES, kinds, shapes
+from tests.conformance.rows.elementwise import PAIRS, RANKS, SIZES, broadcast_shapes, kinds
 from tests.conformance.rows.flex_forms import FORMS, Fed, Form
 from tests.conformance.table import Bound, Row
 from tests.op.flex import test_bitwise, test_elementwise, test_matmul, test_wide_types
@@ -47,7 +47,7 @@ _ONE = ("random",)
 _PAIRS = {"pair": PAIRS, "constant": (False, True)}
 
 
-def _own(code: str) -> str:
+def _tensorflow_name(code: str) -> str:
     """Return TensorFlow's name."""
     return code.removeprefix("Flex")
 
@@ -58,29 +58,35 @@ def _seed(b: Bench) -> int:
 
 def unary(b: Bench, code: str, *, rank: int) -> None:
     """One input, within the range of the function."""
-    operand = test_elementwise.operand(_own(code), b.kind, SIZES[:rank], _seed(b))
-    x = b.feed(SIZES[:rank], within=operand)
-    made = b.made(SIZES[:rank], "bool" if code in FlexCheck.rows else b.kind)
-    b.give(*b.custom(code, [x], [made], flex_options(_own(code))))
+    operand = test_elementwise.operand(_tensorflow_name(code), b.kind, SIZES[:rank], _seed(b))
+    x = b.add_input(SIZES[:rank], within=operand)
+    made = b.output_tensor(SIZES[:rank], "bool" if code in FlexCheck.rows else b.kind)
+    b.add_outputs(*b.custom(code, [x], [made], flex_options(_tensorflow_name(code))))
 
 
 def binary(b: Bench, code: str, *, pair: str, constant: bool) -> None:
     """Two inputs that broadcast."""
-    first, second, made = shapes(pair)
-    if _own(code) in BITS:
-        operands = [b.feed(first), (b.fixed if constant else b.feed)(second, within=(-2, 70))]
+    first, second, made = broadcast_shapes(pair)
+    if _tensorflow_name(code) in BITS:
+        operands = [
+            b.add_input(first),
+            (b.add_constant if constant else b.add_input)(second, within=(-2, 70)),
+        ]
     else:
-        x, y = test_elementwise.pair(_own(code), b.kind, first, second, seed=_seed(b))
-        operands = [b.feed(first, within=x), (b.fixed if constant else b.feed)(second, within=y)]
-    outputs = [b.made(made, "bool" if code in FlexComparison.rows else b.kind)]
+        x, y = test_elementwise.pair(_tensorflow_name(code), b.kind, first, second, seed=_seed(b))
+        operands = [
+            b.add_input(first, within=x),
+            (b.add_constant if constant else b.add_input)(second, within=y),
+        ]
+    outputs = [b.output_tensor(made, "bool" if code in FlexComparison.rows else b.kind)]
     told = {"tolerance": 0.5} if code == "FlexApproximateEqual" else {}
-    b.give(*b.custom(code, operands, outputs, flex_options(_own(code), **told)))
+    b.add_outputs(*b.custom(code, operands, outputs, flex_options(_tensorflow_name(code), **told)))
 
 
 def loss(b: Bench, code: str, *, rank: int) -> None:
     """One number of all elements."""
-    x = b.feed(SIZES[:rank])
-    b.give(*b.custom(code, [x], [b.made(())], flex_options(_own(code))))
+    x = b.add_input(SIZES[:rank])
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor(())], flex_options(_tensorflow_name(code))))
 
 
 class Formed:
@@ -89,36 +95,40 @@ class Formed:
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = forms
 
-    def of(self, kind: str, form: int) -> Form:
+    def form_of(self, kind: str, form: int) -> Form:
         """Return one of the forms that a type has; there may be fewer than of others."""
         mine = [each for each in self.forms if kind in each.kinds]
         return mine[form % len(mine)]
 
     def __call__(self, b: Bench, code: str, *, form: int) -> None:
         """Build it in a form."""
-        chosen = self.of(b.kind, form)
+        chosen = self.form_of(b.kind, form)
         operands = [self._operand(b, each) for each in chosen.operands]
         made = chosen.made(*b.operands)
-        outputs = [b.made(np.shape(each), type_name(np.asarray(each).dtype))
+        outputs = [b.output_tensor(np.shape(each), type_name(np.asarray(each).dtype))
                    for each in (made if isinstance(made, list) else [made])]  # fmt: skip
-        b.give(*b.custom(code, operands, outputs, flex_options(_own(code), **chosen.attributes)))
+        b.add_outputs(
+            *b.custom(
+                code, operands, outputs, flex_options(_tensorflow_name(code), **chosen.attributes)
+            )
+        )
 
-    def made(self, *operands: Array, form: int, kind: str) -> Any:
+    def reference(self, *operands: Array, form: int, kind: str) -> Any:
         """Return what the form makes."""
-        return self.of(kind, form).made(*operands)
+        return self.form_of(kind, form).made(*operands)
 
     @staticmethod
     def _operand(b: Bench, operand: Any) -> Any:
         if isinstance(operand, Fed):
             dtype = b.kind if operand.typed else type_name(operand.array.dtype)
-            return b.feed(operand.array.shape, dtype, operand.array)
+            return b.add_input(operand.array.shape, dtype, operand.array)
         if isinstance(operand, tuple):
-            return b.feed(operand, within=(-3, 3))
-        array = translated.typed(np.asarray(operand), b.kind)
-        return b.fixed(array.shape, type_name(array.dtype), array)
+            return b.add_input(operand, within=(-3, 3))
+        array = translated.cast_operand(np.asarray(operand), b.kind)
+        return b.add_constant(array.shape, type_name(array.dtype), array)
 
 
-def twin(*operands: Array, case: translated.Case) -> list[Array]:
+def run_twin(*operands: Array, case: translated.Case) -> list[Array]:
     """LiteRT, of TFLite's operator; its convolutions insist on biases."""
     name, attributes, theirs, code, options, ours, shape, made = case
     if "CONV" in code:
@@ -128,7 +138,7 @@ def twin(*operands: Array, case: translated.Case) -> list[Array]:
     return run_tflite(translated.model(whole, flex=False, dtype=x.dtype.name), [x])
 
 
-def _twins() -> dict[str, list[Form]]:
+def _twin_forms() -> dict[str, list[Form]]:
     """Return the forms that TFLite has, in the types that LiteRT takes there."""
     theirs = {row.code: row.kinds for module in (elementwise, indices, layers, moves, others)
               for row in module.ROWS}  # fmt: skip
@@ -136,7 +146,7 @@ def _twins() -> dict[str, list[Form]]:
     for case in translated.CASES:
         name, attributes, constants, code, _, _, shape, _ = case
         taken = tuple(kind for kind in theirs[code] if kind in _TYPES)
-        form = Form([tuple(shape), *constants], partial(twin, case=case), attributes, taken)
+        form = Form([tuple(shape), *constants], partial(run_twin, case=case), attributes, taken)
         forms.setdefault(name, []).append(form)
     return forms
 
@@ -145,14 +155,14 @@ def _of_first(made: Callable[[Array], Any]) -> Callable[..., Any]:
     return lambda x, *_: made(x)
 
 
-def _typed() -> dict[str, list[Form]]:
+def _typed_forms() -> dict[str, list[Form]]:
     """Return the forms of the types that LiteRT does not take."""
     forms: dict[str, list[Form]] = {}
     for name, types, attributes, constants, made in test_wide_types.CASES:
         form = Form([(2, 5, 7), *constants], _of_first(made), attributes, tuple(types))
         forms.setdefault(name, []).append(form)
     for name, turns, given in test_matmul.PRODUCTS:
-        product = partial(test_matmul.multiplied, turns=turns)
+        product = partial(test_matmul.multiply, turns=turns)
         form = Form(given, product, turns, ("float32", *test_matmul.TYPES))
         forms.setdefault(name, []).append(form)
     return forms
@@ -165,7 +175,7 @@ def _sums() -> list[Form]:
     ]
 
 
-def _joined(*tables: Mapping[str, Sequence[Form]]) -> dict[str, list[Form]]:
+def _join_tables(*tables: Mapping[str, Sequence[Form]]) -> dict[str, list[Form]]:
     joined: dict[str, list[Form]] = {}
     for table in tables:
         for name, forms in table.items():
@@ -173,14 +183,14 @@ def _joined(*tables: Mapping[str, Sequence[Form]]) -> dict[str, list[Form]]:
     return joined
 
 
-def _formed(name: str, forms: Sequence[Form]) -> Row:
+def _row_of_forms(name: str, forms: Sequence[Form]) -> Row:
     """Return a row of all forms of an operator."""
     build = Formed(forms)
     every = tuple(dict.fromkeys(kind for form in forms for kind in form.kinds))
     most = max(sum(kind in form.kinds for form in forms) for kind in every)
     bounds = {} if name in _MAKE_FLOAT32 else _BOUNDS
     return Row(f"Flex{name}", build, every, {"form": range(most)}, bounds=bounds,
-               reference=build.made, told=("form", "kind"))  # fmt: skip
+               reference=build.reference, told=("form", "kind"))  # fmt: skip
 
 
 def _of_numpy(words: str) -> tuple[str, ...]:
@@ -190,16 +200,17 @@ def _of_numpy(words: str) -> tuple[str, ...]:
 
 ROWS = (
     *(Row(code, unary, _of_numpy(row.types), {"rank": RANKS}, _ONE, bounds=_BOUNDS,
-          reference=UNARY[_own(code)])
+          reference=UNARY[_tensorflow_name(code)])
       for code, row in {**FlexUnary.rows, **FlexCheck.rows}.items()),
     *(Row(code, binary, _of_numpy(row.types), _PAIRS, _ONE, bounds=_BOUNDS,
-          reference=BINARY[_own(code)])
+          reference=BINARY[_tensorflow_name(code)])
       for code, row in {**FlexBinary.rows, **FlexComparison.rows}.items()),
     *(Row(f"Flex{name}", binary, test_bitwise.TYPES, _PAIRS, exact=True, reference=function)
       for name, function in BITS.items()),
     Row("FlexL2Loss", loss, ("float32", "float64"), {"rank": RANKS}, bounds=_BOUNDS,
         reference=lambda x: np.square(x).sum() / 2),
-    *(_formed(name, forms) for name, forms in _joined(
-        _twins(), _typed(), FORMS, flex_images.FORMS, flex_scans.FORMS, {"Einsum": _sums()},
+    *(_row_of_forms(name, forms) for name, forms in _join_tables(
+        _twin_forms(), _typed_forms(), FORMS, flex_images.FORMS, flex_scans.FORMS,
+        {"Einsum": _sums()},
       ).items() if name not in UNARY),
 )  # fmt: skip

@@ -40,13 +40,13 @@ def _one_hot(places: Array, depth: Array, on: Array, off: Array) -> Array:
     return np.where(np.array(range(int(depth)))[:, None] == places[:, None], on, off)
 
 
-def _scattered(places: Array, updates: Array, shape: Array) -> Array:
+def _scatter(places: Array, updates: Array, shape: Array) -> Array:
     made = np.zeros(shape, updates.dtype)
     np.add.at(made, tuple(places.T), updates)
     return made
 
 
-def _counted(start: Array, limit: Array, step: Array) -> Array:
+def _count_range(start: Array, limit: Array, step: Array) -> Array:
     return np.array(range(int(start), int(limit), int(step)), np.int32)
 
 
@@ -58,13 +58,13 @@ def _largest(x: Array, count: Array) -> list[Array]:
 def _segments(combine: Any, start: float) -> Callable[..., Array]:
     """Return what combines rows that have one number."""
 
-    def made(x: Array, numbers: Array, count: Array | None = None) -> Array:
+    def reduce_segments(x: Array, numbers: Array, count: Array | None = None) -> Array:
         shape = int(numbers.max() + 1 if count is None else count), *x.shape[1:]
         result = np.full(shape, start, x.dtype)
         combine.at(result, numbers, x)
         return result
 
-    return made
+    return reduce_segments
 
 
 def _dense(places: Array, shape: Array, values: Array, default: Array) -> Array:
@@ -88,13 +88,15 @@ def _from_blocks(x: Array, _: Array, crops: Array) -> Array:
     return image[:, top : 2 * height - bottom, left : 2 * width - right]
 
 
-def _transposed(_: Array, filters: Array, x: Array) -> Array:
+def _transpose_conv(_: Array, filters: Array, x: Array) -> Array:
     """Back from a convolution of strides 2 and 1."""
     biases = np.zeros(filters.shape[2], np.float32)
     return images.transpose_conv(x, filters.transpose(2, 0, 1, 3), biases, (2, 1), same=True)
 
 
-def _kept(boxes: Array, scores: Array, most: Array, overlap: Array, least: Array) -> list[Array]:
+def _suppress(
+    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array
+) -> list[Array]:
     """Each box that overlaps no better one by much."""
     chosen: list[int] = []
     for i in np.argsort(-scores, kind="stable").tolist():
@@ -110,8 +112,8 @@ def _overlap(a: Array, b: Array) -> float:
     return both / (float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - both)
 
 
-def _scored(boxes: Array, scores: Array, *bounds: Array) -> list[Array]:
-    chosen, count = _kept(boxes, scores, *bounds[:3])
+def _suppress_with_scores(boxes: Array, scores: Array, *bounds: Array) -> list[Array]:
+    chosen, count = _suppress(boxes, scores, *bounds[:3])
     best = np.where(np.arange(chosen.size) < count, scores[chosen], 0).astype(np.float32)
     return [chosen, best, count]
 
@@ -137,7 +139,7 @@ FORMS: dict[str, Sequence[Form]] = {
     "ArgMin": [Form([(3, 5), scalar(0)], lambda x, axis: x.argmin(axis))],
     "Atan2": [Form([(3, 5), (3, 5)], np.arctan2)],
     "AvgPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_pool3d.pooled, window=_WINDOW, padding="SAME", average=True), _VOLUME)],
+        test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=True), _VOLUME)],
     "BatchToSpaceND": [Form([(4, 2, 3, 5), ints(2, 2), ints(0, 1, 1, 0).reshape(2, 2)],
                             _from_blocks)],
     "Bitcast": [Form([(3, 5)], lambda x: x.view(np.int32))],
@@ -150,10 +152,10 @@ FORMS: dict[str, Sequence[Form]] = {
     "ComplexAbs": [Form([(3, 5)], np.abs, kinds=("complex64",))],
     "ConjugateTranspose": [Form([(3, 5), ints(1, 0)], lambda x, _: x.T, kinds=_INDEXED)],
     "Conv2DBackpropInput": [Form(
-        [ints(1, 5, 7, 5), floats(3, 2, 5, 4), (1, 3, 7, 4)], _transposed,
+        [ints(1, 5, 7, 5), floats(3, 2, 5, 4), (1, 3, 7, 4)], _transpose_conv,
         {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"})],
     "Fill": [Form([ints(2, 3), ()], np.full, kinds=_INDEXED)],
-    **{name: [Form([(2, 3, 5, 7), *_LEARNED], test_wide_types.normalized,
+    **{name: [Form([(2, 3, 5, 7), *_LEARNED], test_wide_types.normalize,
                    {"is_training": False, "epsilon": 0.01})]
        for name in test_wide_types.NORMALIZATIONS},
     "IdentityN": [Form([(2, 3), (5,)], lambda *xs: list(xs), kinds=(*_INDEXED, "uint16"))],
@@ -161,25 +163,26 @@ FORMS: dict[str, Sequence[Form]] = {
     "Invert": [Form([(3, 5)], np.invert, kinds=test_bitwise.TYPES)],
     "IRFFT2D": [Form([(4, 5), ints(4, 8)], test_inverse_rfft.inverse, kinds=("complex64",))],
     "MaxPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_pool3d.pooled, window=_WINDOW, padding="SAME", average=False), _VOLUME)],
+        test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=False), _VOLUME)],
     "MaxPoolWithArgmax": [Form(
         [(2, 11, 7, 3)],
         lambda x: list(images.max_pool(x, (3, 2), (2, 3), same=True, within=False)),
-        test_unpool.flexible("SAME", (3, 2), (2, 3)))],
-    "NonMaxSuppressionV4": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS], _kept,
+        test_unpool.flex_options_of("SAME", (3, 2), (2, 3)))],
+    "NonMaxSuppressionV4": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS], _suppress,
                                  {"pad_to_max_output_size": True})],
-    "NonMaxSuppressionV5": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS, np.float32(0)], _scored,
+    "NonMaxSuppressionV5": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS, np.float32(0)],
+        _suppress_with_scores,
                                  {"pad_to_max_output_size": True})],
     "OneHot": [Form([np.array([[2, 0], [1, 7]]), scalar(4), (), ()], _one_hot, {"axis": 1},
                     (*_INDEXED, "int16", "uint16", "float16"))],
     "PadV2": [Form([(3, 5), _PADS, ()], lambda x, by, value: np.pad(x, by, constant_values=value),
                    kinds=("float32", "int32", "int64"))],
-    "PopulationCount": [Form([(3, 5)], test_bitwise.counted, kinds=test_bitwise.TYPES)],
-    "Range": [Form([scalar(3), Fed(scalar(20)), scalar(4)], _counted, kinds=("int32",))],
+    "PopulationCount": [Form([(3, 5)], test_bitwise.count_bits, kinds=test_bitwise.TYPES)],
+    "Range": [Form([scalar(3), Fed(scalar(20)), scalar(4)], _count_range, kinds=("int32",))],
     "Rank": [Form([(3, 5)], lambda x: scalar(x.ndim), kinds=_INDEXED)],
     "Real": [Form([(3, 5)], np.real, kinds=("complex64",))],
-    "Roll": [Form([(3, 5), ints(2, -1), ints(0, 1)], test_roll.moved, kinds=_INDEXED)],
-    "ScatterNd": [Form([ints(4, 1).reshape(2, 1), (2, 3), ints(5, 3)], _scattered, kinds=_MANY)],
+    "Roll": [Form([(3, 5), ints(2, -1), ints(0, 1)], test_roll.roll_reference, kinds=_INDEXED)],
+    "ScatterNd": [Form([ints(4, 1).reshape(2, 1), (2, 3), ints(5, 3)], _scatter, kinds=_MANY)],
     "SegmentSum": [Form([(5, 3), _ROWS], _segments(np.add, 0), kinds=_MANY)],
     **{f"UnsortedSegment{name}": [Form([(5, 3), _ROWS[::-1].copy(), scalar(3)],
                                        _segments(combine, start), kinds=_MANY)]

@@ -26,7 +26,7 @@ _FUNCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _updated(x: Array, indices: Array, updates: Array, *, at: Any) -> Array:
+def _update(x: Array, indices: Array, updates: Array, *, at: Any) -> Array:
     made, where = x.copy(), tuple(indices.T)
     if at is None:
         made[where] = updates
@@ -49,7 +49,7 @@ def _rows(x: Array, size: Array, weights: Array) -> Array:
     return made
 
 
-def _stitched(*operands: Array) -> Array:
+def _stitch(*operands: Array) -> Array:
     half = len(operands) // 2
     made: dict[int, Array] = {}
     for indices, data in zip(operands[:half], operands[half:], strict=True):
@@ -77,8 +77,8 @@ def _waves() -> dict[str, list[Form]]:
     return forms
 
 
-def _of(function: Any, nothing: float, way: dict[str, bool]) -> Any:
-    return lambda x, _: scan.scanned(x, function, nothing, **way)
+def _scan_with(function: Any, nothing: float, way: dict[str, bool]) -> Any:
+    return lambda x, _: scan.scan(x, function, nothing, **way)
 
 
 def _volume(sizes: Array, weights: Array, x: Array) -> Array:
@@ -98,15 +98,16 @@ _PLACES = [ints(2, 1, 1, 0, 3, 4).reshape(3, 2), ints(2, 1, 0).reshape(3, 1)]
 
 FORMS: dict[str, list[Form]] = {
     **_waves(),
-    "Cumprod": [Form([(2, 7, 3), scalar(1)], _of(np.multiply, 1, way), way, _ALL)
+    "Cumprod": [Form([(2, 7, 3), scalar(1)], _scan_with(np.multiply, 1, way), way, _ALL)
                 for way in _WAYS],
-    "CumulativeLogsumexp": [Form([(2, 7, 3), scalar(1)], _of(np.logaddexp, -np.inf, way), way,
+    "CumulativeLogsumexp": [Form([(2, 7, 3), scalar(1)], _scan_with(np.logaddexp, -np.inf, way),
+        way,
                                  _DOUBLE) for way in _WAYS],
     "LinSpace": [Form([(), (), scalar(count)],
                       lambda low, high, count: np.linspace(low, high, int(count), dtype=low.dtype),
                       kinds=_DOUBLE) for count in (1, 2, 7)],
     **{f"TensorScatter{name}": [
-        Form([(5, 7), Fed(places), (3, *(5, 7)[places.shape[1]:])], partial(_updated, at=at),
+        Form([(5, 7), Fed(places), (3, *(5, 7)[places.shape[1]:])], partial(_update, at=at),
              kinds=_ALL) for places in _PLACES] for name, at in _AT.items()},
     **{f"Segment{name}": [Form([(6, 5), ints(*ids)], partial(_segments, name=name), kinds=_ALL)
                           for ids in ([0, 0, 1, 3, 3, 3], [1, 1, 1, 2, 5, 5])]
@@ -118,7 +119,7 @@ FORMS: dict[str, list[Form]] = {
     "Bincount": [Form([_COUNTED, scalar(6), weights], lambda *xs: _rows(*xs).sum(0),
                       kinds=("float32", "float64")) for weights in
                  (floats(2, 4), np.zeros(0, np.float32))],
-    **{name: [Form([ints(0, 2), ints(1, 0, 3), scalar(4), (2, 3), (3, 3), (3,)], _stitched,
+    **{name: [Form([ints(0, 2), ints(1, 0, 3), scalar(4), (2, 3), (3, 3), (3,)], _stitch,
                    kinds=scatter.WIDE)] for name in ("DynamicStitch", "ParallelDynamicStitch")},
     "InvertPermutation": [Form([Fed(ints(2, 4, 0, 1, 3), typed=True)],
                                lambda x: np.argsort(x).astype(x.dtype), kinds=("int32", "int64"))],

@@ -19,32 +19,34 @@ Window = tuple[Pair, Pair]
 Points = tuple[tuple[int, ...], int, float]
 
 
-def resampling(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
+def build_resampler(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
     """Places inside of an image, outside, and in the last pixel around it."""
     places = b.draw((*shape[:3], 2), "float32", (-1.5, max(shape[1:3]) + 0.5))
-    b.give(*b.custom(code, [b.feed(shape), _places(b, places)], [b.made(shape)]))
+    b.add_outputs(
+        *b.custom(code, [b.add_input(shape), _places(b, places)], [b.output_tensor(shape)])
+    )
 
 
-def warping(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
+def build_warp(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
     """Flows that leave the image, too."""
     flow = b.draw((*shape[:3], 2), "float32", (-5, 5))
-    b.give(*b.custom(code, [b.feed(shape), _places(b, flow)], [b.made(shape)]))
+    b.add_outputs(*b.custom(code, [b.add_input(shape), _places(b, flow)], [b.output_tensor(shape)]))
 
 
 def _places(b: Bench, places: Array) -> Any:
     """Return an input of places, of which some are those of pixels."""
     places.reshape(-1)[::5] = np.round(places.reshape(-1)[::5])
-    return b.feed(places.shape, within=places)
+    return b.add_input(places.shape, within=places)
 
 
 def transformation(b: Bench, code: str, *, size: Pair, name: str, version: int) -> None:
     """An image seen through a matrix."""
     matrix = test_warp.matrix_of(name)
-    operands = [b.feed((1, 11, 7, 3)), b.feed(matrix.shape, within=matrix)]
-    b.give(*test_warp.transformed(b, code, operands, size, version))
+    operands = [b.add_input((1, 11, 7, 3)), b.add_input(matrix.shape, within=matrix)]
+    b.add_outputs(*test_warp.add_transformation(b, code, operands, size, version))
 
 
-def transformed(image: Array, matrix: Array, size: Pair, version: int) -> Array:
+def transform_image(image: Array, matrix: Array, size: Pair, version: int) -> Array:
     """The reference, with its choices by name."""
     return images.transform_tensor(image, matrix, size, version=version)
 
@@ -53,12 +55,14 @@ def points(b: Bench, code: str, *, case: Points) -> None:
     """Landmarks times a matrix; version 2 knows of no scale."""
     shape, numbers, scale = case
     matrix = test_landmarks.MATRIX.reshape(1, 4, 4)
-    operands = [b.feed(shape), b.feed(matrix.shape, within=matrix)]
+    operands = [b.add_input(shape), b.add_input(matrix.shape, within=matrix)]
     options: Any = {"dimensions": numbers, "scale": scale} if scale else b""
-    b.give(*b.custom(code, operands, [b.made(shape)], options, op_version=1 if scale else 2))
+    b.add_outputs(
+        *b.custom(code, operands, [b.output_tensor(shape)], options, op_version=1 if scale else 2)
+    )
 
 
-def moved(x: Array, matrix: Array, case: Points) -> Array:
+def transform_landmarks(x: Array, matrix: Array, case: Points) -> Array:
     """The reference, with its choices by name."""
     return landmarks.transform(x, matrix, case[1], case[2] or 1)
 
@@ -66,14 +70,14 @@ def moved(x: Array, matrix: Array, case: Points) -> Array:
 def matrix(b: Bench, code: str, *, changes: tuple[int, dict[str, Any]]) -> None:
     """The matrix of a box around landmarks."""
     version, options = _words(changes)
-    x = b.feed((1, 1, 1, 33) if version == 1 else (1, 11, 3), within=(0, 192))
-    b.give(*b.custom(code, [x], [b.made((1, 4, 4))], options, op_version=version))
+    x = b.add_input((1, 1, 1, 33) if version == 1 else (1, 11, 3), within=(0, 192))
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor((1, 4, 4))], options, op_version=version))
 
 
-def boxed(x: Array, changes: tuple[int, dict[str, Any]]) -> Array:
+def box_matrix(x: Array, changes: tuple[int, dict[str, Any]]) -> Array:
     """The reference of the version."""
     version, options = _words(changes)
-    return (landmarks.first if version == 1 else landmarks.second)(x, options)
+    return (landmarks.matrix_version_1 if version == 1 else landmarks.matrix_version_2)(x, options)
 
 
 def _words(changes: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
@@ -82,14 +86,16 @@ def _words(changes: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
     return version, {**usual, **words}
 
 
-def pooling(b: Bench, code: str, *, window: Window, padding: str) -> None:
+def build_pooling(b: Bench, code: str, *, window: Window, padding: str) -> None:
     """An image of which many elements are equal."""
     within = code == "MaxPoolingWithArgmax2D"
     image = test_unpool.image(2, 11, 7, 3)
-    make: Any = test_unpool.raw if within else test_unpool.flexible
+    make: Any = test_unpool.raw if within else test_unpool.flex_options_of
     shape = maxima(image, window, padding, within=within)[0].shape
-    outputs = [b.made(shape), b.made(shape, "float32" if within else "int32")]
-    b.give(*b.custom(code, [b.feed(image.shape, within=image)], outputs, make(padding, *window)))
+    outputs = [b.output_tensor(shape), b.output_tensor(shape, "float32" if within else "int32")]
+    b.add_outputs(
+        *b.custom(code, [b.add_input(image.shape, within=image)], outputs, make(padding, *window))
+    )
 
 
 def maxima(x: Array, window: Window, padding: str, *, within: bool) -> tuple[Array, Array]:
@@ -97,30 +103,30 @@ def maxima(x: Array, window: Window, padding: str, *, within: bool) -> tuple[Arr
     return images.max_pool(x, *window, same=padding == "SAME", within=within)
 
 
-def unpooling(b: Bench, code: str, *, case: Unpooling) -> None:
+def build_unpooling(b: Bench, code: str, *, case: Unpooling) -> None:
     """Elements with places: in their windows as float32, in the image as int32."""
-    places = case.places(b.generator)
-    operands = [b.feed(places.shape), b.feed(places.shape, places.dtype.name, places)]
-    made = case.unpooled(*b.operands).shape
-    b.give(*b.custom(code, operands, [b.made(made)], case.options()))
+    places = case.random_places(b.generator)
+    operands = [b.add_input(places.shape), b.add_input(places.shape, places.dtype.name, places)]
+    made = case.reference(*b.operands).shape
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(made)], case.options()))
 
 
-def unpooled(x: Array, places: Array, case: Unpooling) -> Array:
+def unpool(x: Array, places: Array, case: Unpooling) -> Array:
     """The reference of where the places are."""
-    return case.unpooled(x, places)
+    return case.reference(x, places)
 
 
-def transposed(b: Bench, code: str, *, image: Pair, window: Window, padding: str) -> None:
+def build_transpose_conv(b: Bench, code: str, *, image: Pair, window: Window, padding: str) -> None:
     """A transposed convolution with biases."""
     kernel, strides = window
-    operands = [b.feed((2, *image, 3)), b.fixed((5, *kernel, 3)), b.fixed((5,))]
+    operands = [b.add_input((2, *image, 3)), b.add_constant((5, *kernel, 3)), b.add_constant((5,))]
     options = test_transpose_conv_bias.options(test_transpose_conv_bias.PADDINGS[padding], strides)
     x, w, bias = b.operands
-    made = convolved(x, w, bias, window, padding).shape
-    b.give(*b.custom(code, operands, [b.made(made)], options))
+    made = transpose_conv(x, w, bias, window, padding).shape
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(made)], options))
 
 
-def convolved(x: Array, w: Array, bias: Array, window: Window, padding: str) -> Array:
+def transpose_conv(x: Array, w: Array, bias: Array, window: Window, padding: str) -> Array:
     """The reference, with its choices by name."""
     return images.transpose_conv(x, w, bias, window[1], same=padding == "SAME")
 
@@ -130,31 +136,33 @@ _SCALES = (1.0, 192.0, -0.5)
 _PADDINGS = ("SAME", "VALID")
 
 ROWS = (
-    Row("Resampler", resampling, _REAL, {"shape": (*test_warp.SIZES, *test_warp.THIN)},
+    Row("Resampler", build_resampler, _REAL, {"shape": (*test_warp.SIZES, *test_warp.THIN)},
         reference=images.resampler),
-    Row("DenseImageWarp", warping, _REAL, {"shape": test_warp.SIZES},
+    Row("DenseImageWarp", build_warp, _REAL, {"shape": test_warp.SIZES},
         reference=images.dense_image_warp),
     *(Row(code, transformation, _REAL,
           {"size": ((5, 9), (12, 8)), "name": tuple(test_warp.MATRICES), "version": (version,)},
-          reference=transformed,
+          reference=transform_image,
           told=("size", "version"))
       for version, code in enumerate(("TransformTensor", "TransformTensorBilinear"), 1)),
     Row("TransformLandmarks", points, _REAL,
         {"case": (*((*each, scale) for each in test_landmarks.POINTS for scale in _SCALES),
                   *((each, each[-1], 0.0) for each in test_landmarks.SECOND_POINTS))},
-        reference=moved, told=("case",)),
+        reference=transform_landmarks, told=("case",)),
     Row("Landmarks2TransformMatrix", matrix, _REAL,
         {"changes": (*((1, each) for each in test_landmarks.FIRSTS),
                      *((2, each) for each in test_landmarks.SECONDS))},
-        ("random",), reference=boxed, told=("changes",)),
-    *(Row(code, pooling, _REAL, {"window": test_unpool.WINDOWS, "padding": _PADDINGS}, ("random",),
+        ("random",), reference=box_matrix, told=("changes",)),
+    *(Row(code, build_pooling, _REAL, {"window": test_unpool.WINDOWS, "padding": _PADDINGS},
+        ("random",),
           exact=True, reference=partial(maxima, within=within), told=("window", "padding"))
       for code, within in (("MaxPoolingWithArgmax2D", True), ("MaxPoolWithArgmax", False))),
-    Row("MaxUnpooling2D", unpooling, _REAL, {"case": test_unpool.UNPOOLINGS}, exact=True,
-        reference=unpooled, told=("case",)),
-    Row("LiteRtMaxUnpooling2D", unpooling, _REAL, {"case": test_unpool.UNPOOLINGS[-2:]}, exact=True,
-        reference=unpooled, told=("case",)),
-    Row("Convolution2DTransposeBias", transposed, _REAL,
+    Row("MaxUnpooling2D", build_unpooling, _REAL, {"case": test_unpool.UNPOOLINGS}, exact=True,
+        reference=unpool, told=("case",)),
+    Row("LiteRtMaxUnpooling2D", build_unpooling, _REAL, {"case": test_unpool.UNPOOLINGS[-2:]},
+        exact=True,
+        reference=unpool, told=("case",)),
+    Row("Convolution2DTransposeBias", build_transpose_conv, _REAL,
         {"image": test_transpose_conv_bias.IMAGES, "window": test_transpose_conv_bias.WINDOWS,
-         "padding": _PADDINGS}, reference=convolved, told=("window", "padding")),
+         "padding": _PADDINGS}, reference=transpose_conv, told=("window", "padding")),
 )  # fmt: skip

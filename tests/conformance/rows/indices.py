@@ -29,9 +29,9 @@ def reduction(b: Bench, code: str, *, rank: int, axes: list[int], keep_dims: boo
     fields = b.type()
     output = fields if code in ("REDUCE_MAX", "REDUCE_MIN") else b.type(step=4)
     within = _FACTORS.get(b.kind) if code == "REDUCE_PROD" else _SUMMED.get(b.kind)
-    x = b.feed(shape, fields, within=within)
+    x = b.add_input(shape, fields, within=within)
     words = b.constant(np.array(sorted(over), np.int32))
-    b.give(*b.op(code, [x, words], [b.made(made, output)], keep_dims=keep_dims))
+    b.add_outputs(*b.op(code, [x, words], [b.output_tensor(made, output)], keep_dims=keep_dims))
 
 
 _REDUCED = {"rank": (4, 1, 2, 3), "axes": _AXES, "keep_dims": (False, True)}
@@ -41,19 +41,19 @@ def arg(b: Bench, code: str, *, rank: int, axis: int, index: str, output: str) -
     """The index of the first extreme element along an axis."""
     at = max(-rank, min(axis, rank - 1))
     shape = list(SIZES[:rank])
-    x = b.feed(shape)
+    x = b.add_input(shape)
     del shape[at]
     words = b.constant(np.array(at, index))
-    b.give(*b.op(code, [x, words], [b.made(shape, output)], output_type=output))
+    b.add_outputs(*b.op(code, [x, words], [b.output_tensor(shape, output)], output_type=output))
 
 
 def topk(b: Bench, code: str, *, rank: int, k: int) -> None:
     """The largest elements of the last axis, ties included."""
     shape, fields = (3, 2, 5, 7)[-rank:], b.type()
     made = (*shape[:-1], k)
-    x = b.feed(shape, fields)
-    y = [b.made(made, fields), b.made(made, "int32")]
-    b.give(*b.op(code, [x, b.constant(np.array(k, np.int32))], y))
+    x = b.add_input(shape, fields)
+    y = [b.output_tensor(made, fields), b.output_tensor(made, "int32")]
+    b.add_outputs(*b.op(code, [x, b.constant(np.array(k, np.int32))], y))
 
 
 def gather(b: Bench, code: str, *, rank: int, axis: int, shape: list[int], index: str,
@@ -64,25 +64,27 @@ def gather(b: Bench, code: str, *, rank: int, axis: int, shape: list[int], index
     batches = int(batch and at > 0)
     places = [*sizes[:batches], *shape]
     made = [*sizes[:at], *shape, *sizes[at + 1 :]]
-    x = b.feed(sizes, fields)
-    where = b.feed(places, index, within=(0, sizes[at] - 1))
-    b.give(*b.op(code, [x, where], [b.made(made, fields)], axis=at, batch_dims=batches))
+    x = b.add_input(sizes, fields)
+    where = b.add_input(places, index, within=(0, sizes[at] - 1))
+    b.add_outputs(
+        *b.op(code, [x, where], [b.output_tensor(made, fields)], axis=at, batch_dims=batches)
+    )
 
 
 def gather_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int], index: str) -> None:
     """Elements, or slices, at the places that the last axis of the indices names."""
     deep, fields, sizes = min(depth, rank), b.type(), SIZES[:rank]
-    x = b.feed(sizes, fields)
-    where = b.feed((*shape, deep), index, within=(0, 1))
-    b.give(*b.op(code, [x, where], [b.made((*shape, *sizes[deep:]), fields)]))
+    x = b.add_input(sizes, fields)
+    where = b.add_input((*shape, deep), index, within=(0, 1))
+    b.add_outputs(*b.op(code, [x, where], [b.output_tensor((*shape, *sizes[deep:]), fields)]))
 
 
 def embedding(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
     """Rows of a table."""
     fields = b.type()
-    ids = b.feed((6,), "int32", within=(0, 10))
-    table = (b.fixed if constant else b.feed)((11, *shape), fields)
-    b.give(*b.op(code, [ids, table], [b.made((6, *shape), fields)]))
+    ids = b.add_input((6,), "int32", within=(0, 10))
+    table = (b.add_constant if constant else b.add_input)((11, *shape), fields)
+    b.add_outputs(*b.op(code, [ids, table], [b.output_tensor((6, *shape), fields)]))
 
 
 def one_hot(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
@@ -90,10 +92,10 @@ def one_hot(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
     at, fields, sizes = max(-1, min(axis, rank)), b.type(), SIZES[:rank]
     place = rank if at == -1 else at
     made = (*sizes[:place], 4, *sizes[place:])
-    where = b.feed(sizes, index, within=(-3, 6))
-    values = [b.feed((), fields) for _ in range(2)]
+    where = b.add_input(sizes, index, within=(-3, 6))
+    values = [b.add_input((), fields) for _ in range(2)]
     words = b.constant(np.array(4, np.int32))
-    b.give(*b.op(code, [where, words, *values], [b.made(made, fields)], axis=at))
+    b.add_outputs(*b.op(code, [where, words, *values], [b.output_tensor(made, fields)], axis=at))
 
 
 def diagonal(b: Bench, code: str, *, shape: list[int]) -> None:
@@ -101,23 +103,25 @@ def diagonal(b: Bench, code: str, *, shape: list[int]) -> None:
     fields = b.type()
     if code == "MATRIX_DIAG":
         made = [*shape[:-1], shape[-2] if len(shape) > 1 else shape[-1]]
-        vector = b.feed((*shape[:-2], made[-1]), fields)
+        vector = b.add_input((*shape[:-2], made[-1]), fields)
         square = (*shape[:-2], made[-1], made[-1])
-        b.give(*b.op(code, [vector], [b.made(square, fields)]))
+        b.add_outputs(*b.op(code, [vector], [b.output_tensor(square, fields)]))
         return
-    vector = b.feed((*shape[:-2], min(shape[-2:])), fields)
-    b.give(*b.op(code, [b.feed(shape, fields), vector], [b.made(shape, fields)]))
+    vector = b.add_input((*shape[:-2], min(shape[-2:])), fields)
+    b.add_outputs(
+        *b.op(code, [b.add_input(shape, fields), vector], [b.output_tensor(shape, fields)])
+    )
 
 
 def scatter_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int],
                constant: bool) -> None:  # fmt: skip
     """Updates at indices, added up where these are the same."""
     deep, sizes, fields = min(depth, rank), SIZES[:rank], b.type()
-    where = (b.fixed if constant else b.feed)((*shape, deep), "int32", within=(0, 1))
+    where = (b.add_constant if constant else b.add_input)((*shape, deep), "int32", within=(0, 1))
     small = (-3, 3) if "int" in b.kind and "quantized" not in b.kind else None
-    x = b.feed((*shape, *sizes[deep:]), fields, within=small)
+    x = b.add_input((*shape, *sizes[deep:]), fields, within=small)
     words = b.constant(np.array(sizes, np.int32))
-    b.give(*b.op(code, [where, x, words], [b.made(sizes, fields)]))
+    b.add_outputs(*b.op(code, [where, x, words], [b.output_tensor(sizes, fields)]))
 
 
 def sparse_to_dense(b: Bench, code: str, *, rank: int, index: str, scalar: bool) -> None:
@@ -126,44 +130,50 @@ def sparse_to_dense(b: Bench, code: str, *, rank: int, index: str, scalar: bool)
     flat = np.sort(b.generator.choice(int(np.prod(sizes)), min(3, int(np.prod(sizes))),
                                       replace=False))  # fmt: skip
     places = np.stack(np.unravel_index(flat, sizes), 1).astype(index)
-    values = b.feed(() if scalar else (len(flat),), fields)
+    values = b.add_input(() if scalar else (len(flat),), fields)
     words = [b.constant(places), b.constant(np.array(sizes, index))]
-    b.give(*b.op(code, [*words, values, b.feed((), fields)], [b.made(sizes, fields)]))
+    b.add_outputs(
+        *b.op(code, [*words, values, b.add_input((), fields)], [b.output_tensor(sizes, fields)])
+    )
 
 
 def segment_sum(b: Bench, code: str, *, shape: list[int]) -> None:
     """Sums of neighbouring rows; which are constant, as the kernel's output hangs on them."""
     ids = b.constant(np.array([0, 0, 1, 2, 2], np.int32))
-    b.give(*b.op(code, [b.feed((5, *shape)), ids], [b.made((3, *shape))]))
+    b.add_outputs(*b.op(code, [b.add_input((5, *shape)), ids], [b.output_tensor((3, *shape))]))
 
 
 def segments(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
     """Rows by the number of their segment; negative numbers have none."""
     within = (-2, 2) if code.endswith("PROD") else None
-    x = b.feed((7, *shape), within=within)
-    ids = (b.fixed if constant else b.feed)((7,), "int32", within=(-1, 4))
-    b.give(*b.op(code, [x, ids, b.constant(np.array(6, np.int32))], [b.made((6, *shape))]))
+    x = b.add_input((7, *shape), within=within)
+    ids = (b.add_constant if constant else b.add_input)((7,), "int32", within=(-1, 4))
+    b.add_outputs(
+        *b.op(code, [x, ids, b.constant(np.array(6, np.int32))], [b.output_tensor((6, *shape))])
+    )
 
 
 def cumsum(b: Bench, code: str, *, rank: int, axis: int, exclusive: bool, reverse: bool) -> None:
     """The sums so far along an axis."""
     at, shape = max(-rank, min(axis, rank - 1)), SIZES[:rank]
     words: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-    x = b.feed(shape)
-    b.give(*b.op(code, [x, b.constant(np.array(at, np.int32))], [b.made(shape)], **words))
+    x = b.add_input(shape)
+    b.add_outputs(
+        *b.op(code, [x, b.constant(np.array(at, np.int32))], [b.output_tensor(shape)], **words)
+    )
 
 
 def number_range(b: Bench, code: str, *, limits: tuple[int, int, int]) -> None:
     """From a start to a limit by a step."""
-    words = [b.fixed((), within=np.array(n)) for n in limits]
-    b.give(*b.op(code, words, [b.made((len(range(*limits)),))]))
+    words = [b.add_constant((), within=np.array(n)) for n in limits]
+    b.add_outputs(*b.op(code, words, [b.output_tensor((len(range(*limits)),))]))
 
 
 def broadcast_args(b: Bench, code: str, *, sizes: tuple[list[int], list[int]]) -> None:
     """The shape that two shapes broadcast to."""
-    one, other = (b.feed((len(each),), within=np.array(each)) for each in sizes)
+    one, other = (b.add_input((len(each),), within=np.array(each)) for each in sizes)
     made = (max(len(each) for each in sizes),)
-    b.give(*b.op(code, [one, other], [b.made(made)]))
+    b.add_outputs(*b.op(code, [one, other], [b.output_tensor(made)]))
 
 
 _NO_HALVES = "float32 int8 uint8 int16 int32 int64 q8 qu8 q16"

@@ -25,7 +25,7 @@ class Product(NamedTuple):
     y: str
 
     @staticmethod
-    def named(kind: str) -> Product:
+    def parse(kind: str) -> Product:
         """Return the types that a kind stands for."""
         x, _, rest = kind.partition(" by ")
         w, _, y = rest.partition(" to ")
@@ -48,7 +48,7 @@ _ROUNDED = "LiteRT and ONNX Runtime quantize the data as it comes, in different 
 _HYBRID = {f"float32 by {w}": Bound(2e-2, 0, _ROUNDED) for w in ("int8", "uint8", "int4", "int2")}
 
 
-def eighths(b: Bench, shape: Any, least: int) -> Array:
+def multiples_of_eighth(b: Bench, shape: Any, least: int) -> Array:
     """Return data that the hybrid kernels quantize without a loss, row by row or as a whole.
 
     They are multiples of 1/8 up to 127/8, with both ends in each row and column. The least is
@@ -68,7 +68,7 @@ class Weights:
         self, b: Bench, *, channel: int, per_channel: bool, least: int = -128
     ) -> None:
         self.b = b
-        self.kind = Product.named(b.kind)
+        self.kind = Product.parse(b.kind)
         self.channel = channel
         # The hybrid convolutions insist on scales for each channel.
         hybrid = b.kind in ("float32 by int8", "float32 by int4")
@@ -82,41 +82,45 @@ class Weights:
         zero = {"int8": -7, "uint8": 131}.get(self.kind.x, 0)
         if self.kind.x.startswith("float"):
             hybrid = not self.kind.w.startswith("float")
-            given = eighths(self.b, shape, self.least) if hybrid else None
-            return self.b.feed(shape, self.kind.x, within=given)
-        return self.b.feed(shape, {"dtype": self.kind.x, "scale": self.scale, "zero_point": zero})
+            given = multiples_of_eighth(self.b, shape, self.least) if hybrid else None
+            return self.b.add_input(shape, self.kind.x, within=given)
+        return self.b.add_input(
+            shape, {"dtype": self.kind.x, "scale": self.scale, "zero_point": zero}
+        )
 
     def weights(self, shape: Any) -> Tensor:
         """Return the weights, a constant."""
         if self.kind.w.startswith("float"):
-            return self.b.fixed(shape, self.kind.w, within=(-1, 1))
+            return self.b.add_constant(shape, self.kind.w, within=(-1, 1))
         count = shape[self.channel] if self.per_channel else 1
         self.scales = self.b.generator.uniform(0.004, 0.012, count)
         zero = 120 if (self.kind.w, self.kind.x) == ("uint8", "uint8") else 0
         words: TensorFields = {
             "dtype": self.kind.w, "scale": self.scales, "zero_point": zero, "axis": self.channel,
         }  # fmt: skip
-        return self.b.fixed(shape, words, within=_LIMITS.get(self.kind.w))
+        return self.b.add_constant(shape, words, within=_LIMITS.get(self.kind.w))
 
     def bias(self, count: int) -> Tensor:
         """Return the bias, a constant."""
         if self.kind.bias == "float32":
-            return self.b.fixed((count,), "float32", within=(-2, 2))
+            return self.b.add_constant((count,), "float32", within=(-2, 2))
         scale = self.scale * self.scales
         values = self.b.generator.integers(-3000, 3000, count)
-        return self.b.fixed((count,), {"dtype": self.kind.bias, "scale": scale}, within=values)
+        return self.b.add_constant(
+            (count,), {"dtype": self.kind.bias, "scale": scale}, within=values
+        )
 
-    def made(self, shape: Any, terms: int) -> Tensor:
+    def output_tensor(self, shape: Any, terms: int) -> Tensor:
         """Return the output, whose range is that of sums of so many products."""
         if self.kind.y.startswith("float"):
-            return self.b.made(shape, self.kind.y)
+            return self.b.output_tensor(shape, self.kind.y)
         spread = 128 if self.kind.x != "int16" else 32768
         weight = {"int4": 8, "int2": 2}.get(self.kind.w, 128)
         scale = self.scale * 0.008 * weight * np.sqrt(terms) / 64 * spread / 128
         zero = {"int8": 9, "uint8": 120}.get(self.kind.y, 0)
         scale = scale / 256 if self.kind.y == "int16" and self.kind.x != "int16" else scale
         fields: TensorFields = {"dtype": self.kind.y, "scale": scale, "zero_point": zero}
-        return self.b.made(shape, fields)
+        return self.b.output_tensor(shape, fields)
 
 
 def steps(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
@@ -148,8 +152,8 @@ def convolution(  # noqa: PLR0913 - each is a choice
     }  # fmt: skip
     if deep:
         words["depth_multiplier"] = groups
-    y = made.made((2, *sizes, filters), int(np.prod(kernel)) * (1 if deep else 3))
-    b.give(*b.op(code, [x, w, made.bias(filters)], [y], **words))
+    y = made.output_tensor((2, *sizes, filters), int(np.prod(kernel)) * (1 if deep else 3))
+    b.add_outputs(*b.op(code, [x, w, made.bias(filters)], [y], **words))
 
 
 def transpose_conv(
@@ -161,9 +165,9 @@ def transpose_conv(
     made = Weights(b, channel=0, per_channel=per_channel)
     shape = b.constant(np.array([2, *_IMAGE, 4], np.int32))
     w, x = made.weights((4, *kernel, 3)), made.data((2, *small, 3))
-    y = made.made((2, *_IMAGE, 4), int(np.prod(kernel)) * 3)
+    y = made.output_tensor((2, *_IMAGE, 4), int(np.prod(kernel)) * 3)
     words: dict[str, Any] = {"stride_h": stride[0], "stride_w": stride[1], "padding": padding}
-    b.give(*b.op(code, [shape, w, x, *([made.bias(4)] if bias else [])], [y], **words))
+    b.add_outputs(*b.op(code, [shape, w, x, *([made.bias(4)] if bias else [])], [y], **words))
 
 
 def fully_connected(
@@ -178,8 +182,8 @@ def fully_connected(
     words: dict[str, Any] = {
         "keep_num_dims": keep_num_dims, "fused_activation_function": fused_activation_function,
     }  # fmt: skip
-    y = made.made((*rows, 7), 13)
-    b.give(*b.op(code, [x, w, made.bias(7) if bias else None], [y], **words))
+    y = made.output_tensor((*rows, 7), 13)
+    b.add_outputs(*b.op(code, [x, w, made.bias(7) if bias else None], [y], **words))
 
 
 def batch_matmul(
@@ -188,7 +192,7 @@ def batch_matmul(
 ) -> None:  # fmt: skip
     """Products of stacks of matrices."""
     one, other = batches
-    kind = Product.named(b.kind)
+    kind = Product.parse(b.kind)
     made = np.broadcast_shapes(one, other)
     left, right = (13, 5) if adj_x else (5, 13), (7, 13) if adj_y else (13, 7)
     quantized = not kind.x.startswith("float")
@@ -197,11 +201,13 @@ def batch_matmul(
     second["zero_point"] = 0
     third = {"dtype": "int32"} if kind.y == "int32" else _of_scale(kind.y, 0.5)
     hybrid = kind.w != kind.x and not quantized
-    x = b.feed((*one, *left), first, within=eighths(b, (*one, *left), -127) if hybrid else None)
-    w = (b.fixed if constant or (not quantized and kind.w != kind.x) else b.feed)(
+    x = b.add_input(
+        (*one, *left), first, within=multiples_of_eighth(b, (*one, *left), -127) if hybrid else None
+    )
+    w = (b.add_constant if constant or (not quantized and kind.w != kind.x) else b.add_input)(
         (*other, *right), second, within=_LIMITS.get(kind.w))  # fmt: skip
-    y = b.made((*made, 5, 7), third if quantized else {"dtype": kind.y})
-    b.give(*b.op(code, [x, w], [y], adj_x=adj_x, adj_y=adj_y))
+    y = b.output_tensor((*made, 5, 7), third if quantized else {"dtype": kind.y})
+    b.add_outputs(*b.op(code, [x, w], [y], adj_x=adj_x, adj_y=adj_y))
 
 
 def _of_scale(dtype: str, scale: float) -> TensorFields:
@@ -219,12 +225,12 @@ def volume(b: Bench, code: str, *, kernel: tuple[int, ...], stride: int, padding
     words |= {f"dilation_{axis}_factor": 1 for axis in "dhw"}
     words |= {"padding": padding, "fused_activation_function": fused_activation_function}
     backwards = code == "CONV_3D_TRANSPOSE"
-    biases = [b.fixed((3,))] if bias else []
-    w = b.fixed((*kernel, 3, 2) if backwards else (*kernel, 2, 3), within=(-1, 1))
-    x = b.feed((2, *(small if backwards else large), 2))
+    biases = [b.add_constant((3,))] if bias else []
+    w = b.add_constant((*kernel, 3, 2) if backwards else (*kernel, 2, 3), within=(-1, 1))
+    x = b.add_input((2, *(small if backwards else large), 2))
     shape = (2, *(large if backwards else small), 3)
     first = [b.constant(np.array(shape, np.int32)), w, x] if backwards else [x, w]
-    b.give(*b.op(code, [*first, *biases], [b.made(shape)], **words))
+    b.add_outputs(*b.op(code, [*first, *biases], [b.output_tensor(shape)], **words))
 
 
 def pool(
@@ -239,7 +245,8 @@ def pool(
         "stride_w": stride[1], "padding": padding,
         "fused_activation_function": fused_activation_function,
     }  # fmt: skip
-    b.give(*b.op(code, [b.feed((2, *_IMAGE, 3), fields)], [b.made((2, *sizes, 3), fields)],
+    b.add_outputs(*b.op(code, [b.add_input((2, *_IMAGE, 3), fields)],
+        [b.output_tensor((2, *sizes, 3), fields)],
                  **words))  # fmt: skip
 
 
@@ -249,40 +256,42 @@ def resize(b: Bench, code: str, *, size: tuple[int, int], corners: str) -> None:
     words: dict[str, Any] = {
         "align_corners": corners == "align", "half_pixel_centers": corners == "half",
     }  # fmt: skip
-    x = b.feed((2, 5, 7, 3), fields)
+    x = b.add_input((2, 5, 7, 3), fields)
     new = b.constant(np.array(size, np.int32))
-    b.give(*b.op(code, [x, new], [b.made((2, *size, 3), fields)], **words))
+    b.add_outputs(*b.op(code, [x, new], [b.output_tensor((2, *size, 3), fields)], **words))
 
 
 def response(b: Bench, code: str, *, radius: int, alpha: float, beta: float, bias: float) -> None:
     """A normalization over neighbouring channels."""
-    x = b.feed((2, 3, 5, 7))
-    b.give(*b.op(code, [x], [(2, 3, 5, 7)], radius=radius, alpha=alpha, beta=beta, bias=bias))
+    x = b.add_input((2, 3, 5, 7))
+    b.add_outputs(
+        *b.op(code, [x], [(2, 3, 5, 7)], radius=radius, alpha=alpha, beta=beta, bias=bias)
+    )
 
 
 def softmax(b: Bench, code: str, *, rank: int, beta: float) -> None:
     """The kernels insist on the output's scale."""
     scale = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
-    x = b.feed(SIZES[:rank], b.type(step=0.5))
+    x = b.add_input(SIZES[:rank], b.type(step=0.5))
     fields = b.type()
     if "scale" in fields:
         made = scale.get(str(fields["dtype"]), (1 / 256, 0))
         fields["scale"], fields["zero_point"] = made
-    b.give(*b.op(code, [x], [b.made(SIZES[:rank], fields)], beta=beta))
+    b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], fields)], beta=beta))
 
 
 def quantize(b: Bench, code: str, *, rank: int) -> None:
     """From and to types with scales: "float32 to quantized int8"."""
     old, _, new = b.kind.partition(" to ")
-    x = b.feed(SIZES[:rank], b.type(old))
-    b.give(*b.op(code, [x], [b.made(SIZES[:rank], b.type(new or "float32"))]))
+    x = b.add_input(SIZES[:rank], b.type(old))
+    b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], b.type(new or "float32"))]))
 
 
 def cast(b: Bench, code: str, *, rank: int) -> None:
     """From one type to another: "float32 to int8"."""
     old, _, new = b.kind.partition(" to ")
-    x = b.feed(SIZES[:rank], old)
-    b.give(*b.op(code, [x], [b.made(SIZES[:rank], new)]))
+    x = b.add_input(SIZES[:rank], old)
+    b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], new)]))
 
 
 _CASTS = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "uint16",

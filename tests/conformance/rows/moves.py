@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.conformance.bench import Bench
-from tests.conformance.rows.elementwise import RANKS, SIZES, kinds, shapes
+from tests.conformance.rows.elementwise import RANKS, SIZES, broadcast_shapes, kinds
 from tests.conformance.table import PACKED, Row
 
 # What most of these kernels take, and ONNX Runtime has: all but complex numbers.
@@ -25,15 +25,17 @@ INDEX = ("int32", "int64")
 def reshape(b: Bench, code: str, *, sizes: tuple[list[int], list[int]], option: bool) -> None:
     """To another shape, which is an option or an input."""
     (old, new), fields = sizes, b.type()
-    x = b.feed(old, fields)
+    x = b.add_input(old, fields)
     shape = [] if option else [b.constant(np.array(new, np.int32))]
-    b.give(*b.op(code, [x, *shape], [b.made(new, fields)], new_shape=new))
+    b.add_outputs(*b.op(code, [x, *shape], [b.output_tensor(new, fields)], new_shape=new))
 
 
 def squeeze(b: Bench, code: str, *, dims: tuple[list[int], list[int], list[int]]) -> None:
     """Without axes of size 1."""
     (old, axes, new), fields = dims, b.type()
-    b.give(*b.op(code, [b.feed(old, fields)], [b.made(new, fields)], squeeze_dims=axes))
+    b.add_outputs(
+        *b.op(code, [b.add_input(old, fields)], [b.output_tensor(new, fields)], squeeze_dims=axes)
+    )
 
 
 def expand_dims(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
@@ -41,16 +43,22 @@ def expand_dims(b: Bench, code: str, *, rank: int, axis: int, index: str) -> Non
     at, fields = max(-rank - 1, min(axis, rank)), b.type()
     shape = list(SIZES[:rank])
     shape.insert(at if at >= 0 else at + rank + 1, 1)
-    x = b.feed(SIZES[:rank], fields)
-    b.give(*b.op(code, [x, b.constant(np.array(at, index))], [b.made(shape, fields)]))
+    x = b.add_input(SIZES[:rank], fields)
+    b.add_outputs(
+        *b.op(code, [x, b.constant(np.array(at, index))], [b.output_tensor(shape, fields)])
+    )
 
 
 def transpose(b: Bench, code: str, *, permutation: list[int]) -> None:
     """Axes in another order."""
     shape, fields = SIZES[: len(permutation)], b.type()
-    x = b.feed(shape, fields)
+    x = b.add_input(shape, fields)
     made = [shape[axis] for axis in permutation]
-    b.give(*b.op(code, [x, b.constant(np.array(permutation, np.int32))], [b.made(made, fields)]))
+    b.add_outputs(
+        *b.op(
+            code, [x, b.constant(np.array(permutation, np.int32))], [b.output_tensor(made, fields)]
+        )
+    )
 
 
 def slices(
@@ -58,9 +66,9 @@ def slices(
 ) -> None:
     """A box; -1 is all that is left."""
     (begin, size, made), fields = box, b.type()
-    x = b.feed(SIZES[: len(begin)], fields)
+    x = b.add_input(SIZES[: len(begin)], fields)
     words = [b.constant(np.array(each, index)) for each in (begin, size)]
-    b.give(*b.op(code, [x, *words], [b.made(made, fields)]))
+    b.add_outputs(*b.op(code, [x, *words], [b.output_tensor(made, fields)]))
 
 
 def strided_slice(b: Bench, code: str, *, box: dict[str, Any]) -> None:
@@ -68,7 +76,14 @@ def strided_slice(b: Bench, code: str, *, box: dict[str, Any]) -> None:
     fields, words = b.type(), dict(box)
     limits = [b.constant(np.array(words.pop(key), np.int32)) for key in ("begin", "end", "step")]
     made = words.pop("made")
-    b.give(*b.op(code, [b.feed((5, 7, 4), fields), *limits], [b.made(made, fields)], **words))
+    b.add_outputs(
+        *b.op(
+            code,
+            [b.add_input((5, 7, 4), fields), *limits],
+            [b.output_tensor(made, fields)],
+            **words,
+        )
+    )
 
 
 _STRIDES: tuple[dict[str, Any], ...] = (
@@ -91,8 +106,8 @@ def concatenation(b: Bench, code: str, *, rank: int, axis: int, count: int) -> N
         size[at] += step
     made = list(SIZES[:rank])
     made[at] = sum(size[at] for size in sizes)
-    xs = [b.feed(size, fields) for size in sizes]
-    b.give(*b.op(code, xs, [b.made(made, fields)], axis=at))
+    xs = [b.add_input(size, fields) for size in sizes]
+    b.add_outputs(*b.op(code, xs, [b.output_tensor(made, fields)], axis=at))
 
 
 def pack(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
@@ -100,26 +115,26 @@ def pack(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
     at, fields = max(-rank - 1, min(axis, rank)), b.type()
     made = list(SIZES[:rank])
     made.insert(at if at >= 0 else at + rank + 1, count)
-    xs = [b.feed(SIZES[:rank], fields) for _ in range(count)]
-    b.give(*b.op(code, xs, [b.made(made, fields)], axis=at, values_count=count))
+    xs = [b.add_input(SIZES[:rank], fields) for _ in range(count)]
+    b.add_outputs(*b.op(code, xs, [b.output_tensor(made, fields)], axis=at, values_count=count))
 
 
 def unpack(b: Bench, code: str, *, rank: int, axis: int) -> None:
     """The slices along an axis."""
     at, fields = max(-rank, min(axis, rank - 1)) % rank, b.type()
     shape = SIZES[:rank]
-    made = [b.made((*shape[:at], *shape[at + 1 :]), fields) for _ in range(shape[at])]
-    b.give(*b.op(code, [b.feed(shape, fields)], made, axis=at, num=shape[at]))
+    made = [b.output_tensor((*shape[:at], *shape[at + 1 :]), fields) for _ in range(shape[at])]
+    b.add_outputs(*b.op(code, [b.add_input(shape, fields)], made, axis=at, num=shape[at]))
 
 
 def split(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
     """Equal parts."""
     at, fields = max(-rank, min(axis, rank - 1)), b.type()
     shape = list(SIZES[:rank])
-    made = [b.made(shape, fields) for _ in range(count)]
+    made = [b.output_tensor(shape, fields) for _ in range(count)]
     shape[at] *= count
-    x = b.feed(shape, fields)
-    b.give(*b.op(code, [b.constant(np.array(at, np.int32)), x], made, num_splits=count))
+    x = b.add_input(shape, fields)
+    b.add_outputs(*b.op(code, [b.constant(np.array(at, np.int32)), x], made, num_splits=count))
 
 
 def split_v(b: Bench, code: str, *, rank: int, axis: int, sizes: list[int], index: str) -> None:
@@ -128,10 +143,10 @@ def split_v(b: Bench, code: str, *, rank: int, axis: int, sizes: list[int], inde
     shape, made = list(SIZES[:rank]), []
     for size in sizes:
         shape[at] = 4 if size == -1 else size
-        made.append(b.made(shape, fields))
+        made.append(b.output_tensor(shape, fields))
     shape[at] = sum(4 if size == -1 else size for size in sizes)
     words = [b.constant(np.array(sizes, index)), b.constant(np.array(at, np.int32))]
-    b.give(*b.op(code, [b.feed(shape, fields), *words], made, num_splits=len(sizes)))
+    b.add_outputs(*b.op(code, [b.add_input(shape, fields), *words], made, num_splits=len(sizes)))
 
 
 def tile(b: Bench, code: str, *, times: list[int], index: str) -> None:
@@ -139,7 +154,7 @@ def tile(b: Bench, code: str, *, times: list[int], index: str) -> None:
     shape, fields = SIZES[: len(times)], b.type()
     made = [size * n for size, n in zip(shape, times, strict=True)]
     words = b.constant(np.array(times, index))
-    b.give(*b.op(code, [b.feed(shape, fields), words], [b.made(made, fields)]))
+    b.add_outputs(*b.op(code, [b.add_input(shape, fields), words], [b.output_tensor(made, fields)]))
 
 
 def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None:
@@ -148,8 +163,10 @@ def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None
     made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
     words = [b.constant(np.array(pads, index))]
     if code == "PADV2":
-        words.append(b.feed((), fields))
-    b.give(*b.op(code, [b.feed(shape, fields), *words], [b.made(made, fields)]))
+        words.append(b.add_input((), fields))
+    b.add_outputs(
+        *b.op(code, [b.add_input(shape, fields), *words], [b.output_tensor(made, fields)])
+    )
 
 
 def mirror_pad(b: Bench, code: str, *, pads: list[tuple[int, int]], mode: str) -> None:
@@ -157,7 +174,9 @@ def mirror_pad(b: Bench, code: str, *, pads: list[tuple[int, int]], mode: str) -
     shape, fields = (4, 5, 7, 3)[: len(pads)], b.type()
     made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
     words = b.constant(np.array(pads, np.int32))
-    b.give(*b.op(code, [b.feed(shape, fields), words], [b.made(made, fields)], mode=mode))
+    b.add_outputs(
+        *b.op(code, [b.add_input(shape, fields), words], [b.output_tensor(made, fields)], mode=mode)
+    )
 
 
 _PADS = (
@@ -170,8 +189,8 @@ def reverse(b: Bench, code: str, *, rank: int, axes: list[int]) -> None:
     """Backwards along neighbouring axes."""
     fields, chosen = b.type(), [axis for axis in axes if axis < rank] or [0]
     words = b.constant(np.array(chosen, np.int32))
-    x = b.feed(SIZES[:rank], fields)
-    b.give(*b.op(code, [x, words], [b.made(SIZES[:rank], fields)]))
+    x = b.add_input(SIZES[:rank], fields)
+    b.add_outputs(*b.op(code, [x, words], [b.output_tensor(SIZES[:rank], fields)]))
 
 
 def reverse_sequence(
@@ -182,22 +201,24 @@ def reverse_sequence(
     time, batch = time % rank, batch % rank
     lengths = b.generator.integers(0, shape[time], shape[batch], endpoint=True)
     words = b.constant(lengths.astype(index))
-    y = b.made(shape, fields)
-    b.give(*b.op(code, [b.feed(shape, fields), words], [y], seq_dim=time, batch_dim=batch))
+    y = b.output_tensor(shape, fields)
+    b.add_outputs(
+        *b.op(code, [b.add_input(shape, fields), words], [y], seq_dim=time, batch_dim=batch)
+    )
 
 
 def broadcast_to(b: Bench, code: str, *, old: list[int], new: list[int], index: str) -> None:
     """A shape that repeats axes of size 1."""
     fields = b.type()
     words = b.constant(np.array(new, index))
-    b.give(*b.op(code, [b.feed(old, fields), words], [b.made(new, fields)]))
+    b.add_outputs(*b.op(code, [b.add_input(old, fields), words], [b.output_tensor(new, fields)]))
 
 
 def fill(b: Bench, code: str, *, rank: int, index: str) -> None:
     """A shape full of one element."""
     fields, shape = b.type(), SIZES[:rank]
     words = b.constant(np.array(shape, index))
-    b.give(*b.op(code, [words, b.feed((), fields)], [b.made(shape, fields)]))
+    b.add_outputs(*b.op(code, [words, b.add_input((), fields)], [b.output_tensor(shape, fields)]))
 
 
 def blocks(b: Bench, code: str, *, block: int, image: tuple[int, int], channels: int) -> None:
@@ -206,7 +227,9 @@ def blocks(b: Bench, code: str, *, block: int, image: tuple[int, int], channels:
     small = (2, height, width, channels * block * block)
     large = (2, height * block, width * block, channels)
     old, new = (small, large) if code == "DEPTH_TO_SPACE" else (large, small)
-    b.give(*b.op(code, [b.feed(old, fields)], [b.made(new, fields)], block_size=block))
+    b.add_outputs(
+        *b.op(code, [b.add_input(old, fields)], [b.output_tensor(new, fields)], block_size=block)
+    )
 
 
 def batches(b: Bench, code: str, *, block: list[int], edges: list[list[int]]) -> None:
@@ -217,48 +240,50 @@ def batches(b: Bench, code: str, *, block: list[int], edges: list[list[int]]) ->
     many, one = (2 * int(np.prod(block)), *small, 7), (2, *large, 7)
     old, new = (one, many) if code == "SPACE_TO_BATCH_ND" else (many, one)
     words = [b.constant(np.array(each, np.int32)) for each in (block, edge)]
-    b.give(*b.op(code, [b.feed(old, fields), *words], [b.made(new, fields)]))
+    b.add_outputs(*b.op(code, [b.add_input(old, fields), *words], [b.output_tensor(new, fields)]))
 
 
 def dilate(b: Bench, code: str, *, steps: list[int], constant: bool) -> None:
     """Each axis with a value between its elements."""
     fields, shape = b.type(), SIZES[: len(steps)]
     made = [(size - 1) * step + 1 for size, step in zip(shape, steps, strict=True)]
-    x, value = b.feed(shape, fields), (b.fixed if constant else b.feed)((), fields)
+    x, value = b.add_input(shape, fields), (b.add_constant if constant else b.add_input)((), fields)
     words = b.constant(np.array(steps, np.int32))
-    b.give(*b.op(code, [x, words, value], [b.made(made, fields)]))
+    b.add_outputs(*b.op(code, [x, words, value], [b.output_tensor(made, fields)]))
 
 
 def update_slice(b: Bench, code: str, *, rank: int, index: str, constant: bool) -> None:
     """A smaller tensor in a larger one, from indices that may lie outside."""
     fields, shape = b.type(), SIZES[:rank]
-    x, update = b.feed(shape, fields), b.feed([max(1, n - 1) for n in shape], fields)
-    starts = (b.fixed if constant else b.feed)((rank,), index, within=(-2, 9))
-    b.give(*b.op(code, [x, update, starts], [b.made(shape, fields)]))
+    x, update = b.add_input(shape, fields), b.add_input([max(1, n - 1) for n in shape], fields)
+    starts = (b.add_constant if constant else b.add_input)((rank,), index, within=(-2, 9))
+    b.add_outputs(*b.op(code, [x, update, starts], [b.output_tensor(shape, fields)]))
 
 
 def select(b: Bench, code: str, *, condition: str) -> None:
     """Elements of one of two tensors."""
     fields, shape = b.type(), (2, 3, 5, 7)
     where = {"same": shape, "first": (2,), "scalar": (), "row": (1, 3, 1, 7), "last": (7,)}
-    c = b.feed(where[condition], "bool")
-    x, y = (b.feed(shape, fields) for _ in range(2))
-    b.give(*b.op(code, [c, x, y], [b.made(shape, fields)]))
+    c = b.add_input(where[condition], "bool")
+    x, y = (b.add_input(shape, fields) for _ in range(2))
+    b.add_outputs(*b.op(code, [c, x, y], [b.output_tensor(shape, fields)]))
 
 
 def select_v2(b: Bench, code: str, *, pair: str, condition: str) -> None:
     """Elements of one of two tensors, all of which broadcast."""
-    fields, (first, second, made) = b.type(), shapes(pair)
-    c = b.feed(made if condition == "same" else (), "bool")
-    x, y = b.feed(first, fields), b.feed(second, fields)
-    b.give(*b.op(code, [c, x, y], [b.made(made, fields)]))
+    fields, (first, second, made) = b.type(), broadcast_shapes(pair)
+    c = b.add_input(made if condition == "same" else (), "bool")
+    x, y = b.add_input(first, fields), b.add_input(second, fields)
+    b.add_outputs(*b.op(code, [c, x, y], [b.output_tensor(made, fields)]))
 
 
 def shape_of(b: Bench, code: str, *, rank: int, out_type: str = "int32") -> None:
     """The sizes, or their number."""
     made = [] if code == "RANK" else [rank]
     words: dict[str, Any] = {} if code == "RANK" else {"out_type": out_type}
-    b.give(*b.op(code, [b.feed(SIZES[:rank])], [b.made(made, out_type)], **words))
+    b.add_outputs(
+        *b.op(code, [b.add_input(SIZES[:rank])], [b.output_tensor(made, out_type)], **words)
+    )
 
 
 _BOXES = (

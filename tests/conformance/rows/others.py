@@ -11,7 +11,14 @@ from tests.conformance.bench import Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
-from tests.op.indexing.test_hash_table import KEYS, NUMBERS, WANTED, WORDS, filled, initialised
+from tests.op.indexing.test_hash_table import (
+    KEYS,
+    NUMBERS,
+    WANTED,
+    WORDS,
+    add_filled_table,
+    add_initialised_table,
+)
 from tests.op.indexing.test_stablehlo_gather_scatter import (
     GATHERINGS,
     SCATTERINGS,
@@ -21,7 +28,7 @@ from tests.op.indexing.test_stablehlo_gather_scatter import (
 from tests.op.reduction.test_reduce_window import FUNCTIONS, sizes
 from tests.op.vision.test_non_max_suppression import boxes_of
 from tests.support import Subgraph, Tensor
-from tests.support.control import applied, below, counted, either, graph, like, loop
+from tests.support.control import add_if, add_less, apply_operator, count_rounds, graph, like, loop
 
 _WIDTHS = {"bool": 8, "bfloat16": 16}
 _INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
@@ -34,24 +41,24 @@ def bitcast(b: Bench, code: str, *, rank: int, other: str) -> None:
     narrow = _width(other)
     given = shape if wide >= narrow else [*shape, narrow // wide]
     made = [*shape, wide // narrow] if wide > narrow else shape
-    b.give(*b.op(code, [b.feed(given)], [b.made(made, other)]))
+    b.add_outputs(*b.op(code, [b.add_input(given)], [b.output_tensor(made, other)]))
 
 
 def _width(kind: str) -> int:
     return _WIDTHS.get(kind) or 8 * np.dtype(kind).itemsize
 
 
-def part(b: Bench, code: str, *, rank: int) -> None:
+def build_complex_part(b: Bench, code: str, *, rank: int) -> None:
     """A part of complex numbers."""
     real = "float64" if b.kind == "complex128" else "float32"
-    b.give(*b.op(code, [b.feed(SIZES[:rank])], [b.made(SIZES[:rank], real)]))
+    b.add_outputs(*b.op(code, [b.add_input(SIZES[:rank])], [b.output_tensor(SIZES[:rank], real)]))
 
 
 def fourier(b: Bench, code: str, *, shape: list[int], lengths: tuple[int, int]) -> None:
     """The transform of the last two axes, cut off or padded to powers of two."""
     made = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
     words = b.constant(np.array(lengths, np.int32))
-    b.give(*b.op(code, [b.feed(shape), words], [b.made(made, "complex64")]))
+    b.add_outputs(*b.op(code, [b.add_input(shape), words], [b.output_tensor(made, "complex64")]))
 
 
 _ONES = [1, 1, 1]
@@ -69,18 +76,18 @@ def window(b: Bench, code: str, *, columns: dict[str, list[int]], function: int)
         body, option, neutral = FUNCTIONS[4 + function % 2]
     elif body in ("STABLEHLO_AND", "LOGICAL_OR"):
         body, option, neutral = FUNCTIONS[function % 4]
-    x = b.feed((3, 7, 9), within=(-2, 2))
+    x = b.add_input((3, 7, 9), within=(-2, 2))
     first = b.constant(np.array(neutral).astype(b.kind), dtype=b.kind)
     every = {name: columns.get(name, _ONES) for name in
              ("window_dimensions", "window_strides", "window_dilations")}  # fmt: skip
-    y = b.made(sizes(x, every))
+    y = b.output_tensor(sizes(x, every))
     if code == "REDUCE_WINDOW":
         lists = [b.constant(np.array(each, np.int64)) for each in every.values()]
-        b.give(*b.op(code, [x, first, *lists], [y], reduce_function=option))
+        b.add_outputs(*b.op(code, [x, first, *lists], [y], reduce_function=option))
         return
     inner = _body(b, body)
     words: dict[str, Any] = {**every, "base_dilations": _ONES, "padding": [0] * 6}
-    b.give(*b.op(code, [x, first], [y], **words, body_subgraph_index=inner.index))
+    b.add_outputs(*b.op(code, [x, first], [y], **words, body_subgraph_index=inner.index))
 
 
 def _body(b: Bench, code: str) -> Subgraph:
@@ -91,69 +98,69 @@ def _body(b: Bench, code: str) -> Subgraph:
     return body
 
 
-def gathering(b: Bench, code: str, *, case: Gathering, index: str, constant: bool) -> None:
+def build_gather(b: Bench, code: str, *, case: Gathering, index: str, constant: bool) -> None:
     """Slices at indices that may lie outside."""
-    feed = b.fixed if constant and np.prod(case.indices) else b.feed
-    x, where = b.feed(case.shape), feed(case.indices, index, within=(-2, 7))
-    b.give(*b.op(code, [x, where], [b.made(case.made)], **case.options))
+    feed = b.add_constant if constant and np.prod(case.indices) else b.add_input
+    x, where = b.add_input(case.shape), feed(case.indices, index, within=(-2, 7))
+    b.add_outputs(*b.op(code, [x, where], [b.output_tensor(case.made)], **case.options))
 
 
-def scattering(b: Bench, code: str, *, case: Scattering, body: str, constant: bool) -> None:
+def build_scatter(b: Bench, code: str, *, case: Scattering, body: str, constant: bool) -> None:
     """Updates at indices that may lie outside; each but once if it replaces what is there."""
     places = b.generator.integers(-2, 7, case.indices)
     if not body:
         places = (np.arange(places.size) * 3 % 7).reshape(places.shape)
-    feed = b.fixed if constant and places.size else b.feed
-    x, where = b.feed(case.shape, within=(-3, 3)), feed(case.indices, "int32", within=places)
-    updates = b.feed(case.updates, within=(-3, 3))
+    feed = b.add_constant if constant and places.size else b.add_input
+    x, where = b.add_input(case.shape, within=(-3, 3)), feed(case.indices, "int32", within=places)
+    updates = b.add_input(case.updates, within=(-3, 3))
     number = _body(b, body if b.kind != "bool" or not body else "LOGICAL_OR").index
     words: dict[str, Any] = {**case.options, "update_computation_subgraph_index": number}
-    b.give(*b.op(code, [x, where, updates], [b.made(case.shape)], **words))
+    b.add_outputs(*b.op(code, [x, where, updates], [b.output_tensor(case.shape)], **words))
 
 
-def padding(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant: bool) -> None:
+def build_pad(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant: bool) -> None:
     """Elements in front of each axis, behind it, and between its elements; or fewer."""
     shape, fields = (4, 5, 3, 2)[: len(pads)], b.type()
     low, high, between = zip(*pads, strict=True)
     made = [n + (n - 1) * p[2] + p[0] + p[1] for n, p in zip(shape, pads, strict=True)]
-    x, value = b.feed(shape, fields), (b.fixed if constant else b.feed)((), fields)
+    x, value = b.add_input(shape, fields), (b.add_constant if constant else b.add_input)((), fields)
     words: dict[str, Any] = {
         "edge_padding_low": low, "edge_padding_high": high, "interior_padding": between,
     }  # fmt: skip
-    b.give(*b.op(code, [x, value], [b.made(made, fields)], **words))
+    b.add_outputs(*b.op(code, [x, value], [b.output_tensor(made, fields)], **words))
 
 
 def random_bits(b: Bench, code: str, *, shape: list[int], algorithm: tuple[str, int]) -> None:
     """Bits that follow from a state, and the next state."""
     name, size = algorithm
-    state = b.feed((size,), "uint64", within=(0, 2**63))
-    outputs = [b.made((size,), "uint64"), b.made(shape)]
-    b.give(*b.op(code, [state], outputs, algorithm=name))
+    state = b.add_input((size,), "uint64", within=(0, 2**63))
+    outputs = [b.output_tensor((size,), "uint64"), b.output_tensor(shape)]
+    b.add_outputs(*b.op(code, [state], outputs, algorithm=name))
 
 
 def projection(b: Bench, code: str, *, shape: list[int], dense: bool, weighted: bool) -> None:
     """Hashes of items by which their signs are told."""
-    seeds = b.fixed((5, 3), "float32")
-    inputs = [seeds, b.feed(shape), *([b.feed(shape[:1], "float32")] if weighted else [])]
-    y = b.made([15 if dense else 5], "int32")
-    b.give(*b.op(code, inputs, [y], type=2 if dense else 1))
+    seeds = b.add_constant((5, 3), "float32")
+    inputs = [seeds, b.add_input(shape), *([b.add_input(shape[:1], "float32")] if weighted else [])]
+    y = b.output_tensor([15 if dense else 5], "int32")
+    b.add_outputs(*b.op(code, inputs, [y], type=2 if dense else 1))
 
 
-def found(b: Bench, code: str, *, rank: int) -> None:
+def build_where(b: Bench, code: str, *, rank: int) -> None:
     """The places of what is not 0."""
-    x = b.feed((7, 5, 3, 2)[:rank], within=(0, 1))
+    x = b.add_input((7, 5, 3, 2)[:rank], within=(0, 1))
     b.arrays[-1] = np.round(b.arrays[-1]).astype(b.arrays[-1].dtype)
-    b.give(*b.op(code, [x], [b.tensor([None, rank], dtype="int64")]))
+    b.add_outputs(*b.op(code, [x], [b.tensor([None, rank], dtype="int64")]))
 
 
 def unique(b: Bench, code: str, *, index: str, count: int) -> None:
     """Each element once, in the order in which they come, and where each went."""
     fields = b.type()
-    x = b.feed((count,), fields, within=(0, 5))
+    x = b.add_input((count,), fields, within=(0, 5))
     if b.kind == "float32":
         b.arrays[-1] = np.floor(b.arrays[-1])
-    made = [b.tensor([None], **fields), b.made((count,), index)]
-    b.give(*b.op(code, [x], made, idx_out_type=index))
+    made = [b.tensor([None], **fields), b.output_tensor((count,), index)]
+    b.add_outputs(*b.op(code, [x], made, idx_out_type=index))
 
 
 def suppression(b: Bench, code: str, *, most: int, overlap: float, least: float,
@@ -161,83 +168,83 @@ def suppression(b: Bench, code: str, *, most: int, overlap: float, least: float,
     """Boxes that overlap with none of a better score."""
     boxes, scores = boxes_of(20, int(b.generator.integers(1000)))
     # Falling scores are positive, so that decay does not raise any.
-    inputs = [b.feed((20, 4), within=boxes), b.feed((20,), within=abs(scores) + 0.01)]
+    inputs = [b.add_input((20, 4), within=boxes), b.add_input((20,), within=abs(scores) + 0.01)]
     inputs += [b.constant(np.int32(most)), b.constant(np.float32(overlap))]
     inputs.append(b.constant(np.float32(least)))
-    made = [b.made((most,), "int32"), b.made((), "int32")]
+    made = [b.output_tensor((most,), "int32"), b.output_tensor((), "int32")]
     if code == "NON_MAX_SUPPRESSION_V5":
         inputs.append(b.constant(np.float32(sigma)))
-        made.insert(1, b.made((most,)))
-    b.give(*b.op(code, inputs, made))
+        made.insert(1, b.output_tensor((most,)))
+    b.add_outputs(*b.op(code, inputs, made))
 
 
 def sums_of_rows(b: Bench, code: str, *, combiner: str, row: list[int]) -> None:
     """Rows of a table, weighed and added up."""
     places = np.array([[0, 0], [0, 1], [1, 0], [2, 3]], np.int32)
-    ids = b.feed((4,), "int32", within=(0, 6))
-    inputs = [ids, b.constant(places), b.constant([3, 4]), b.feed((4,), within=(0.5, 2)),
-              b.feed((7, *row))]  # fmt: skip
-    b.give(*b.op(code, inputs, [b.made((3, *row))], combiner=combiner))
+    ids = b.add_input((4,), "int32", within=(0, 6))
+    inputs = [ids, b.constant(places), b.constant([3, 4]), b.add_input((4,), within=(0.5, 2)),
+              b.add_input((7, *row))]  # fmt: skip
+    b.add_outputs(*b.op(code, inputs, [b.output_tensor((3, *row))], combiner=combiner))
 
 
 def lookup(b: Bench, code: str, *, row: list[int], constant: bool) -> None:
     """Rows of a table whose keys rise, or zeros."""
     shape = (5,) if b.kind == "string" else (5, *row)
     fields = b.type()
-    rows = (b.fixed if constant else b.feed)(shape, fields)
-    wanted = b.feed((7,), "int32", within=WANTED)
-    made = [b.made((7, *shape[1:]), fields), b.made((7,), "uint8")]
-    b.give(*b.op(code, [wanted, b.constant(KEYS), rows], made))
+    rows = (b.add_constant if constant else b.add_input)(shape, fields)
+    wanted = b.add_input((7,), "int32", within=WANTED)
+    made = [b.output_tensor((7, *shape[1:]), fields), b.output_tensor((7,), "uint8")]
+    b.add_outputs(*b.op(code, [wanted, b.constant(KEYS), rows], made))
 
 
 def table(b: Bench, code: str, *, shape: list[int], within: bool) -> None:
     """A table that is filled, by the graph or by one that initialises it, and read."""
     words = b.kind == "string"
     pair: Sequence[Any] = (NUMBERS, WORDS) if words else (WORDS, NUMBERS)
-    handle = (filled if within else initialised)(b, 7, *pair)
+    handle = (add_filled_table if within else add_initialised_table)(b, 7, *pair)
     if code == "HASHTABLE_SIZE":
-        b.give(*b.op(code, [handle], [b.made((1,), "int64")]))
+        b.add_outputs(*b.op(code, [handle], [b.output_tensor((1,), "int64")]))
         return
     count = int(np.prod(shape))
     given = np.resize(np.array([5, 1, -3, 4] if words else ["five", "", "large", "x"]), count)
-    wanted = b.feed(shape, "int64" if words else "string", within=given.reshape(shape))
+    wanted = b.add_input(shape, "int64" if words else "string", within=given.reshape(shape))
     default = b.constant(["?"]) if words else b.constant(np.array([-9]))
-    b.give(*b.op("HASHTABLE_FIND", [handle, wanted, default], [b.made(shape)]))
+    b.add_outputs(*b.op("HASHTABLE_FIND", [handle, wanted, default], [b.output_tensor(shape)]))
 
 
 def branches(b: Bench, code: str, *, rank: int, chosen: int, moves: bool) -> None:
     """One of some sub-graphs, by a truth value or an index: which of two it is, or what of one."""
     fields, shape = b.type(), SIZES[:rank]
-    changes = [applied("NEG"), applied("ABS"), _handed_on]
+    changes = [apply_operator("NEG"), apply_operator("ABS"), _first_of]
     if moves or b.kind not in _NEGATED:
-        changes = [_handed_on, lambda _, xs: [xs[1]], _handed_on]
+        changes = [_first_of, lambda _, xs: [xs[1]], _first_of]
     by = ("bool", chosen == 0) if code == "IF" else ("int32", chosen)
-    index = b.feed((), by[0], within=np.array(by[1]))
-    xs = [b.feed(shape, fields), b.feed(shape, fields)]
+    index = b.add_input((), by[0], within=np.array(by[1]))
+    xs = [b.add_input(shape, fields), b.add_input(shape, fields)]
     if code == "IF":
-        b.give(either(b, index, xs, changes[0], changes[1])[0])
+        b.add_outputs(add_if(b, index, xs, changes[0], changes[1])[0])
         return
     numbers = [graph(b, f"branch {i}", xs, each).index for i, each in enumerate(changes)]
-    b.give(*b.op(code, [index, *xs], [like(b, xs[0])], branch_subgraph_indices=numbers))
+    b.add_outputs(*b.op(code, [index, *xs], [like(b, xs[0])], branch_subgraph_indices=numbers))
 
 
-def _handed_on(_: Subgraph, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+def _first_of(_: Subgraph, xs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [xs[0]]
 
 
-def rounds(b: Bench, code: str, *, rank: int, start: int, moves: bool) -> None:
+def build_loop(b: Bench, code: str, *, rank: int, start: int, moves: bool) -> None:
     """A change, as often as a count says; not once if it is too high."""
     del code
-    count, fields = b.feed((), "int32", within=np.array(start)), b.type()
-    xs = [b.feed(SIZES[:rank], fields), b.feed(SIZES[:rank], fields)]
+    count, fields = b.add_input((), "int32", within=np.array(start)), b.type()
+    xs = [b.add_input(SIZES[:rank], fields), b.add_input(SIZES[:rank], fields)]
     if moves or b.kind not in _NEGATED:
-        change = counted(lambda _, xs: [xs[1], xs[1]])
+        change = count_rounds(lambda _, xs: [xs[1], xs[1]])
     else:
-        change = counted(lambda m, xs: [_negated(m, xs[0]), xs[1]])
-    b.give(*loop(b, [count, *xs], change, below))
+        change = count_rounds(lambda m, xs: [_negate(m, xs[0]), xs[1]])
+    b.add_outputs(*loop(b, [count, *xs], change, add_less))
 
 
-def _negated(m: Subgraph, x: Tensor) -> Tensor:
+def _negate(m: Subgraph, x: Tensor) -> Tensor:
     return m.op("NEG", [x], [like(m, x)])[0]
 
 
@@ -252,19 +259,20 @@ ROWS = (
     Row("BITCAST", bitcast, kinds(f"{_NUMBERS} bool"),
         {"rank": RANKS, "other": ("int8", "uint16", "int32", "uint64", "float32")}, exact=True,
         without=_BITS | {"bfloat16": "only to integers of its width"}),
-    *(Row(code, part, ("complex64", "complex128"), {"rank": RANKS}, exact=code != "COMPLEX_ABS")
+    *(Row(code, build_complex_part, ("complex64", "complex128"), {"rank": RANKS},
+        exact=code != "COMPLEX_ABS")
       for code in ("REAL", "IMAG", "COMPLEX_ABS")),
     Row("RFFT2D", fourier, ("float32",),
         {"shape": ([4, 8], [3, 5, 7], [2, 3, 1, 16]), "lengths": ((4, 8), (8, 4), (1, 16))}),
     *(Row(code, window, kinds("float32 float64 int8 int16 int32 int64 uint8 bool"),
           {"columns": _WINDOWS, "function": range(6)})
       for code in ("REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW")),
-    Row("STABLEHLO_GATHER", gathering, kinds(f"{_NUMBERS} bfloat16 bool"),
+    Row("STABLEHLO_GATHER", build_gather, kinds(f"{_NUMBERS} bfloat16 bool"),
         {"case": GATHERINGS, "index": ("int32", "int64"), "constant": (True, False)}, exact=True),
-    Row("STABLEHLO_SCATTER", scattering, kinds(_NUMBERS),
+    Row("STABLEHLO_SCATTER", build_scatter, kinds(_NUMBERS),
         {"case": SCATTERINGS, "body": ("STABLEHLO_ADD", "", "STABLEHLO_MAXIMUM",
                                        "STABLEHLO_MINIMUM"), "constant": (True, False)}),
-    Row("STABLEHLO_PAD", padding, NO_STRINGS,
+    Row("STABLEHLO_PAD", build_pad, NO_STRINGS,
         {"pads": ([(2, 3, 0)], [(-1, -2, 0)], [(0, 0, 2), (0, 0, 1)],
                   [(1, 0, 0), (3, 1, 4), (-1, -1, 2), (0, 2, 0)]),
          "constant": (True, False)}, exact=True, without=_MOVED),
@@ -278,7 +286,7 @@ ROWS = (
         _ONE, exact=True, without=dict.fromkeys(
             ("float16", "bfloat16", "float64", "string", *PACKED),
             "not converted: only integers, bool and float32 are taken apart")),
-    Row("WHERE", found, kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
+    Row("WHERE", build_where, kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
         {"rank": (3, 1, 2, 4)}, _ONE, exact=True),
     Row("UNIQUE", unique, kinds("float32 int8 uint8 int16 int32 int64"),
         {"index": ("int32", "int64"), "count": (13, 1)}, _ONE, exact=True),
@@ -298,7 +306,7 @@ ROWS = (
           {"rank": RANKS, "chosen": range(count), "moves": (False, True)}, exact=True,
           without=_HANDED_ON)
       for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))),
-    Row("WHILE", rounds, NO_STRINGS,
+    Row("WHILE", build_loop, NO_STRINGS,
         {"rank": RANKS, "start": (0, 1, 3, 5), "moves": (False, True)}, exact=True,
         without=_HANDED_ON),
 )  # fmt: skip

@@ -27,19 +27,19 @@ _LEADS = ((), (2, 3))
 
 def window(b: Bench, code: str, *, shape: Shape, shift: int) -> None:
     """Samples times constant weights."""
-    operands = [b.feed(shape), b.fixed(shape[-1:], within=(0, 32767))]
-    b.give(*b.custom(code, operands, [b.made(shape)], {"shift": shift}))
+    operands = [b.add_input(shape), b.add_constant(shape[-1:], within=(0, 32767))]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(shape)], {"shift": shift}))
 
 
-def scaling(b: Bench, code: str, *, largest: int, sign: int) -> None:
+def build_auto_scale(b: Bench, code: str, *, largest: int, sign: int) -> None:
     """Samples that leave some bits free."""
     x = samples(37, low=-largest, high=largest)
     x[5] = sign * largest
-    outputs = [b.made(x.shape), b.made((1,), "int32")]
-    b.give(*b.custom(code, [b.feed(x.shape, within=x)], outputs))
+    outputs = [b.output_tensor(x.shape), b.output_tensor((1,), "int32")]
+    b.add_outputs(*b.custom(code, [b.add_input(x.shape, within=x)], outputs))
 
 
-def scaled(x: Array) -> list[Array]:
+def auto_scale(x: Array) -> list[Array]:
     """The reference, and a tensor of how many bits."""
     y, bits = signals.auto_scale(x)
     return [y, np.array([bits])]
@@ -49,12 +49,12 @@ def transform(b: Bench, code: str, *, lead: Shape, lacking: int, length: int) ->
     """Numbers of any size, fewer than there could be."""
     pairs = length // 2 * 2 + 2
     given, made = (length - lacking, pairs) if code == "SignalRfft" else (pairs, length)
-    x = b.feed((*lead, given), within=(-1, 1) if b.kind == "float32" else _EVERY)
+    x = b.add_input((*lead, given), within=(-1, 1) if b.kind == "float32" else _EVERY)
     options = {"T": test_tflm_fft.TYPES[b.kind], "fft_length": length}
-    b.give(*b.custom(code, [x], [b.made((*lead, made))], options))
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor((*lead, made))], options))
 
 
-def transformed(x: Array, length: int) -> Array:
+def transform_samples(x: Array, length: int) -> Array:
     """The reference, which of integers is KISS FFT's fixed point."""
     if x.dtype == np.float32:
         return signals.rfft(x, length)
@@ -63,7 +63,7 @@ def transformed(x: Array, length: int) -> Array:
     return np.array(made).reshape(*x.shape[:-1], -1)
 
 
-def restored(x: Array, length: int) -> Array:
+def restore_samples(x: Array, length: int) -> Array:
     """The reference of the way back."""
     if x.dtype == np.float32:
         return np.asarray(np.fft.irfft(x[..., ::2] + 1j * x[..., 1::2], length))
@@ -75,50 +75,54 @@ def restored(x: Array, length: int) -> Array:
 def energy(b: Bench, code: str, *, start: int, end: int) -> None:
     """Complex numbers, of which some count."""
     options = {"start_index": start, "end_index": end}
-    b.give(*b.custom(code, [b.feed((514,))], [b.made((257,), "uint32")], options))
+    b.add_outputs(
+        *b.custom(code, [b.add_input((514,))], [b.output_tensor((257,), "uint32")], options)
+    )
 
 
 def bands(b: Bench, code: str) -> None:
     """Bands that overlap, that are empty, and that do neither."""
-    operands = [b.feed((257,), within=energies(257))]
-    operands += [b.fixed(each.shape, "int16", each) for each in test_tflm_frontend.tables()]
-    b.give(*b.custom(code, operands, [b.made((5,), "uint64")], {"num_channels": 5}))
+    operands = [b.add_input((257,), within=energies(257))]
+    operands += [b.add_constant(each.shape, "int16", each) for each in test_tflm_frontend.tables()]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor((5,), "uint64")], {"num_channels": 5}))
 
 
-def root(b: Bench, code: str, *, bits: int) -> None:
+def build_square_root(b: Bench, code: str, *, bits: int) -> None:
     """Squares, and what is next to them."""
     x = test_tflm_frontend.squares()
-    operands = [b.feed(x.shape, within=x), b.feed((), "int32", np.array(bits))]
-    b.give(*b.custom(code, operands, [b.made(x.shape, "uint32")]))
+    operands = [b.add_input(x.shape, within=x), b.add_input((), "int32", np.array(bits))]
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor(x.shape, "uint32")]))
 
 
 def logarithm(b: Bench, code: str, *, correction: int, scale: int) -> None:
     """Numbers of every length."""
     options = {"input_correction_bits": correction, "output_scale": scale}
-    x = b.feed((500,), within=energies(500))
-    b.give(*b.custom(code, [x], [b.made((500,), "int16")], options))
+    x = b.add_input((500,), within=energies(500))
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor((500,), "int16")], options))
 
 
 def gains(b: Bench, code: str, *, shift: int) -> None:
     """Numbers, and the noise in them."""
     x, noise = energies(500), energies(500)[::-1]
-    operands = [b.feed((500,), within=each) for each in (x, noise)]
-    operands.append(b.fixed((125,), "int16", (0, 2000)))
-    b.give(*b.custom(code, operands, [b.made((500,))], {"snr_shift": shift}))
+    operands = [b.add_input((500,), within=each) for each in (x, noise)]
+    operands.append(b.add_constant((125,), "int16", (0, 2000)))
+    b.add_outputs(*b.custom(code, operands, [b.output_tensor((500,))], {"snr_shift": shift}))
 
 
 def delay(b: Bench, code: str, *, lead: Shape, length: int) -> None:
     """Samples of an earlier run."""
     shape = *lead, 7
-    b.give(*b.custom(code, [b.feed(shape)], [b.made(shape)], {"delay_length": length}))
+    b.add_outputs(
+        *b.custom(code, [b.add_input(shape)], [b.output_tensor(shape)], {"delay_length": length})
+    )
 
 
 def frames(b: Bench, code: str, *, lead: Shape, framing: Any, prefill: bool) -> None:
     """Frames that overlap those of an earlier run."""
     size, step, count = framing
     options = {"frame_size": size, "frame_step": step, "prefill": prefill}
-    outputs = [b.made((*lead, count, size)), b.made((), "bool")]
-    b.give(*b.custom(code, [b.feed((*lead, step * count))], outputs, options))
+    outputs = [b.output_tensor((*lead, count, size)), b.output_tensor((), "bool")]
+    b.add_outputs(*b.custom(code, [b.add_input((*lead, step * count))], outputs, options))
 
 
 def stack(b: Bench, code: str, *, stacking: Any) -> None:
@@ -128,51 +132,58 @@ def stack(b: Bench, code: str, *, stacking: Any) -> None:
         "num_channels": channels, "stacker_left_context": left, "stacker_right_context": right,
         "stacker_step": step,
     }  # fmt: skip
-    outputs = [b.made((channels * (left + right + 1),)), b.made((), "bool")]
-    b.give(*b.custom(code, [b.feed((channels,))], outputs, options))
+    outputs = [b.output_tensor((channels * (left + right + 1),)), b.output_tensor((), "bool")]
+    b.add_outputs(*b.custom(code, [b.add_input((channels,))], outputs, options))
 
 
 def addition(b: Bench, code: str, *, lead: Shape, case: Any) -> None:
     """Frames that overlap, added up."""
     count, size, step = case
     options = {"T": 7 if b.kind == "int16" else 0, "frame_step": step}
-    x = b.feed((*lead, count, size))
-    b.give(*b.custom(code, [x], [b.made((*lead, count * step))], options))
+    x = b.add_input((*lead, count, size))
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor((*lead, count * step))], options))
 
 
 def subtraction(b: Bench, code: str, *, clamping: int, bits: int) -> None:
     """Numbers, less the noise in them so far."""
-    x = b.feed((11,), within=energies(41)[30:])
-    b.give(*b.custom(code, [x], [b.made((11,)), b.made((11,))], _subtracted(clamping, bits)))
+    x = b.add_input((11,), within=energies(41)[30:])
+    b.add_outputs(
+        *b.custom(
+            code,
+            [x],
+            [b.output_tensor((11,)), b.output_tensor((11,))],
+            _subtraction_options(clamping, bits),
+        )
+    )
 
 
-def _subtracted(clamping: int, bits: int) -> dict[str, int]:
+def _subtraction_options(clamping: int, bits: int) -> dict[str, int]:
     return {**test_tflm_streaming.SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
 
 
-def circular(b: Bench, code: str, *, slots: tuple[int, Any]) -> None:
+def build_circular_buffer(b: Bench, code: str, *, slots: tuple[int, Any]) -> None:
     """The inputs of some runs, in a variable tensor."""
     count, options = slots
-    x = b.feed((1, 1, 2, 3), test_tflm_streaming.SCALE)
+    x = b.add_input((1, 1, 2, 3), test_tflm_streaming.SCALE)
     kept = b.tensor((1, count, 2, 3), variable=True, **test_tflm_streaming.SCALE)
-    b.give(*b.custom(code, [x], [kept], options))
+    b.add_outputs(*b.custom(code, [x], [kept], options))
 
 
 def features(b: Bench, code: str, *, sound: str, more: dict[str, Any]) -> None:
     """Features of 16 bits, of numbers of the kind."""
-    x = b.feed((149,), "int16", test_microfrontend.sounds(149)[sound])
+    x = b.add_input((149,), "int16", test_microfrontend.make_sounds(149)[sound])
     options = {**test_microfrontend.SMALL, **more}
-    made = heard(b.operands[0], more, b.kind).shape
-    b.give(*b.custom(code, [x], [b.made(made)], options))
+    made = microfrontend_features(b.operands[0], more, b.kind).shape
+    b.add_outputs(*b.custom(code, [x], [b.output_tensor(made)], options))
 
 
-def heard(x: Array, more: dict[str, Any], kind: str) -> Array:
+def microfrontend_features(x: Array, more: dict[str, Any], kind: str) -> Array:
     """The reference, of a type."""
     options = {**test_microfrontend.SMALL, **more, "out_float": kind == "float32"}
     return microfrontend.features(x, options)
 
 
-def each(function: Callable[..., int]) -> Callable[..., Array]:
+def apply_to_each(function: Callable[..., int]) -> Callable[..., Array]:
     """Return a reference that makes a number of each number."""
     return lambda x, *others, **told: np.array(
         [function(int(n), *(int(o) for o in others), **told) for n in x.ravel()]
@@ -187,30 +198,31 @@ ROWS = (
     Row("SignalWindow", window, _INT16,
         {"shape": ((480,), (3, 7)), "shift": (12, 0, 1, 15, 31)}, exact=True,
         reference=signals.window, told=("shift",)),
-    Row("SignalFftAutoScale", scaling, _INT16,
+    Row("SignalFftAutoScale", build_auto_scale, _INT16,
         {"largest": (255, 0, 1, 2, 256, 16383, 16384, 32767), "sign": (1, -1)}, _ONE, exact=True,
-        reference=scaled),
+        reference=auto_scale),
     *(Row(code, transform, kinds("float32 int16 int32"),
           {"lead": ((), (3,)), "lacking": lacking, "length": test_tflm_fft.LENGTHS},
           reference=reference, told=("length",))
-      for code, lacking, reference in (("SignalRfft", (0, 1), transformed),
-                                       ("SignalIrfft", (0,), restored))),
+      for code, lacking, reference in (("SignalRfft", (0, 1), transform_samples),
+                                       ("SignalIrfft", (0,), restore_samples))),
     Row("SignalEnergy", energy, _INT16, {"start": (0, 4, 100), "end": (257, 129, 100)}, exact=True,
         reference=signals.energy, told=("start", "end")),
     Row("SignalFilterBank", bands, _UINT32, {}, _ONE, exact=True,
         reference=lambda x, *tables: signals.filter_bank(x, 5, list(tables))),
-    Row("SignalFilterBankSquareRoot", root, ("uint64",), {"bits": (0, 1, 7, 31)}, _ONE, exact=True,
-        reference=each(lambda n, bits: signals.root(n) >> bits)),
+    Row("SignalFilterBankSquareRoot", build_square_root, ("uint64",), {"bits": (0, 1, 7, 31)}, _ONE,
+        exact=True,
+        reference=apply_to_each(lambda n, bits: signals.square_root(n) >> bits)),
     Row("SignalFilterBankLog", logarithm, _UINT32,
         {"correction": (3, 0, 31, 5), "scale": (1600, 65536, 1, 1 << 20)}, _ONE, exact=True,
-        reference=each(signals.logarithm), told=("correction", "scale")),
+        reference=apply_to_each(signals.logarithm), told=("correction", "scale")),
     Row("SignalPCAN", gains, _UINT32, {"shift": (6, 0, 20)}, _ONE, exact=True,
         reference=lambda x, noise, table, shift: np.array(
             [signals.pcan(int(n), int(m), table, shift) for n, m in zip(x, noise, strict=True)]),
         told=("shift",)),
     Row("AudioMicrofrontend", features, ("int32", "float32", "uint16"),
         {"sound": test_microfrontend.SOUNDS, "more": test_microfrontend.CHANGES}, _ONE, exact=True,
-        reference=heard, told=("more", "kind")),
+        reference=microfrontend_features, told=("more", "kind")),
     Row("SignalDelay", delay, _INT16, {"lead": _LEADS, "length": test_tflm_streaming.DELAYS}, _ONE,
         exact=True, runs=_RUNS, told=("lead", "length"),
         stream=lambda lead, length: streams.Delay(int(np.prod(lead)), length)),
@@ -228,8 +240,10 @@ ROWS = (
     Row("SignalFilterBankSpectralSubtraction", subtraction, _UINT32,
         {"clamping": (0, 1), "bits": (0, 10)}, _ONE, exact=True, runs=_RUNS,
         told=("clamping", "bits"),
-        stream=lambda clamping, bits: streams.SpectralSubtraction(_subtracted(clamping, bits))),
-    Row("CIRCULAR_BUFFER", circular, ("quantized int8",), {"slots": test_tflm_streaming.SLOTS},
+        stream=lambda clamping,
+        bits: streams.SpectralSubtraction(_subtraction_options(clamping, bits))),
+    Row("CIRCULAR_BUFFER", build_circular_buffer, ("quantized int8",),
+        {"slots": test_tflm_streaming.SLOTS},
         _ONE, exact=True, runs=_RUNS, told=("slots",),
         stream=lambda slots: streams.CircularBuffer(
             np.full((1, slots[0], 2, 3), test_tflm_streaming.SCALE["zero_point"], np.int8))),

@@ -18,7 +18,7 @@ from tests.reader.test_sparsity import MATRICES, mostly_zeros
 from tests.support import Subgraph, Tensor, sparsify
 from tests.support.control import graph, like, op
 from tests.support.flex import flex_options
-from tests.support.streams import assign, handle, initialise, read_from
+from tests.support.streams import assign, handle, initialise, read_variable
 
 _ADDED = ("float32", "int16", "int32", "int64")
 
@@ -28,20 +28,20 @@ def variable(b: Bench, code: str, *, rank: int, form: str) -> None:
     del code
     shape = SIZES[:rank]
     fields: Any = b.type()
-    x = b.feed(shape, fields, (-100, 100))
+    x = b.add_input(shape, fields, (-100, 100))
     names = ("first", "second")
     first = {name: {"values": b.draw(shape, fields["dtype"]), **fields} for name in names}
     initialise(b, **first)
-    old, older = (read_from(b, handle(b, name), shape, **fields) for name in names)
+    old, older = (read_variable(b, handle(b, name), shape, **fields) for name in names)
     assign(b, handle(b, "second"), old)
     new = op(b, "ADD", old, x) if form == "sum" and b.kind in _ADDED else x
     assign(b, handle(b, "first"), new)
     if form == "after":  # what is assigned is read at once
-        older = read_from(b, handle(b, "second"), shape, **fields)
-    b.give(older)
+        older = read_variable(b, handle(b, "second"), shape, **fields)
+    b.add_outputs(older)
 
 
-def last(b: Bench, code: str, *, rank: int) -> None:
+def build_last(b: Bench, code: str, *, rank: int) -> None:
     """What was fed in the last run, by TensorFlow's names; at first a constant."""
     del code
     shape = SIZES[:rank]
@@ -50,19 +50,19 @@ def last(b: Bench, code: str, *, rank: int) -> None:
         made, options = m.tensor([], dtype="resource"), flex_options("VarHandleOp", shared_name="v")
         return m.custom("FlexVarHandleOp", [], [made], options)[0]
 
-    def assigned(m: Subgraph, value: Tensor) -> None:
+    def assign(m: Subgraph, value: Tensor) -> None:
         options = flex_options("AssignVariableOp")
         m.custom("FlexAssignVariableOp", [handle_of(m), value], [], options)
 
     inner = b.subgraph("init")
-    assigned(inner, inner.constant(np.full(shape, 3).astype(b.kind)))
+    assign(inner, inner.constant(np.full(shape, 3).astype(b.kind)))
     b.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
-    made, options = b.made(shape), flex_options("ReadVariableOp")
-    b.give(*b.custom("FlexReadVariableOp", [handle_of(b)], [made], options))
-    assigned(b, b.feed(shape))
+    made, options = b.output_tensor(shape), flex_options("ReadVariableOp")
+    b.add_outputs(*b.custom("FlexReadVariableOp", [handle_of(b)], [made], options))
+    assign(b, b.add_input(shape))
 
 
-def entries(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
+def build_table_lookup(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
     """What a table of TensorFlow's has for keys, or how many it has."""
     pair: tuple[Any, Any] = (NUMBERS, WORDS) if b.kind == "string" else (WORDS, NUMBERS)
 
@@ -75,17 +75,19 @@ def entries(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
     inner.custom("FlexLookupTableImportV2", [handle_of(inner), *given], [], options)
     b.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     if code == "FlexLookupTableSizeV2":
-        made, options = b.made((), "int64"), flex_options("LookupTableSizeV2")
-        b.give(*b.custom(code, [handle_of(b)], [made], options))
+        made, options = b.output_tensor((), "int64"), flex_options("LookupTableSizeV2")
+        b.add_outputs(*b.custom(code, [handle_of(b)], [made], options))
         return
     keys = np.resize(np.array([5, 1, -3] if b.kind == "string" else ["five", "", "large"]), shape)
-    wanted = b.feed(shape, "int64" if b.kind == "string" else "string", keys)
+    wanted = b.add_input(shape, "int64" if b.kind == "string" else "string", keys)
     default = b.constant(["?"] if b.kind == "string" else np.array([-9]))
-    made, options = b.made(shape), flex_options("LookupTableFindV2")
-    b.give(*b.custom("FlexLookupTableFindV2", [handle_of(b), wanted, default], [made], options))
+    made, options = b.output_tensor(shape), flex_options("LookupTableFindV2")
+    b.add_outputs(
+        *b.custom("FlexLookupTableFindV2", [handle_of(b), wanted, default], [made], options)
+    )
 
 
-def looked_up(*keys: Array, kind: str) -> Array:
+def look_up(*keys: Array, kind: str) -> Array:
     """The reference: of keys that are there twice the first counts."""
     pair: tuple[Any, Any] = (NUMBERS.tolist(), WORDS) if kind == "string" else (WORDS, NUMBERS)
     table = dict(reversed(list(zip(*pair, strict=True))))
@@ -108,9 +110,9 @@ class Last:
         return before
 
 
-def called(b: Bench, code: str, *, rank: int, form: str) -> None:
+def build_call(b: Bench, code: str, *, rank: int, form: str) -> None:
     """A sub-graph that doubles, called once, or twice by another one."""
-    x = b.feed(SIZES[:rank], within=(-20, 20))
+    x = b.add_input(SIZES[:rank], within=(-20, 20))
     inner = graph(b, "inner", [x], lambda m, xs: [op(m, "ADD", xs[0], xs[0]), xs[0]])
 
     def call(m: Subgraph, callee: Subgraph, t: Tensor, *made: Tensor) -> list[Tensor]:
@@ -123,12 +125,12 @@ def called(b: Bench, code: str, *, rank: int, form: str) -> None:
         return call(m, inner, doubled, like(m, x), like(m, x))
 
     if form == "once":
-        b.give(*call(b, inner, x, like(b, x), like(b, x)))
+        b.add_outputs(*call(b, inner, x, like(b, x), like(b, x)))
     else:
-        b.give(*call(b, graph(b, "outer", [x], twice), x, like(b, x), like(b, x)))
+        b.add_outputs(*call(b, graph(b, "outer", [x], twice), x, like(b, x), like(b, x)))
 
 
-def doubled(x: Array, form: str) -> list[Array]:
+def double(x: Array, form: str) -> list[Array]:
     """What is called, in numpy: LiteRT has no kernel of CALL."""
     return [x + x, x] if form == "once" else [4 * x, 2 * x]
 
@@ -143,15 +145,17 @@ def dense(b: Bench, code: str, *, form: tuple[list[str], dict[int, int]]) -> Non
     (y,) = b.op(code, [constant], [(6, 8)])
     if b.kind != "float32":
         (y,) = b.op("DEQUANTIZE", [y], [(6, 8)], dtype="float32")
-    b.give(*b.op("ADD", [b.feed((6, 8), "float32"), y], [b.made((6, 8), "float32")]))
+    b.add_outputs(
+        *b.op("ADD", [b.add_input((6, 8), "float32"), y], [b.output_tensor((6, 8), "float32")])
+    )
 
 
 def grams(b: Bench, code: str, *, sentence: int, sizes: tuple[int, int], every: bool) -> None:
     """The n-grams of a sentence."""
-    x = b.feed((1,), within=np.array([test_skip_gram.SENTENCES[sentence]], object))
+    x = b.add_input((1,), within=np.array([test_skip_gram.SENTENCES[sentence]], object))
     (size, skip), made = sizes, b.tensor([None], dtype="string")
     words: dict[str, Any] = {"ngram_size": size, "max_skip_size": skip}
-    b.give(*b.op(code, [x], [made], include_all_ngrams=every, **words))
+    b.add_outputs(*b.op(code, [x], [made], include_all_ngrams=every, **words))
 
 
 _ONE = ("random",)
@@ -163,17 +167,18 @@ ROWS = (
           {"rank": RANKS, "form": ("sum", "before", "after")}, runs=5, exact=True,
           without=dict.fromkeys(_NO_ARRAYS, "not handed out by ONNX Runtime in Python"))
       for code in ("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE")),
-    *(Row(code, last, kinds("float32 int32 int64 bool"), {"rank": RANKS}, exact=True, runs=5,
+    *(Row(code, build_last, kinds("float32 int32 int64 bool"), {"rank": RANKS}, exact=True, runs=5,
           stream=Last)
       for code in ("FlexAssignVariableOp", "FlexReadVariableOp", "FlexVarHandleOp")),
-    *(Row(code, entries, ("string", "int64"), {"shape": ((6,), (2, 3), (1,))}, _ONE, exact=True,
-          reference=looked_up, told=("kind",))
+    *(Row(code, build_table_lookup, ("string", "int64"), {"shape": ((6,), (2, 3), (1,))}, _ONE,
+        exact=True,
+          reference=look_up, told=("kind",))
       for code in ("FlexHashTableV2", "FlexLookupTableFindV2", "FlexLookupTableImportV2",
                    "FlexLookupTableSizeV2")),
-    Row("STABLEHLO_COMPOSITE", called, kinds(f"{_SUMMED} q8 qu8 q16"),
+    Row("STABLEHLO_COMPOSITE", build_call, kinds(f"{_SUMMED} q8 qu8 q16"),
         {"rank": RANKS, "form": ("once", "twice")}),
-    Row("CALL", called, kinds(_SUMMED), {"rank": RANKS, "form": ("once", "twice")},
-        reference=doubled, told=("form",)),
+    Row("CALL", build_call, kinds(_SUMMED), {"rank": RANKS, "form": ("once", "twice")},
+        reference=double, told=("form",)),
     Row("DENSIFY", dense, kinds("float32 float16 q8"), {"form": MATRICES}, _ONE),
     Row("SKIP_GRAM", grams, ("string",),
         {"sentence": range(len(test_skip_gram.SENTENCES)), "sizes": test_skip_gram.SIZES,

@@ -11,13 +11,13 @@ import pytest
 from tests.support import Build, Subgraph, Tensor, run_onnx
 from tests.support import check as compare
 from tests.support.control import (
-    applied,
-    below,
-    counted,
+    add_if,
+    add_less,
+    apply_operator,
+    build_growing_list,
+    count_rounds,
     counter,
-    either,
     graph,
-    growing,
     like,
     loop,
     number,
@@ -45,7 +45,9 @@ def check(data: bytes, **options: Any) -> Result:
     return result
 
 
-def held(m: Build, *outputs: Tensor, rounds: Sequence[int] = (0, 1, 5), **options: Any) -> Result:
+def check_loop(
+    m: Build, *outputs: Tensor, rounds: Sequence[int] = (0, 1, 5), **options: Any
+) -> Result:
     """Prove a model with a count, its first input, that begins at each of some numbers."""
     m.output(*outputs)
     for start in rounds:
@@ -68,8 +70,8 @@ def bodies(model: onnx.ModelProto) -> list[onnx.GraphProto]:
 
 def test_a_loop_runs_as_often_as_the_condition_says() -> None:
     m = Build()
-    outputs = loop(m, [counter(m), m.input(SHAPE)], counted(applied("SIN")))
-    result = held(m, *outputs)
+    outputs = loop(m, [counter(m), m.input(SHAPE)], count_rounds(apply_operator("SIN")))
+    result = check_loop(m, *outputs)
     assert types(result.model) == ["Less", "Loop"]
 
 
@@ -82,7 +84,7 @@ def test_what_is_handed_on_unchanged_is_no_variable() -> None:
     def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [op(m, "ADD", op(m, "MUL", xs[0], xs[1]), xs[2]), xs[1], xs[2]]
 
-    result = held(m, *loop(m, [counter(m), x, weights, step], counted(change)))
+    result = check_loop(m, *loop(m, [counter(m), x, weights, step], count_rounds(change)))
     (node,) = (n for n in result.model.graph.node if n.op_type == "Loop")
     assert len(node.output) == 2
 
@@ -92,15 +94,15 @@ def test_a_variable_may_become_another_or_a_constant(dtype: str) -> None:
     m = Build()
     xs = [m.input(SHAPE, dtype=dtype, name=name) for name in "abc"]
     constant = np.arange(30).reshape(SHAPE).astype(dtype)
-    change = counted(lambda m, xs: [xs[1], xs[2], m.constant(constant)])
-    held(m, *loop(m, [counter(m), *xs], change))
+    change = count_rounds(lambda m, xs: [xs[1], xs[2], m.constant(constant)])
+    check_loop(m, *loop(m, [counter(m), *xs], change))
 
 
 def test_variables_may_change_places() -> None:
     """LiteRT's kernel has the variables in one place each: a swap there makes two of one."""
     m = Build()
     xs = [m.input(SHAPE, name=name) for name in "abc"]
-    change = counted(lambda m, xs: [xs[1], op(m, "NEG", xs[1]), xs[0]])
+    change = count_rounds(lambda m, xs: [xs[1], op(m, "NEG", xs[1]), xs[0]])
     m.output(*loop(m, [counter(m), *xs], change))
     model = convert(m.bytes()).model
     given = [np.full(SHAPE, i, np.float32) for i in (3, 5, 7)]
@@ -116,25 +118,25 @@ def test_a_condition_of_all_variables() -> None:
 
     def condition(m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
         (small,) = m.op("LESS", [xs[1], m.constant(np.array(100, np.float32))], [[]], dtype="bool")
-        return op(m, "LOGICAL_AND", small, below(m, xs, 20))
+        return op(m, "LOGICAL_AND", small, add_less(m, xs, 20))
 
-    change = counted(lambda m, xs: [op(m, "ADD", op(m, "MUL", xs[0], xs[0]), m.constant(2.0))])
-    held(m, *loop(m, [counter(m), x], change, condition))
+    change = count_rounds(lambda m, xs: [op(m, "ADD", op(m, "MUL", xs[0], xs[0]), m.constant(2.0))])
+    check_loop(m, *loop(m, [counter(m), x], change, condition))
 
 
 def test_a_condition_with_an_axis() -> None:
     m = Build()
     count = m.input([1], dtype="int32", name="count")
-    outputs = loop(m, [count, m.input(SHAPE)], counted(applied("SIN")))
-    held(m, *outputs)
+    outputs = loop(m, [count, m.input(SHAPE)], count_rounds(apply_operator("SIN")))
+    check_loop(m, *outputs)
 
 
 def test_images_keep_their_layout_in_a_loop() -> None:
     """Channels come first in front of the loop, in it, and behind."""
     m = Build()
     x = convolve(m, m.input(IMAGE), 3, "before")
-    _, y = loop(m, [counter(m), x], counted(lambda m, xs: [convolve(m, xs[0], 3, "inside")]))
-    result = held(m, convolve(m, y, 11, "after"), random_layouts=range(4))
+    _, y = loop(m, [counter(m), x], count_rounds(lambda m, xs: [convolve(m, xs[0], 3, "inside")]))
+    result = check_loop(m, convolve(m, y, 11, "after"), random_layouts=range(4))
     assert result.transposes == 0
 
 
@@ -146,8 +148,8 @@ def test_what_a_loop_reads_is_moved_in_front_of_it() -> None:
     def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [op(m, "ADD", xs[0], convolve(m, xs[1], 11, "inside")), xs[1]]
 
-    _, y, _ = loop(m, [counter(m), total, image], counted(change))
-    result = held(m, convolve(m, y, 3, "after"), io_layout="tflite")
+    _, y, _ = loop(m, [counter(m), total, image], count_rounds(change))
+    result = check_loop(m, convolve(m, y, 3, "after"), io_layout="tflite")
     (body,) = bodies(result.model)
     assert result.transposes == 3
     assert "Transpose" not in [n.op_type for n in body.node]
@@ -157,12 +159,12 @@ def test_loops_within_loops() -> None:
     m = Build()
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-        twice = counted(lambda m, xs: [op(m, "ADD", op(m, "SIN", xs[0]), xs[1]), xs[1]])
+        twice = count_rounds(lambda m, xs: [op(m, "ADD", op(m, "SIN", xs[0]), xs[1]), xs[1]])
         zero = number(inner, 0)
         return [loop(m, [zero, xs[0], xs[1]], twice, at=inner)[1], xs[1]]
 
     xs = [m.input(SHAPE, name=name) for name in "ab"]
-    result = held(m, *loop(m, [counter(m), *xs], counted(change)))
+    result = check_loop(m, *loop(m, [counter(m), *xs], count_rounds(change)))
     (body,) = bodies(result.model)
     assert "Loop" in [node.op_type for node in body.node]
 
@@ -175,16 +177,18 @@ def test_a_loop_to_know_whether_to_go_on() -> None:
             return [op(m, "ADD", xs[0], xs[0])]
 
         one = op(inner, "MAXIMUM", xs[0], number(inner, 1))
-        return below(inner, loop(m, [one], twice, lambda m, xs: below(m, xs, 40), at=inner), 70)
+        return add_less(
+            inner, loop(m, [one], twice, lambda m, xs: add_less(m, xs, 40), at=inner), 70
+        )
 
-    change = counted(applied("SIN"))
-    held(m, *loop(m, [counter(m), m.input(SHAPE)], change, condition))
+    change = count_rounds(apply_operator("SIN"))
+    check_loop(m, *loop(m, [counter(m), m.input(SHAPE)], change, condition))
 
 
 def test_loops_may_share_a_body() -> None:
     m = Build()
     x = m.input(SHAPE)
-    change = counted(applied("SIN"))
+    change = count_rounds(apply_operator("SIN"))
     first = loop(m, [counter(m), x], change)
     node = m.model().subgraphs[0].operators[0]
     options = node.builtinOptions
@@ -193,12 +197,12 @@ def test_loops_may_share_a_body() -> None:
         cond_subgraph_index=options.condSubgraphIndex,
         body_subgraph_index=options.bodySubgraphIndex,
     )  # fmt: skip
-    held(m, *first, *again)
+    check_loop(m, *first, *again)
 
 
 def test_a_loop_that_never_begins_is_none() -> None:
     m = Build()
-    change = counted(applied("SIN"))
+    change = count_rounds(apply_operator("SIN"))
     m.output(loop(m, [number(m, 7), m.input(SHAPE)], change)[1])
     assert types(check(m.bytes()).model) == ["Identity"]
 
@@ -210,7 +214,7 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
     def change(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [op(m, "ADD", xs[0], m.constant(1.0)), op(m, "ADD", op(m, "SIN", xs[0]), xs[1])]
 
-    held(m, *loop(m, [counter(m), zero, m.input(SHAPE)], counted(change)))
+    check_loop(m, *loop(m, [counter(m), zero, m.input(SHAPE)], count_rounds(change)))
 
 
 # Sizes that change
@@ -218,7 +222,7 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
 
 @pytest.mark.parametrize("start", [1, 2])
 def test_a_variable_may_grow(start: int) -> None:
-    m = growing(start)
+    m = build_growing_list(start)
     for count in (0, 1, 2, 3):
         check(m.bytes(), seeds=[count], ranges={"count": (count, count), "float32": (-2, 2)})
 
@@ -258,7 +262,7 @@ def test_quantized_variables(options: dict[str, Any]) -> None:
         return [op(m, "MUL", xs[0], xs[0]), op(m, "MAXIMUM", xs[1], m.constant(
             np.array(7, np.int8), scale=0.1, zero_point=3))]  # fmt: skip
 
-    m.output(*loop(m, [counter(m), x, y], counted(change)))
+    m.output(*loop(m, [counter(m), x, y], count_rounds(change)))
     if options.get("quantization") == "float":
         assert "QuantizeLinear" not in str(convert(m.bytes(), **options).model)
         return
@@ -281,7 +285,7 @@ def test_one_branch_or_the_other(shape: list[int]) -> None:
     def other(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [xs[1], op(m, "ADD", xs[0], xs[1])]
 
-    m.output(*either(m, condition, xs, then, other))
+    m.output(*add_if(m, condition, xs, then, other))
     data = [np.full(SHAPE, n, np.float32) for n in (1, 2)]
     for chosen in (True, False):
         check(m.bytes(), inputs=[np.full(shape, chosen), *data])
@@ -294,7 +298,7 @@ def test_branches_that_return_constants() -> None:
     def constant(number: float) -> Change:
         return lambda m, _: [m.constant(np.full(SHAPE, number, np.float32))]
 
-    m.output(*either(m, m.input([], dtype="bool"), [x], constant(1), constant(2)))
+    m.output(*add_if(m, m.input([], dtype="bool"), [x], constant(1), constant(2)))
     check(m.bytes(), seeds=range(4))
 
 
@@ -306,7 +310,7 @@ def test_images_keep_their_layout_in_a_branch() -> None:
     def inside(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         return [convolve(m, xs[0], 3, "inside")]
 
-    (y,) = either(m, condition, [x], inside, applied("ABS"))
+    (y,) = add_if(m, condition, [x], inside, apply_operator("ABS"))
     m.output(convolve(m, y, 11, "after"))
     result = check(m.bytes(), seeds=range(4), random_layouts=range(4))
     assert result.transposes == 0
@@ -318,7 +322,7 @@ def test_a_condition_that_is_known(*, chosen: bool) -> None:
     m = Build()
     x = m.input(SHAPE)
     condition = m.constant(np.array(chosen))
-    m.output(*either(m, condition, [x], applied("SIN"), applied("COS")))
+    m.output(*add_if(m, condition, [x], apply_operator("SIN"), apply_operator("COS")))
     assert types(check(m.bytes()).model) == ["Sin" if chosen else "Cos"]
 
 
@@ -328,15 +332,15 @@ def test_if_in_while_and_while_in_if() -> None:
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
         def again(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
-            return loop(m, xs, counted(applied("COS")), at=inner)
+            return loop(m, xs, count_rounds(apply_operator("COS")), at=inner)
 
         def once(m: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
             return [xs[0], op(m, "SIN", xs[1])]
 
-        count, made = either(m, below(inner, xs, 1), xs, again, once, at=inner)
+        count, made = add_if(m, add_less(inner, xs, 1), xs, again, once, at=inner)
         return [op(inner, "ADD", count, number(inner, 1)), made]
 
-    held(m, *loop(m, [counter(m), x], change, lambda m, xs: below(m, xs, 6)))
+    check_loop(m, *loop(m, [counter(m), x], change, lambda m, xs: add_less(m, xs, 6)))
 
 
 def test_quantized_branches() -> None:
@@ -344,7 +348,7 @@ def test_quantized_branches() -> None:
     m = Build()
     x = m.input(SHAPE, **INT8)
     condition = m.input([], dtype="bool")
-    m.output(*either(m, condition, [x], applied("RELU"), lambda _, xs: [xs[0]]))
+    m.output(*add_if(m, condition, [x], apply_operator("RELU"), lambda _, xs: [xs[0]]))
     for options in OPTIONS[2:]:
         check(m.bytes(), seeds=range(3), **options)
 
@@ -358,10 +362,10 @@ def test_case(count: int) -> None:
     m = Build()
     index, x = m.input([], dtype="int32", name="index"), m.input(SHAPE)
 
-    def added(number: float) -> Change:
+    def add_number(number: float) -> Change:
         return lambda m, xs: [op(m, "ADD", xs[0], m.constant(number))]
 
-    branches = [graph(m, f"branch {i}", [x], added(i + 0.5)) for i in range(count)]
+    branches = [graph(m, f"branch {i}", [x], add_number(i + 0.5)) for i in range(count)]
     numbers = [branch.index for branch in branches]
     m.output(
         *m.op("STABLEHLO_CASE", [index, x], [like(m, x)], branch_subgraph_indices=numbers)
@@ -391,11 +395,11 @@ def test_refuses_bodies_of_other_variables() -> None:
 
 def test_refuses_a_condition_of_another_type() -> None:
     m = Build()
-    change = counted(applied("SIN"))
+    change = count_rounds(apply_operator("SIN"))
     m.output(*loop(m, [counter(m), m.input(SHAPE)], change, lambda _, xs: xs[0]))
     assert "which is int32[], for condition, which is bool[]" in refusal(m)
     m = Build()
-    m.output(*either(m, counter(m), [m.input(SHAPE)], applied("SIN"), applied("COS")))
+    m.output(*add_if(m, counter(m), [m.input(SHAPE)], apply_operator("SIN"), apply_operator("COS")))
     assert "input 0 is no tensor of type bool" in refusal(m)
 
 
@@ -405,7 +409,7 @@ def test_types_that_not_every_opset_hands_on() -> None:
         m = Build()
         condition = m.input([], dtype="bool")
         xs = [m.op("CAST", [m.input(SHAPE)], [SHAPE], dtype=dtype)[0] for _ in range(2)]
-        y, _ = either(m, condition, xs, lambda _, xs: xs, lambda _, xs: xs[::-1])
+        y, _ = add_if(m, condition, xs, lambda _, xs: xs, lambda _, xs: xs[::-1])
         m.output(*m.op("CAST", [y], [SHAPE], dtype="float32"))
         if dtype == "int4":
             assert "its sub-graphs hand on int4" in refusal(m)
@@ -417,7 +421,7 @@ def test_types_that_not_every_opset_hands_on() -> None:
 
 def test_refuses_a_loop_that_runs_itself() -> None:
     m = Build()
-    m.output(*loop(m, [counter(m), m.input(SHAPE)], counted(lambda _, xs: xs)))
+    m.output(*loop(m, [counter(m), m.input(SHAPE)], count_rounds(lambda _, xs: xs)))
     m.model().subgraphs[0].operators[0].builtinOptions.bodySubgraphIndex = 0
     assert "sub-graph 0 calls itself" in refusal(m)
 
@@ -433,11 +437,11 @@ def test_a_deep_nest(depth: int) -> None:
 
     def change(level: int) -> Change:
         return lambda inner, xs: (
-            either(m, xs[0], xs, change(level + 1), lambda _, xs: xs, at=inner)
+            add_if(m, xs[0], xs, change(level + 1), lambda _, xs: xs, at=inner)
             if level < depth else [xs[0], op(inner, "SIN", xs[1])]
         )  # fmt: skip
 
-    m.output(*either(m, condition, [condition, m.input(SHAPE)], change(1), lambda _, xs: xs))
+    m.output(*add_if(m, condition, [condition, m.input(SHAPE)], change(1), lambda _, xs: xs))
     if depth > 24:
         assert "control flow is nested more than 24 deep" in refusal(m)
     elif depth > 12:
@@ -461,8 +465,8 @@ def test_variables_may_be_read_in_a_loop() -> None:
     init.op("ASSIGN_VARIABLE", [handle(init), init.constant(value)], [])
     m.op("CALL_ONCE", [], [], init_subgraph_index=init.index)
     x = m.input(SHAPE, name="x")
-    _, y, _ = loop(m, [counter(m), x, handle(m)], counted(change))
-    held(m, y)
+    _, y, _ = loop(m, [counter(m), x, handle(m)], count_rounds(change))
+    check_loop(m, y)
 
 
 def test_integer_weights_in_a_loop() -> None:
@@ -474,7 +478,7 @@ def test_integer_weights_in_a_loop() -> None:
         w = inner.constant(integers, scale=0.01)
         return inner.op("FULLY_CONNECTED", [xs[0], w], [[3, 7]])
 
-    held(m, *loop(m, [counter(m), m.input([3, 7])], counted(change)), tolerance=0.03)
+    check_loop(m, *loop(m, [counter(m), m.input([3, 7])], count_rounds(change)), tolerance=0.03)
 
 
 def test_sizes_that_are_known_when_a_branch_runs() -> None:
@@ -490,6 +494,6 @@ def test_sizes_that_are_known_when_a_branch_runs() -> None:
 
     condition = m.input([], dtype="bool", name="condition")
     x = m.input([3])
-    m.output(*either(m, condition, [x], where, where))
+    m.output(*add_if(m, condition, [x], where, where))
     for row in ([0, 1, 1], [0, 0, 0], [1, 0, 0]):
         check(m.bytes(), inputs=[np.array(True), np.array(row, np.float32)])

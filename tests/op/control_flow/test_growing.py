@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Subgraph, Tensor, check
-from tests.support.control import applied, either, number, op
+from tests.support.control import add_if, apply_operator, number, op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,6 +144,6 @@ def test_how_much_was_found_decides(value: float) -> None:
     (found,) = m.op("WHERE", [larger], [m.tensor([None, 2], dtype="int64")])
     count = rows_of(m, found)
     (few,) = m.op("LESS", [count, number(m, 2)], [[]], dtype="bool")
-    outputs = either(m, few, [x], applied("TANH"), applied("NEG"))
+    outputs = add_if(m, few, [x], apply_operator("TANH"), apply_operator("NEG"))
     m.output(*outputs, op(m, "MINIMUM", count, number(m, 1)))
     check(m.bytes(), inputs=[np.full((5, 3), value, np.float32)])

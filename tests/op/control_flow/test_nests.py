@@ -10,7 +10,7 @@ from flatbuffers import flexbuffers
 
 from tests.support import Build, Subgraph, check
 from tests.support.control import number, op
-from tests.support.streams import assign, handle, initialise, read_from
+from tests.support.streams import assign, handle, initialise, read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Nest:
     def constant(self, m: Subgraph, rows: int) -> Tensor:
         return m.constant(np.full((rows, 3), 0.5, np.float32))
 
-    def chosen(self, *names: str) -> str:
+    def choose(self, *names: str) -> str:
         return str(self.generator.choice(names))
 
     def graph(self, xs: Sequence[Tensor], change: Change, depth: int) -> Subgraph:
@@ -90,13 +90,13 @@ class Nest:
         self.left -= known
         return known and depth < _DEEPEST and self.left >= 0
 
-    def sized(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
+    def resize_rows(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
         """Return one tensor with other rows."""
         (x,) = xs
         for _ in range(self.generator.integers(1, 3)):
-            code = self.chosen("more", "twice", "first", "branch", "loop")
+            code = self.choose("more", "twice", "first", "branch", "loop")
             if self.runs(code, depth):
-                (x,) = getattr(self, code)(m, [x], self.sized, depth)
+                (x,) = getattr(self, code)(m, [x], self.resize_rows, depth)
             elif code == "first":
                 ends = [m.constant(each) for each in ([0, 0], [1, 3])]
                 (x,) = m.op("SLICE", [x, *ends], [self.tensor(m)])
@@ -105,18 +105,18 @@ class Nest:
                 (x,) = m.op("CONCATENATION", [x, more], [self.tensor(m)], axis=0)
         return [x]
 
-    def remembering(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
+    def mix_with_variables(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
         """Return tensors, of which some are mixed with what variables hold; set some of these."""
         for _ in range(self.generator.integers(1, 4)):
-            code = self.chosen("ADD", "MAXIMUM", "read", "assign", "branch", "loop", "call")
+            code = self.choose("ADD", "MAXIMUM", "read", "assign", "branch", "loop", "call")
             i, j, k = (int(n) for n in self.generator.integers(0, (len(xs), len(xs), 3)))
             variable = f"memory {k}"
             if self.runs(code, depth):
-                xs = getattr(self, code)(m, xs, self.remembering, depth)
+                xs = getattr(self, code)(m, xs, self.mix_with_variables, depth)
             elif code == "assign":
                 assign(m, handle(m, variable), self.apply(m, "COS", xs[i]))
             else:
-                other = read_from(m, handle(m, variable), ROWS) if code == "read" else xs[j]
+                other = read_variable(m, handle(m, variable), ROWS) if code == "read" else xs[j]
                 mixed = self.apply(m, "MAXIMUM" if code == "MAXIMUM" else "ADD", xs[i], other)
                 xs = [*xs[:i], self.apply(m, "TANH", mixed), *xs[i + 1 :]]
         return xs
@@ -126,7 +126,7 @@ class Nest:
 def test_sizes_that_change(seed: int) -> None:
     """The rows of a tensor change from round to round, and from branch to branch."""
     nest = Nest(seed, OPEN)
-    (y,) = nest.sized(nest.m, [nest.m.input(ROWS if seed % 2 else OPEN, name="x")], 0)
+    (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else OPEN, name="x")], 0)
     away = nest.apply(nest.m, "ABS", y)
     nest.m.output(away, *nest.m.op("SUM", [away, nest.m.constant([0])], [[3]]))
     result = check(
@@ -143,6 +143,6 @@ def test_what_is_remembered(seed: int) -> None:
     zeros = np.zeros(ROWS, np.float32)
     initialise(nest.m, **{"memory 0": zeros + 0.1, "memory 1": zeros - 0.2})
     initialise(nest.m, **{"memory 2": zeros})
-    made = nest.remembering(nest.m, xs, 0)
+    made = nest.mix_with_variables(nest.m, xs, 0)
     nest.m.output(*(nest.apply(nest.m, "ABS", y) for y in made))
     check(nest.m.bytes(), seeds=[0], runs=4, ranges={"float32": (-1, 1)}, random_layouts=[0])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.support import Converted, Tensor
-    from tflite2onnx.op.elementwise.arithmetic import Row
+    from tflite2onnx.op.elementwise.arithmetic import ElementwiseRule
 
 Array = np.ndarray[Any, Any]
 Ranges = dict[str, tuple[float, float]]
@@ -54,13 +54,13 @@ INEXACT = {"COS": 1e-3, "SIN": 1e-3}
 UNWRITTEN = {("NOT_EQUAL", "int16")}
 
 
-def lines(table: Mapping[str, Row]) -> list[tuple[str, str]]:
+def lines(table: Mapping[str, ElementwiseRule]) -> list[tuple[str, str]]:
     """Return each operator of a table with each type that it takes."""
     pairs = [(code, dtype) for code, row in table.items() for dtype in row.types.split()]
     return [pair for pair in pairs if pair not in UNWRITTEN]
 
 
-def feed(m: Build, shape: Sequence[int], dtype: str, name: str = "a") -> Tensor:
+def add_input(m: Build, shape: Sequence[int], dtype: str, name: str = "a") -> Tensor:
     """Return an input; bfloat16, which NumPy lacks, comes in as float32."""
     if dtype != "bfloat16":
         return m.input(shape, dtype=dtype, name=name)
@@ -82,7 +82,7 @@ def tolerance(code: str, dtype: str) -> float:
     return INEXACT.get(code, 1e-5) if dtype == "float16" else 1e-5
 
 
-def on(code: str, *arrays: Array, **options: Any) -> Converted:
+def check_on(code: str, *arrays: Array, **options: Any) -> Converted:
     """Check an operator on these very inputs."""
     m = Build()
     inputs = [m.input(a.shape, dtype=a.dtype) for a in arrays]
@@ -103,7 +103,7 @@ def node_types(result: Converted) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
 
 
-def refused(m: Build, *outputs: Tensor) -> str:
+def refusal_reason(m: Build, *outputs: Tensor) -> str:
     """Return why a model cannot be converted."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
@@ -115,7 +115,7 @@ def refused(m: Build, *outputs: Tensor) -> str:
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_unary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
-    apply(m, code, [feed(m, SHAPE, dtype)], SHAPE)
+    apply(m, code, [add_input(m, SHAPE, dtype)], SHAPE)
     check(m.bytes(), ranges=RANGES.get(code), tolerance=tolerance(code, dtype), opset=opset)
 
 
@@ -123,7 +123,7 @@ def test_unary(code: str, dtype: str, opset: int | None) -> None:
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_binary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
-    a, b = (feed(m, SHAPE, dtype, name) for name in "ab")
+    a, b = (add_input(m, SHAPE, dtype, name) for name in "ab")
     apply(m, code, [a, b], SHAPE)
     if opset == 13 and (code, dtype) in NEWER:
         with pytest.raises(OptionError, match=f"needs opset {NEWER[code, dtype]}"):
@@ -150,7 +150,7 @@ def test_the_opset_is_the_smallest_with_the_node() -> None:
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_add_n(count: int, dtype: str) -> None:
     m = Build()
-    apply(m, "ADD_N", [feed(m, SHAPE, dtype) for _ in range(count)], SHAPE)
+    apply(m, "ADD_N", [add_input(m, SHAPE, dtype) for _ in range(count)], SHAPE)
     check(m.bytes())
 
 
@@ -202,7 +202,7 @@ def test_fused_activation(code: str, activation: str, dtype: str) -> None:
     if dtype not in NUMBERS_OF_TWO[code].types.split():
         return
     m = Build()
-    inputs = [feed(m, SHAPE, dtype, name) for name in "ab"]
+    inputs = [add_input(m, SHAPE, dtype, name) for name in "ab"]
     apply(m, code, inputs, SHAPE, fused_activation_function=activation)
     for opset in (13, None):
         check(m.bytes(), ranges=RANGES.get(code), seeds=[0], opset=opset)
@@ -215,12 +215,12 @@ FLOATS = np.array([-np.inf, np.inf, np.nan, -0.0, 0, -3, 3, 0.5, 1.5, 2.5, -1.5,
 def test_unusual_floats(code: str) -> None:
     """Not a number, infinities, zeros of both signs, halves."""
     if "float32" in OF_ONE[code].types:
-        on(code, FLOATS)
+        check_on(code, FLOATS)
 
 
 @pytest.mark.parametrize("code", Comparison.codes)
 def test_comparisons_of_unusual_floats(code: str) -> None:
-    on(code, *(np.array(side) for side in np.meshgrid(FLOATS, FLOATS)))
+    check_on(code, *(np.array(side) for side in np.meshgrid(FLOATS, FLOATS)))
 
 
 def test_sign_of_zero() -> None:
@@ -233,7 +233,7 @@ def test_sign_of_zero() -> None:
 
 def test_no_number_times_zero() -> None:
     """ZEROS_LIKE makes zeros of infinities."""
-    assert "Mul" not in node_types(on("ZEROS_LIKE", FLOATS))
+    assert "Mul" not in node_types(check_on("ZEROS_LIKE", FLOATS))
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64"])
@@ -242,14 +242,14 @@ def test_integers_wrap_around(code: str, dtype: str) -> None:
     if dtype in OF_TWO[code].types.split():
         limits = np.iinfo(dtype)
         edges = np.array([limits.min, limits.min + 1, -1, 0, 1, 7, limits.max - 1, limits.max])
-        on(code, *(np.array(side, dtype) for side in np.meshgrid(edges, edges)))
+        check_on(code, *(np.array(side, dtype) for side in np.meshgrid(edges, edges)))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["ABS", "NEG"])
 def test_the_smallest_integer_has_no_opposite(code: str, dtype: str) -> None:
     if dtype in OF_ONE[code].types.split():
-        on(code, np.array([np.iinfo(dtype).min, -3, 0, 3], dtype))
+        check_on(code, np.array([np.iinfo(dtype).min, -3, 0, 3], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int16", "int32", "int64"])
@@ -260,8 +260,8 @@ def test_division_by_sign(code: str, dtype: str) -> None:
         a = np.array([-7, -6, -1, 0, 1, 6, 7, np.iinfo(np.int8).max])
         b = np.array([-7, -3, -2, -1, 1, 2, 3, 7])
         sides = [np.array(side, dtype) for side in np.meshgrid(a, b)]
-        on(code, *sides)
-        on(code, *(side + side.dtype.type(0.25) for side in sides))
+        check_on(code, *sides)
+        check_on(code, *(side + side.dtype.type(0.25) for side in sides))
 
 
 def test_division_of_large_integers() -> None:
@@ -270,24 +270,24 @@ def test_division_of_large_integers() -> None:
     near = (a // 3 * 3)[:500]
     b = generator.integers(1, 2**31, 1000, np.int32)
     for code in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
-        on(code, a, b)
-        on(code, a, -b)
-        on(code, near, np.full(500, 3, np.int32))
-        on(code, near + 1, np.full(500, -3, np.int32))
+        check_on(code, a, b)
+        check_on(code, a, -b)
+        check_on(code, near, np.full(500, 3, np.int32))
+        check_on(code, near + 1, np.full(500, -3, np.int32))
 
 
 def test_modulo_of_small_numbers() -> None:
     """A remainder next to nothing, of the other sign than the divisor, becomes the divisor."""
-    on("FLOOR_MOD", np.array([-1e-30, 1e-30], "f"), np.array([1e-20], "f"))
-    on("FLOOR_MOD", np.array([-1e-9, 1e-9, -5.5, 5.5], "f"), np.array([3], "f"))
+    check_on("FLOOR_MOD", np.array([-1e-30, 1e-30], "f"), np.array([1e-20], "f"))
+    check_on("FLOOR_MOD", np.array([-1e-9, 1e-9, -5.5, 5.5], "f"), np.array([3], "f"))
 
 
 def test_integer_powers() -> None:
     """Exact, of negative numbers too."""
     a = np.array([2, -3, 10, 7, 0, -1, 46340], np.int32)
-    on("POW", a, np.array([30, 3, 9, 0, 0, 5, 2], np.int32))
-    on("POW", a, np.array([2], np.int32))
-    on("POW", np.array([-2, -8.0, 0, 4], "f"), np.array([3, 1 / 3, -1, 0.5], "f"))
+    check_on("POW", a, np.array([30, 3, 9, 0, 0, 5, 2], np.int32))
+    check_on("POW", a, np.array([2], np.int32))
+    check_on("POW", np.array([-2, -8.0, 0, 4], "f"), np.array([3, 1 / 3, -1, 0.5], "f"))
 
 
 @pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
@@ -348,25 +348,25 @@ def test_between_convolutions() -> None:
 
 
 def test_empty() -> None:
-    on("ADD", np.zeros((0, 3), "f"), np.ones((1, 3), "f"))
+    check_on("ADD", np.zeros((0, 3), "f"), np.ones((1, 3), "f"))
 
 
 def test_what_the_kernels_refuse() -> None:
     """Types and shapes, as messages."""
     m = Build()
     a, b, c = m.input([3], dtype="uint8"), m.input([3]), m.input([2])
-    assert "not uint8 and float32" in refused(m, *m.op("ADD", [a, b], [[3]]))
-    assert "takes float32, int16, int32, not uint8" in refused(m, *m.op("ABS", [a], [[3]]))
-    assert "[3] and [2] do not make [3]" in refused(m, *m.op("ADD", [b, c], [[3]]))
-    assert "[3] do not make [2]" in refused(m, *m.op("ABS", [b], [[2]]))
-    assert "it has 1 inputs, not 2" in refused(m, *m.op("ADD", [b], [[3]]))
-    assert "it needs two inputs and has 1" in refused(m, *m.op("ADD_N", [b], [[3]]))
-    assert "input 1 is missing" in refused(m, *m.op("ADD", [b, None], [[3]]))
-    assert "it makes bool, not float32" in refused(m, *m.op("LESS", [b, b], [[3]]))
-    assert "it makes float32, not int8" in refused(m, *m.op("ABS", [b], [[3]], dtype="int8"))
+    assert "not uint8 and float32" in refusal_reason(m, *m.op("ADD", [a, b], [[3]]))
+    assert "takes float32, int16, int32, not uint8" in refusal_reason(m, *m.op("ABS", [a], [[3]]))
+    assert "[3] and [2] do not make [3]" in refusal_reason(m, *m.op("ADD", [b, c], [[3]]))
+    assert "[3] do not make [2]" in refusal_reason(m, *m.op("ABS", [b], [[2]]))
+    assert "it has 1 inputs, not 2" in refusal_reason(m, *m.op("ADD", [b], [[3]]))
+    assert "it needs two inputs and has 1" in refusal_reason(m, *m.op("ADD_N", [b], [[3]]))
+    assert "input 1 is missing" in refusal_reason(m, *m.op("ADD", [b, None], [[3]]))
+    assert "it makes bool, not float32" in refusal_reason(m, *m.op("LESS", [b, b], [[3]]))
+    assert "it makes float32, not int8" in refusal_reason(m, *m.op("ABS", [b], [[3]], dtype="int8"))
     m = Build()
     x = m.input([3], dtype="complex64")
-    assert "it takes complex numbers" in refused(m, *m.op("ADD", [x, x], [[3]]))
+    assert "it takes complex numbers" in refusal_reason(m, *m.op("ADD", [x, x], [[3]]))
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])

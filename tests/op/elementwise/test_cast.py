@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.needs import since
+from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -23,7 +23,7 @@ TYPES = ["bool", "bfloat16", *FLOATS, *INTEGERS]
 PACKED = ["int4", "uint4", "int2"]
 
 
-def numbers(dtype: str) -> Array:
+def boundary_values(dtype: str) -> Array:
     """Return elements at, next to and beyond the ends of all ranges."""
     if dtype == "bool":
         return np.array([False, True])
@@ -42,7 +42,7 @@ def cast(m: Build, x: Tensor, dtype: str) -> Tensor:
     return m.op("CAST", [x], [x.shape], dtype=dtype)[0]
 
 
-def give(m: Build, x: Tensor) -> None:
+def add_output(m: Build, x: Tensor) -> None:
     """Make a tensor an output; what NumPy does not have goes out as float32."""
     m.output(cast(m, x, "float32") if x.dtype in {"bfloat16", *PACKED} else x)
 
@@ -52,12 +52,12 @@ def give(m: Build, x: Tensor) -> None:
 def test_cast(source: str, opset: int | None) -> None:
     """From a type to all others, with NaN and what is out of range."""
     m = Build()
-    values = numbers("float32" if source == "bfloat16" else source)
+    values = boundary_values("float32" if source == "bfloat16" else source)
     x = m.input(values.shape, dtype=values.dtype)
     if source == "bfloat16":
         x = cast(m, x, source)
     for target in TYPES:
-        give(m, cast(m, x, target))
+        add_output(m, cast(m, x, target))
     check(m.bytes(), inputs=[values], opset=opset, tolerance=0)
 
 
@@ -65,8 +65,8 @@ def test_cast(source: str, opset: int | None) -> None:
 def test_cast_to_packed(target: str) -> None:
     """Types under eight bits, there and back."""
     m = Build()
-    values = numbers("float32")
-    give(m, cast(m, m.input(values.shape), target))
+    values = boundary_values("float32")
+    add_output(m, cast(m, m.input(values.shape), target))
     check(m.bytes(), inputs=[values], tolerance=0)
 
 
@@ -74,12 +74,12 @@ def test_cast_to_packed(target: str) -> None:
 def test_constants(source: str) -> None:
     """Constants are cast now, bfloat16 by the runtime."""
     m = Build()
-    values = numbers("float32" if source == "bfloat16" else source)
+    values = boundary_values("float32" if source == "bfloat16" else source)
     x = m.constant(values)
     if source == "bfloat16":
         x = cast(m, x, source)
     for target in TYPES:
-        give(m, cast(m, x, target))
+        add_output(m, cast(m, x, target))
     m.output(m.input([3]))
     nodes = check(m.bytes(), random_layouts=(), tolerance=0).model.graph.node
     casts = sum(node.op_type == "Cast" for node in nodes)
@@ -91,7 +91,7 @@ def test_packed_constants(source: str) -> None:
     m = Build()
     low, high = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}[source]
     x = m.constant(np.arange(low, high + 1), dtype=source)
-    give(m, cast(m, x, "float32"))
+    add_output(m, cast(m, x, "float32"))
     m.output(m.input([3]))
     check(m.bytes(), random_layouts=())
 
@@ -105,7 +105,7 @@ def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
     values = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     x = m.constant(values, **kind) if constant else m.input(shape, **kind)
-    give(m, cast(m, x, "float32"))
+    add_output(m, cast(m, x, "float32"))
     m.output(m.op("CAST", [m.input(shape)], [m.tensor(shape, **kind)])[0])
     check(m.bytes(), ranges={"float32": (0, 90)})
 
@@ -117,7 +117,7 @@ def test_cast_between_quantized_operators(dtype: str) -> None:
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
     (x,) = m.op("ABS", [m.input(shape, dtype="int32")], [shape])
     (x,) = m.op("CAST", [x], [m.tensor(shape, **kind)])
-    give(m, cast(m, x, "int32"))
+    add_output(m, cast(m, x, "int32"))
     check(m.bytes())
 
 
@@ -131,7 +131,7 @@ def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
     x = cast(m, cast(m, x, "float32"), "int32")
     (x,) = m.op("CAST", [x], [m.tensor(shape, **kind)])
     m.output(*m.op("DEQUANTIZE", [x], [m.tensor(shape)]))
-    since(1, 24, "an optimization that leaves the graph whole")
+    needs_onnxruntime(1, 24, "an optimization that leaves the graph whole")
     check(m.bytes(), **mode)
 
 
@@ -163,7 +163,7 @@ def test_dequantize(*, quantized: bool) -> None:
     check(m.bytes(), ranges={"float16": (-8, 8)})
 
 
-def refused(m: Build, *outputs: Tensor) -> str:
+def refusal_reason(m: Build, *outputs: Tensor) -> str:
     """Return why a model cannot be converted."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
@@ -174,14 +174,16 @@ def refused(m: Build, *outputs: Tensor) -> str:
 def test_what_cannot_be_cast() -> None:
     m = Build()
     x = m.input([3])
-    assert "int4 cannot become int8" in refused(m, cast(m, cast(m, x, "int4"), "int8"))
-    assert "[3] cannot become [2]" in refused(m, *m.op("CAST", [x], [[2]], dtype="int8"))
-    assert "it has 2 inputs, not 1" in refused(m, *m.op("CAST", [x, x], [[3]]))
-    assert "int8 without a scale cannot become float32" in refused(
+    assert "int4 cannot become int8" in refusal_reason(m, cast(m, cast(m, x, "int4"), "int8"))
+    assert "[3] cannot become [2]" in refusal_reason(m, *m.op("CAST", [x], [[2]], dtype="int8"))
+    assert "it has 2 inputs, not 1" in refusal_reason(m, *m.op("CAST", [x, x], [[3]]))
+    assert "int8 without a scale cannot become float32" in refusal_reason(
         m, *m.op("DEQUANTIZE", [m.input([3], dtype="int8")], [m.tensor([3])])
     )
     half = m.input([3], dtype="float16")
-    assert "[3] cannot become [2]" in refused(m, *m.op("DEQUANTIZE", [half], [m.tensor([2])]))
+    assert "[3] cannot become [2]" in refusal_reason(
+        m, *m.op("DEQUANTIZE", [half], [m.tensor([2])])
+    )
 
 
 def test_densify_of_what_is_not_sparse() -> None:

@@ -24,7 +24,7 @@ TYPES = [
 ]
 
 
-def feed(m: Build, shape: Sequence[int], dtype: str) -> Tensor:
+def add_input(m: Build, shape: Sequence[int], dtype: str) -> Tensor:
     """Return an input; bfloat16, which NumPy lacks, comes in as float32."""
     if dtype != "bfloat16":
         return m.input(shape, dtype=dtype)
@@ -37,7 +37,7 @@ def selection(
     """Return a model that selects between inputs."""
     m = Build()
     condition = m.input(shapes[0], dtype="bool")
-    (y,) = m.op(code, [condition, *(feed(m, shape, dtype) for shape in shapes[1:])], [made])
+    (y,) = m.op(code, [condition, *(add_input(m, shape, dtype) for shape in shapes[1:])], [made])
     if dtype == "bfloat16":
         (y,) = m.op("CAST", [y], [made], dtype="float32")
     m.output(y)
@@ -126,17 +126,19 @@ def test_what_cannot_be_selected() -> None:
     c, x, y = m.input([3], dtype="bool"), m.input([2, 3]), m.input([2, 3], dtype="int32")
     tall = m.input([3, 2])
 
-    def refused(code: str, *inputs: Tensor) -> str:
+    def refusal_reason(code: str, *inputs: Tensor) -> str:
         m.output(*m.op(code, inputs, [[2, 3]]))
         with pytest.raises(ConversionError) as caught:
             convert(m.bytes())
         return str(caught.value)
 
-    assert "not bool, float32, int32, float32" in refused("SELECT", c, x, y)
-    assert "not float32, float32, float32, float32" in refused("SELECT_V2", x, x, x)
-    assert "[3, 1] and [2, 3] and [2, 3] do not make [2, 3]" in refused("SELECT", c, x, x)
-    assert "[1, 3] and [2, 3] and [3, 2] do not make [2, 3]" in refused("SELECT_V2", c, x, tall)
-    assert "it has 2 inputs, not 3" in refused("SELECT", c, x)
+    assert "not bool, float32, int32, float32" in refusal_reason("SELECT", c, x, y)
+    assert "not float32, float32, float32, float32" in refusal_reason("SELECT_V2", x, x, x)
+    assert "[3, 1] and [2, 3] and [2, 3] do not make [2, 3]" in refusal_reason("SELECT", c, x, x)
+    assert "[1, 3] and [2, 3] and [3, 2] do not make [2, 3]" in refusal_reason(
+        "SELECT_V2", c, x, tall
+    )
+    assert "it has 2 inputs, not 3" in refusal_reason("SELECT", c, x)
 
 
 def test_quantized_in_part() -> None:

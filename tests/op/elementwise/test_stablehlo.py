@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -20,10 +20,10 @@ SHAPE = [2, 3, 5, 7]
 @pytest.mark.parametrize(("code", "dtype"), CASES)
 def test_every_type(code: str, dtype: str) -> None:
     m = Build()
-    a, b = feed(m, SHAPE, dtype, name="a"), feed(m, SHAPE, dtype, name="b")
+    a, b = add_input(m, SHAPE, dtype, name="a"), add_input(m, SHAPE, dtype, name="b")
     ranges: dict[str, tuple[float, float]] = {"b": (0, 7)} if "SHIFT" in code else {}
     tolerance = {"float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-5)
-    prove(m, *m.op(code, [a, b], [SHAPE]), ranges=ranges, tolerance=tolerance)
+    check_outputs(m, *m.op(code, [a, b], [SHAPE]), ranges=ranges, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
@@ -36,7 +36,7 @@ def test_shifts_of_too_many_places(dtype: str) -> None:
     m = Build()
     inputs = [m.input([len(pairs)], dtype=dtype) for _ in range(2)]
     (y,) = m.op("RIGHT_SHIFT", inputs, [[len(pairs)]])
-    prove(m, y, inputs=list(pairs.T.copy()))
+    check_outputs(m, y, inputs=list(pairs.T.copy()))
 
 
 def test_every_quadrant_and_border() -> None:
@@ -45,7 +45,7 @@ def test_every_quadrant_and_border() -> None:
     m = Build()
     inputs = [m.input([len(pairs)]) for _ in range(2)]
     (y,) = m.op("ATAN2", inputs, [[len(pairs)]])
-    prove(m, y, inputs=list(pairs.T.copy()))
+    check_outputs(m, y, inputs=list(pairs.T.copy()))
 
 
 def test_constants_fold() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
-def shifted(shift: Callable[..., Any]) -> Callable[[Array, Array], Array]:
+def shift_by(shift: Callable[..., Any]) -> Callable[[Array, Array], Array]:
     """TensorFlow shifts by no less than nothing, and by no more than leaves one bit."""
 
-    def bounded(a: Array, b: Array) -> Array:
+    def shift_bounded(a: Array, b: Array) -> Array:
         most = a.dtype.itemsize * 8 - 1
         return np.asarray(shift(a, np.clip(b, 0, most).astype(a.dtype)))
 
-    return bounded
+    return shift_bounded
 
 
 OPERATORS: dict[str, Callable[[Array, Array], Any]] = {
     "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
-    "LeftShift": shifted(np.left_shift), "RightShift": shifted(np.right_shift),
+    "LeftShift": shift_by(np.left_shift), "RightShift": shift_by(np.right_shift),
 }  # fmt: skip
 
 
-def counted(x: Array) -> Array:
+def count_bits(x: Array) -> Array:
     """Return how many bits are set."""
     octets = x.reshape(*x.shape, 1).view(np.uint8)
     return np.asarray(np.unpackbits(octets, axis=-1).sum(-1), np.uint8)
@@ -45,15 +45,15 @@ def counted(x: Array) -> Array:
 def test_two_integers(name: str, dtype: str) -> None:
     limits = np.iinfo(dtype)
     a = np.random.default_rng(0).integers(limits.min, limits.max, (2, 3, 7), dtype, endpoint=True)
-    b = numbers(dtype, 7, low=-2, high=70)
+    b = random_numbers(dtype, 7, low=-2, high=70)
     want = OPERATORS[name](a, b)
-    hold(flexed(name, [a, b], [want]), [a, b], [want])
+    check_reference(build_flex(name, [a, b], [want]), [a, b], [want])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_one_integer(dtype: str) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(limits.min, limits.max, (3, 5), dtype, endpoint=True)
-    hold(flexed("Invert", [x], [~x]), [x], [~x])
-    want = counted(x)
-    hold(flexed("PopulationCount", [x], [want]), [x], [want])
+    check_reference(build_flex("Invert", [x], [~x]), [x], [~x])
+    want = count_bits(x)
+    check_reference(build_flex("PopulationCount", [x], [want]), [x], [want])

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed
+from tests.references import check_reference
+from tests.references.flex import build_flex
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -26,7 +26,7 @@ def overlap(a: Any, b: Any) -> float:
     return shared / (float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - shared)
 
 
-def best(boxes: Any, scores: Any, most: int) -> list[int]:
+def suppress_class(boxes: Any, scores: Any, most: int) -> list[int]:
     """Of one class, greedily."""
     found: list[int] = []
     for i in np.argsort(-scores):
@@ -36,7 +36,7 @@ def best(boxes: Any, scores: Any, most: int) -> list[int]:
     return found
 
 
-def combined(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip: bool) -> list[Any]:
+def combine_classes(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip: bool) -> list[Any]:
     """Of all classes, in falling order."""
     made = [np.zeros((len(boxes), of_all, *rest), np.float32) for rest in ((4,), (), ())]
     counts = np.zeros(len(boxes), np.int32)
@@ -44,7 +44,7 @@ def combined(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip: bool) 
         found = [
             (rated[i, k], k, own[i, min(k, own.shape[1] - 1)])
             for k in range(rated.shape[1])
-            for i in best(own[:, min(k, own.shape[1] - 1)], rated[:, k], of_each)
+            for i in suppress_class(own[:, min(k, own.shape[1] - 1)], rated[:, k], of_each)
         ]
         found = sorted(found, key=lambda each: -each[0])[:of_all]
         counts[n] = len(found)
@@ -64,13 +64,13 @@ def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) ->
     boxes = boxes_of(2, 23, own)
     scores = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)
     total = min(of_all, of_each * 3) if pad else of_all
-    want = combined(boxes, scores, of_each, total, clip=clip)
+    want = combine_classes(boxes, scores, of_each, total, clip=clip)
     limits = [np.array(of_each, np.int32), np.array(of_all, np.int32), OVERLAP, LEAST]
-    model = flexed(
+    model = build_flex(
         "CombinedNonMaxSuppression", [boxes, scores], want, [np.asarray(x) for x in limits],
         pad_per_class=pad, clip_boxes=clip,
     )
-    hold(model, [boxes, scores], want)
+    check_reference(model, [boxes, scores], want)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_does_not_fit(shapes: Any, most: Any, reason: str) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     made = [np.zeros(shape, np.float32) for shape in ((2, 7, 4), (2, 7), (2, 7))]
     limits = [np.asarray(x) for x in (*map(np.int32, most), OVERLAP, LEAST)]
-    model = flexed(
+    model = build_flex(
         "CombinedNonMaxSuppression", inputs, [*made, np.zeros(2, np.int32)], limits
     )
     with pytest.raises(ConversionError, match=reason):
@@ -98,4 +98,4 @@ def test_too_few_outputs() -> None:
     limits = [np.asarray(x) for x in (np.int32(2), np.int32(7), OVERLAP, LEAST)]
     made = [np.zeros((1, 7, 4), np.float32)]
     with pytest.raises(ConversionError, match="1 outputs"):
-        convert(flexed("CombinedNonMaxSuppression", inputs, made, limits).bytes())
+        convert(build_flex("CombinedNonMaxSuppression", inputs, made, limits).bytes())

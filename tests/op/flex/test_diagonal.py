@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -40,12 +40,12 @@ def diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Arra
     return made[..., 0, :] if low == high else made
 
 
-def places(rows: int, columns: int, low: int, high: int) -> list[tuple[int, int]]:
+def diagonal_positions(rows: int, columns: int, low: int, high: int) -> list[tuple[int, int]]:
     """Of the diagonals, by rows."""
     return [(i, j) for i, j in product(range(rows), range(columns)) if low <= j - i <= high]
 
 
-def put(x: Array, packed: Array, low: int, high: int, align: str) -> Array:
+def set_diagonals(x: Array, packed: Array, low: int, high: int, align: str) -> Array:
     """Matrices with other diagonals."""
     made = x.copy()
     numbered = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])
@@ -63,39 +63,41 @@ RANGES = [(0, 0), (1, 1), (-2, -2), (-1, 1), (-2, 0), (0, 2)]
 @pytest.mark.parametrize(("low", "high"), RANGES)
 @pytest.mark.parametrize("align", ALIGNED)
 def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> None:
-    x = numbers("float32", *shape)
+    x = random_numbers("float32", *shape)
     k = np.array([low, high] if low < high else low, np.int32)
     want = diagonals(x, low, high, align, 7)
     padding = np.array(7, np.float32)
-    hold(flexed("MatrixDiagPartV3", [x], [want], [k, padding], align=align), [x], [want])
-    packed = numbers("float32", *want.shape, seed=1)
-    made = put(x, packed, low, high, align)
-    model = flexed("MatrixSetDiagV3", [x, packed], [made], [k], align=align)
-    hold(model, [x, packed], [made])
-    made = put(np.full_like(x, 7), packed, low, high, align)
+    check_reference(
+        build_flex("MatrixDiagPartV3", [x], [want], [k, padding], align=align), [x], [want]
+    )
+    packed = random_numbers("float32", *want.shape, seed=1)
+    made = set_diagonals(x, packed, low, high, align)
+    model = build_flex("MatrixSetDiagV3", [x, packed], [made], [k], align=align)
+    check_reference(model, [x, packed], [made])
+    made = set_diagonals(np.full_like(x, 7), packed, low, high, align)
     sides = [np.array(side, np.int32) for side in shape[-2:]]
-    model = flexed("MatrixDiagV3", [packed], [made], [k, *sides, padding], align=align)
-    hold(model, [packed], [made])
+    model = build_flex("MatrixDiagV3", [packed], [made], [k, *sides, padding], align=align)
+    check_reference(model, [packed], [made])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(dtype: str) -> None:
-    x, packed = numbers(dtype, 2, 3, 5), numbers(dtype, 2, 3, seed=1)
+    x, packed = random_numbers(dtype, 2, 3, 5), random_numbers(dtype, 2, 3, seed=1)
     want = diagonals(x, 0, 0, "LEFT_LEFT", 0)
-    hold(flexed("MatrixDiagPart", [x], [want]), [x], [want])
+    check_reference(build_flex("MatrixDiagPart", [x], [want]), [x], [want])
     k, padding = np.array([-1, 1], np.int32), np.array(1, dtype)
     want = diagonals(x, -1, 1, "LEFT_LEFT", 1)
-    hold(flexed("MatrixDiagPartV2", [x], [want], [k, padding]), [x], [want])
-    want = put(x, packed, 0, 0, "LEFT_LEFT")
-    hold(flexed("MatrixSetDiag", [x, packed], [want]), [x, packed], [want])
-    want = put(np.zeros((2, 3, 3), dtype), packed, 0, 0, "LEFT_LEFT")
-    hold(flexed("MatrixDiag", [packed], [want]), [packed], [want])
+    check_reference(build_flex("MatrixDiagPartV2", [x], [want], [k, padding]), [x], [want])
+    want = set_diagonals(x, packed, 0, 0, "LEFT_LEFT")
+    check_reference(build_flex("MatrixSetDiag", [x, packed], [want]), [x, packed], [want])
+    want = set_diagonals(np.zeros((2, 3, 3), dtype), packed, 0, 0, "LEFT_LEFT")
+    check_reference(build_flex("MatrixDiag", [packed], [want]), [packed], [want])
     want = np.where(np.tri(3, 5, 1, np.bool_) & ~np.tri(3, 5, -2, np.bool_), x, np.zeros_like(x))
     band = [np.array(1, np.int64)] * 2
-    hold(flexed("MatrixBandPart", [x], [want], band), [x], [want])
+    check_reference(build_flex("MatrixBandPart", [x], [want], band), [x], [want])
     want = np.diag(packed.reshape(-1)).reshape(2, 3, 2, 3)
-    hold(flexed("Diag", [packed], [want]), [packed], [want])
-    hold(flexed("DiagPart", [want], [packed]), [want], [packed])
+    check_reference(build_flex("Diag", [packed], [want]), [packed], [want])
+    check_reference(build_flex("DiagPart", [want], [packed]), [want], [packed])
 
 
 @pytest.mark.parametrize(
@@ -106,22 +108,22 @@ def test_types(dtype: str) -> None:
     ],
 )  # fmt: skip
 def test_sides_that_follow(k: Any, sides: tuple[int, int], made: tuple[int, int]) -> None:
-    x = numbers("int32", 2, 3)
+    x = random_numbers("int32", 2, 3)
     low, high = k
-    want = put(np.zeros((2, *made), np.int32), x, low, high, "RIGHT_LEFT")
+    want = set_diagonals(np.zeros((2, *made), np.int32), x, low, high, "RIGHT_LEFT")
     further = [np.array(each, np.int32) for each in (k[0], *sides, 0)]
-    hold(flexed("MatrixDiagV2", [x], [want], further), [x], [want])
+    check_reference(build_flex("MatrixDiagV2", [x], [want], further), [x], [want])
 
 
 @pytest.mark.parametrize("lower", [-1, 0, 1])
 @pytest.mark.parametrize("upper", [-1, 0, 2])
 def test_bands(lower: int, upper: int) -> None:
-    x = numbers("float32", 3, 5)
+    x = random_numbers("float32", 3, 5)
     right = np.arange(5) - np.arange(3)[:, None]
     kept = ((lower < 0) | (-right <= lower)) & ((upper < 0) | (right <= upper))
     band = [np.array(each, np.int32) for each in (lower, upper)]
     want = np.where(kept, x, np.float32(0))
-    hold(flexed("MatrixBandPart", [x], [want], band), [x], [want])
+    check_reference(build_flex("MatrixBandPart", [x], [want], band), [x], [want])
 
 
 @pytest.mark.parametrize(
@@ -145,4 +147,4 @@ def test_what_does_not_fit(
     further = [np.array(each, np.int32) for each in constants]
     inputs = [np.zeros(shape, np.int32) for shape in shapes]
     with pytest.raises(ConversionError, match=reason):
-        convert(flexed(name, inputs, [np.zeros(made, np.int32)], further).bytes())
+        convert(build_flex(name, inputs, [np.zeros(made, np.int32)], further).bytes())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references.flex import numbers
+from tests.references.flex import random_numbers
 from tests.support import Build, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
@@ -29,7 +29,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], list[Any], list[tuple[int, ...]], 
     ("RGBToHSV", [(5, 7, 3)], [], [(5, 7, 3)], {}),
     ("AdjustContrastv2", [(5, 7, 3)], [np.float32(2)], [(5, 7, 3)], {}),
     ("Cumprod", [(5, 7)], [np.array(1, I32)], [(5, 7)], {}),
-    ("Einsum", [(5, 7)], [numbers("float32", 7, 3)], [(5, 3)], {"equation": "abc,cd->abd"}),
+    ("Einsum", [(5, 7)], [random_numbers("float32", 7, 3)], [(5, 3)], {"equation": "abc,cd->abd"}),
     ("CombinedNonMaxSuppression", [(9, 1, 4), (9, 3)], NMS, [(4, 4), (4,), (4,), ()], {}),
 ]
 
@@ -48,17 +48,17 @@ def test_batches(case: Any) -> None:
     m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
     result = convert(m.bytes())
     given = [
-        np.transpose(numbers("float32", 3, *shape, low=0, high=1), end.order)
+        np.transpose(random_numbers("float32", 3, *shape, low=0, high=1), end.order)
         for shape, end in zip(shapes, result.inputs, strict=True)
     ]
     names, places = zip(*((end.name, end.order.index(0)) for end in result.inputs), strict=True)
 
-    def run(arrays: list[Any]) -> list[Any]:
+    def run_model(arrays: list[Any]) -> list[Any]:
         return run_onnx(result.model, dict(zip(names, arrays, strict=True)))
 
-    whole = run(given)
+    whole = run_model(given)
     for i in range(3):
-        alone = run([np.take(x, [i], at) for x, at in zip(given, places, strict=True)])
+        alone = run_model([np.take(x, [i], at) for x, at in zip(given, places, strict=True)])
         for end, one, all_of_them in zip(result.outputs, alone, whole, strict=True):
             want = np.take(all_of_them, [i], end.order.index(0))
             np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-6)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PIXELS = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16"]
 
 
-def colored(turn: Callable[..., Any], x: Array) -> Array:
+def map_pixels(turn: Callable[..., Any], x: Array) -> Array:
     """A function of three colors, of each pixel."""
     flat = [turn(*(float(c) for c in pixel)) for pixel in x.reshape(-1, 3)]
     return np.array(flat, x.dtype).reshape(x.shape)
@@ -42,27 +42,29 @@ def colors(dtype: str) -> Array:
 @pytest.mark.parametrize("name", ["RGBToHSV", "HSVToRGB"])
 def test_colors(name: str, dtype: str) -> None:
     x = colors(dtype)
-    want = colored(colorsys.rgb_to_hsv if name == "RGBToHSV" else colorsys.hsv_to_rgb, x)
-    hold(flexed(name, [x], [want]), [x], [want], tolerance=3e-3 if dtype == "float16" else 1e-5)
+    want = map_pixels(colorsys.rgb_to_hsv if name == "RGBToHSV" else colorsys.hsv_to_rgb, x)
+    check_reference(
+        build_flex(name, [x], [want]), [x], [want], tolerance=3e-3 if dtype == "float16" else 1e-5
+    )
 
 
 Color = tuple[float, float, float]
 
 
 def hue(x: Array, by: Array) -> Array:
-    def turned(*rgb: float) -> Color:
+    def turn_hue(*rgb: float) -> Color:
         angle, saturation, value = colorsys.rgb_to_hsv(*rgb)
         return colorsys.hsv_to_rgb((angle + float(by)) % 1, saturation, value)
 
-    return colored(turned, x)
+    return map_pixels(turn_hue, x)
 
 
 def saturation(x: Array, by: Array) -> Array:
-    def stronger(*rgb: float) -> Color:
+    def saturate(*rgb: float) -> Color:
         angle, color, value = colorsys.rgb_to_hsv(*rgb)
         return colorsys.hsv_to_rgb(angle, min(color * float(by), 1), value)
 
-    return colored(stronger, x)
+    return map_pixels(saturate, x)
 
 
 def contrast(x: Array, by: Array) -> Array:
@@ -74,19 +76,19 @@ def contrast(x: Array, by: Array) -> Array:
 def test_hue(by: float) -> None:
     x = colors("float32")
     want = hue(x, np.array(by, np.float32))
-    hold(flexed("AdjustHue", [x], [want], [np.array(by, np.float32)]), [x], [want])
+    check_reference(build_flex("AdjustHue", [x], [want], [np.array(by, np.float32)]), [x], [want])
 
 
 @pytest.mark.parametrize("by", [0.3, 2.5])
 def test_saturation_and_contrast(by: float) -> None:
     x, factor = colors("float32"), np.array(by, np.float32)
     want = saturation(x, factor)
-    hold(flexed("AdjustSaturation", [x, factor], [want]), [x, factor], [want])
+    check_reference(build_flex("AdjustSaturation", [x, factor], [want]), [x, factor], [want])
     want = contrast(x, factor)
-    hold(flexed("AdjustContrastv2", [x, factor], [want]), [x, factor], [want])
+    check_reference(build_flex("AdjustContrastv2", [x, factor], [want]), [x, factor], [want])
 
 
-def cropped(x: Array, box: Array, size: tuple[int, int], method: str, outside: float) -> Array:
+def crop(x: Array, box: Array, size: tuple[int, int], method: str, outside: float) -> Array:
     """One box of one image."""
     made = np.full((*size, x.shape[2]), outside, np.float32)
     for i, j in product(*map(range, size)):
@@ -123,7 +125,7 @@ SIZES = [(3, 2), (1, 1), (7, 11)]
 def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Array:
     """All boxes; outside of the images is 3.5."""
     made = [
-        cropped(x[i].astype(np.float64), box, tuple(size), method, 3.5)
+        crop(x[i].astype(np.float64), box, tuple(size), method, 3.5)
         for i, box in zip(images, boxes.astype(np.float64), strict=True)
     ]
     return np.stack(made).astype(np.float32)
@@ -133,13 +135,13 @@ def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Arra
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("size", SIZES)
 def test_crops(dtype: str, method: str, size: tuple[int, int]) -> None:
-    x, boxes, images = numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
+    x, boxes, images = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
     want = crops(x, boxes, images, size, method)
-    model = flexed(
+    model = build_flex(
         "CropAndResize", [x, boxes, images], [want], [np.array(size, np.int32)], method=method,
         extrapolation_value=3.5,
     )
-    hold(model, [x, boxes, images], [want])
+    check_reference(model, [x, boxes, images], [want])
 
 
 def cubic(x: float, steep: float) -> float:
@@ -149,7 +151,7 @@ def cubic(x: float, steep: float) -> float:
     return steep * (((x - 5) * x + 8) * x - 4) if x < 2 else 0
 
 
-def resized(x: Array, axis: int, count: int, *, corners: bool, half: bool) -> Array:
+def resize_cubic(x: Array, axis: int, count: int, *, corners: bool, half: bool) -> Array:
     """Cubic interpolation along one axis."""
     size, made = x.shape[axis], []
     scale = (size - 1) / (count - 1) if corners and count > 1 else size / count
@@ -173,7 +175,7 @@ def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
     """Cubic interpolation along both axes."""
     made = x.astype(np.float64)
     for axis, count in zip((1, 2), size, strict=True):
-        made = resized(made, axis, int(count), corners=corners, half=half)
+        made = resize_cubic(made, axis, int(count), corners=corners, half=half)
     return made.astype(np.float32)
 
 
@@ -181,13 +183,13 @@ def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
 @pytest.mark.parametrize("size", LARGER)
 @pytest.mark.parametrize(("corners", "half"), CORNERS)
 def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) -> None:
-    x = numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
+    x = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
     want = bicubic(x, size, corners=corners, half=half)
-    model = flexed(
+    model = build_flex(
         "ResizeBicubic", [x], [want], [np.array(size, np.int32)], align_corners=corners,
         half_pixel_centers=half,
     )
-    hold(model, [x], [want])
+    check_reference(model, [x], [want])
 
 
 class Patches(NamedTuple):
@@ -200,7 +202,7 @@ class Patches(NamedTuple):
     before: tuple[int, int]
     steps: tuple[int, int]
 
-    def of(self, x: Array) -> Array:
+    def extract(self, x: Array) -> Array:
         """Return the pixels of each window."""
         (top, left), (down, right), (y, z) = self.before, self.strides, self.rates
         padded = np.pad(x, [(0, 0), (top, 9), (left, 9), (0, 0)])
@@ -229,10 +231,10 @@ PATCHES = [
 @pytest.mark.parametrize("dtype", PIXELS)
 @pytest.mark.parametrize("patches", PATCHES)
 def test_patches(dtype: str, patches: Patches) -> None:
-    x = numbers(dtype, 2, 5, 7, 3)
-    want = patches.of(x)
-    model = flexed("ExtractImagePatches", [x], [want], **patches.attributes)
-    hold(model, [x], [want])
+    x = random_numbers(dtype, 2, 5, 7, 3)
+    want = patches.extract(x)
+    model = build_flex("ExtractImagePatches", [x], [want], **patches.attributes)
+    check_reference(model, [x], [want])
 
 
 WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding": "VALID"}
@@ -258,7 +260,7 @@ def test_what_does_not_fit(
 ) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     further = [np.array(each, np.int32) for each in constants]
-    model = flexed(name, inputs, [np.zeros(made, np.float32)], further, **attributes)
+    model = build_flex(name, inputs, [np.zeros(made, np.float32)], further, **attributes)
     with pytest.raises(ConversionError, match=reason):
         convert(model.bytes())
 
@@ -267,7 +269,7 @@ def test_what_does_not_fit(
 def test_a_factor_of_another_type(name: str) -> None:
     inputs = [np.zeros((5, 7, 3), np.float32), np.array(2, np.int32)]
     with pytest.raises(ConversionError, match=r"is int32\[\] where float32\[\] is expected"):
-        convert(flexed(name, inputs, inputs[:1]).bytes())
+        convert(build_flex(name, inputs, inputs[:1]).bytes())
 
 
 def test_crops_of_another_method() -> None:
@@ -275,4 +277,4 @@ def test_crops_of_another_method() -> None:
     further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]
     made = [np.zeros((2, 2, 3, 3), np.float32)]
     with pytest.raises(ConversionError, match="the method 'area'"):
-        convert(flexed("CropAndResize", inputs, made, further, method="area").bytes())
+        convert(build_flex("CropAndResize", inputs, made, further, method="area").bytes())

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -16,16 +16,16 @@ SHAPES = [(1, 1), (3, 3), (2, 3, 5, 5), (2, 7, 7)]
 BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 
 
-def conditioned(dtype: str, *shape: int) -> Any:
+def well_conditioned_matrices(dtype: str, *shape: int) -> Any:
     """Matrices that are far from having no inverse, whose pivots are on no diagonal."""
     side = shape[-1]
-    x = numbers(dtype, *shape) + np.eye(side, dtype=dtype) * np.asarray(12, dtype)
+    x = random_numbers(dtype, *shape) + np.eye(side, dtype=dtype) * np.asarray(12, dtype)
     return np.ascontiguousarray(x[..., np.random.default_rng(0).permutation(side), :])
 
 
 def positive(dtype: str, *shape: int) -> Any:
     """Matrices that have a root."""
-    x = numbers(dtype, *shape)
+    x = random_numbers(dtype, *shape)
     return (x @ np.swapaxes(x, -1, -2) + 3 * np.eye(shape[-1])).astype(dtype)
 
 
@@ -33,15 +33,15 @@ def positive(dtype: str, *shape: int) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_inverse(shape: tuple[int, ...], dtype: str, *, adjoint: bool) -> None:
-    x = conditioned(dtype, *shape)
+    x = well_conditioned_matrices(dtype, *shape)
     turned = np.swapaxes(x, -1, -2) if adjoint else x
     want = np.linalg.inv(turned.astype(np.float64)).astype(dtype)
-    model = flexed("MatrixInverse", [x], [want], adjoint=adjoint)
-    hold(model, [x], [want], tolerance=BOUNDS[dtype])
-    right = numbers(dtype, *shape[:-1], 3, seed=1)
+    model = build_flex("MatrixInverse", [x], [want], adjoint=adjoint)
+    check_reference(model, [x], [want], tolerance=BOUNDS[dtype])
+    right = random_numbers(dtype, *shape[:-1], 3, seed=1)
     want = np.linalg.solve(turned.astype(np.float64), right).astype(dtype)
-    model = flexed("MatrixSolve", [x, right], [want], adjoint=adjoint)
-    hold(model, [x, right], [want], tolerance=BOUNDS[dtype])
+    model = build_flex("MatrixSolve", [x, right], [want], adjoint=adjoint)
+    check_reference(model, [x, right], [want], tolerance=BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
@@ -49,24 +49,26 @@ def test_inverse(shape: tuple[int, ...], dtype: str, *, adjoint: bool) -> None:
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_triangles(shape: tuple[int, ...], dtype: str, *, lower: bool, adjoint: bool) -> None:
-    x = numbers(dtype, *shape) + np.eye(shape[-1], dtype=dtype) * np.asarray(12, dtype)
-    right = numbers(dtype, *shape[:-1], 3, seed=1)
+    x = random_numbers(dtype, *shape) + np.eye(shape[-1], dtype=dtype) * np.asarray(12, dtype)
+    right = random_numbers(dtype, *shape[:-1], 3, seed=1)
     half = np.tril(x) if lower else np.triu(x)
     half = np.swapaxes(half, -1, -2) if adjoint else half
     want = np.linalg.solve(half.astype(np.float64), right).astype(dtype)
-    model = flexed("MatrixTriangularSolve", [x, right], [want], lower=lower, adjoint=adjoint)
-    hold(model, [x, right], [want], tolerance=BOUNDS[dtype])
+    model = build_flex("MatrixTriangularSolve", [x, right], [want], lower=lower, adjoint=adjoint)
+    check_reference(model, [x, right], [want], tolerance=BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
-    x = conditioned(dtype, *shape)
+    x = well_conditioned_matrices(dtype, *shape)
     want = np.asarray(np.linalg.det(x.astype(np.float64))).astype(dtype)
-    hold(flexed("MatrixDeterminant", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
+    check_reference(
+        build_flex("MatrixDeterminant", [x], [want]), [x], [want], tolerance=BOUNDS[dtype]
+    )
     sign, size = (np.asarray(y, dtype) for y in np.linalg.slogdet(x.astype(np.float64)))
-    model = flexed("LogMatrixDeterminant", [x], [sign, size])
-    hold(model, [x], [sign, size], tolerance=BOUNDS[dtype])
+    model = build_flex("LogMatrixDeterminant", [x], [sign, size])
+    check_reference(model, [x], [sign, size], tolerance=BOUNDS[dtype])
 
 
 def test_determinants_that_are_0() -> None:
@@ -74,9 +76,9 @@ def test_determinants_that_are_0() -> None:
     matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
     x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
     want = np.array([0, 0, 6, 0, 0], np.float32)
-    hold(flexed("MatrixDeterminant", [x], [want]), [x], [want])
+    check_reference(build_flex("MatrixDeterminant", [x], [want]), [x], [want])
     sign, size = np.sign(want), np.where(want, np.log(6), -np.inf).astype(np.float32)
-    hold(flexed("LogMatrixDeterminant", [x], [sign, size]), [x], [sign, size])
+    check_reference(build_flex("LogMatrixDeterminant", [x], [sign, size]), [x], [sign, size])
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
@@ -84,7 +86,7 @@ def test_determinants_that_are_0() -> None:
 def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
     x = positive(dtype, *shape)
     want = np.linalg.cholesky(x.astype(np.float64)).astype(dtype)
-    hold(flexed("Cholesky", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
+    check_reference(build_flex("Cholesky", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
 
 
 @pytest.mark.parametrize(
@@ -104,4 +106,4 @@ def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
 def test_what_does_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:
     inputs, outputs = ([np.zeros(s, np.float32) for s in each] for each in (shapes, made))
     with pytest.raises(ConversionError, match=reason):
-        convert(flexed(name, inputs, outputs).bytes())
+        convert(build_flex(name, inputs, outputs).bytes())

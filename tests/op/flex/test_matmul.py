@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tests.support import Build
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
@@ -36,7 +36,7 @@ SUMS: list[tuple[str, list[tuple[int, ...]]]] = [
 ]  # fmt: skip
 
 
-def multiplied(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
+def multiply(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
     """Return a matrix product, of transposed matrices where attributes say so."""
     one, other = (
         np.swapaxes(x, -1, -2) if any(turns.get(key) for key in keys) else x
@@ -50,10 +50,10 @@ def multiplied(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
 def test_matrices(
     name: str, turns: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str
 ) -> None:
-    a, b = (numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
-    want = multiplied(a, b, turns)
+    a, b = (random_numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
+    want = multiply(a, b, turns)
     bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
-    hold(flexed(name, [a, b], [want], **turns), [a, b], [want], tolerance=bound)
+    check_reference(build_flex(name, [a, b], [want], **turns), [a, b], [want], tolerance=bound)
 
 
 @pytest.mark.parametrize(
@@ -67,20 +67,20 @@ def test_matrices(
 def test_matrices_that_do_not_fit(
     shapes: list[tuple[int, ...]], made: tuple[int, ...], reason: str
 ) -> None:
-    inputs = [numbers("float64", *shape) for shape in shapes]
+    inputs = [random_numbers("float64", *shape) for shape in shapes]
     with pytest.raises(ConversionError, match=reason):
-        convert(flexed("BatchMatMulV2", inputs, [np.zeros(made)]).bytes())
+        convert(build_flex("BatchMatMulV2", inputs, [np.zeros(made)]).bytes())
 
 
 @pytest.mark.parametrize(("equation", "shapes"), SUMS)
 def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
-    inputs = [numbers("float32", *shape, seed=i) for i, shape in enumerate(shapes)]
+    inputs = [random_numbers("float32", *shape, seed=i) for i, shape in enumerate(shapes)]
     want = np.asarray(np.einsum(equation, *inputs))
     m = Build()
     operands = [m.input(shape) for shape in shapes]
     options = flex_options("Einsum", equation=equation)
     m.output(*m.custom("FlexEinsum", operands, [want.shape], options))
-    hold(m, inputs, [want])
+    check_reference(m, inputs, [want])
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_einsum_refuses(equation: str, reason: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (7,), ()])
 def test_l2_loss(shape: tuple[int, ...]) -> None:
-    x = numbers("float32", *shape)
+    x = random_numbers("float32", *shape)
     want = np.asarray(np.square(x).sum() / 2, np.float32)
-    hold(flexed("L2Loss", [x], [want]), [x], [want])
+    check_reference(build_flex("L2Loss", [x], [want]), [x], [want])

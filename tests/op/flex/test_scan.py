@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tests.support import Build, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
@@ -18,7 +18,7 @@ BOUNDS = {"float16": 3e-3, "float64": 1e-12}
 AXIS = np.array(1, np.int32)
 
 
-def scanned(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: bool) -> Any:
+def scan(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: bool) -> Any:
     """One element after another."""
     x = np.flip(x, 1) if reverse else x
     made, so_far = [], np.full_like(x[:, 0], nothing)
@@ -37,11 +37,11 @@ def scanned(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
-    x = numbers(dtype, 2, 7, 3, low=-3, high=4)
+    x = random_numbers(dtype, 2, 7, 3, low=-3, high=4)
     how = {"exclusive": exclusive, "reverse": reverse}
-    want = scanned(x, np.multiply, 1, **how)
-    model = flexed("Cumprod", [x], [want], [AXIS], **how)
-    hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+    want = scan(x, np.multiply, 1, **how)
+    model = build_flex("Cumprod", [x], [want], [AXIS], **how)
+    check_reference(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -50,8 +50,8 @@ def test_products_beyond_float32(*, reverse: bool) -> None:
     rows = [[0, 1e30, 1e30, 1e20, 7], [1e30, 1e-30, 1e-30, 1e30, 5], [1e-30, 1e30, 1e30, 1e-20, 1]]
     x = np.array(rows, np.float32)
     x = np.ascontiguousarray(np.flip(x, 1)) if reverse else x
-    want = scanned(x, np.multiply, 1, exclusive=False, reverse=reverse)
-    model = flexed("Cumprod", [x], [want], [AXIS], exclusive=False, reverse=reverse)
+    want = scan(x, np.multiply, 1, exclusive=False, reverse=reverse)
+    model = build_flex("Cumprod", [x], [want], [AXIS], exclusive=False, reverse=reverse)
     made = convert(model.bytes())
     (y,) = run_onnx(made.model, {made.inputs[0].name: x})
     np.testing.assert_allclose(y, want, 1e-6)
@@ -61,12 +61,12 @@ def test_products_beyond_float32(*, reverse: bool) -> None:
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sums_of_exponentials(dtype: str, *, exclusive: bool, reverse: bool) -> None:
-    x = numbers(dtype, 2, 7, 3, low=-100, high=100)
+    x = random_numbers(dtype, 2, 7, 3, low=-100, high=100)
     x[0, 0] = x[0, 1] = -np.inf
     how = {"exclusive": exclusive, "reverse": reverse}
-    want = scanned(x, np.logaddexp, -np.inf, **how)
-    model = flexed("CumulativeLogsumexp", [x], [want], [AXIS], **how)
-    hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+    want = scan(x, np.logaddexp, -np.inf, **how)
+    model = build_flex("CumulativeLogsumexp", [x], [want], [AXIS], **how)
+    check_reference(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -75,8 +75,8 @@ def test_equal_steps(dtype: str, count: int) -> None:
     low, high = -1.5, 2.25
     bounds = [np.array(each, dtype) for each in (low, high)]
     want = np.linspace(low, high, count).astype(dtype)
-    model = flexed("LinSpace", bounds, [want], [np.array(count, np.int32)])
-    hold(model, bounds, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+    model = build_flex("LinSpace", bounds, [want], [np.array(count, np.int32)])
+    check_reference(model, bounds, [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 def pairs(x: Any) -> Any:
@@ -100,9 +100,9 @@ def test_transforms(
 ) -> None:
     name, over = f"{prefix}FFT" + ("" if axes == 1 else f"{axes}D"), tuple(range(-axes, 0))
     shape = (*lead, *(3, 5, 7)[-axes:])
-    x = numbers(dtype, *shape)
+    x = random_numbers(dtype, *shape)
     if prefix != "R":
-        x = x + 1j * numbers(dtype, *shape, seed=1)
+        x = x + 1j * random_numbers(dtype, *shape, seed=1)
     lengths = lengths[-axes:]
     functions: dict[str, Any] = {
         "": np.fft.fftn, "I": np.fft.ifftn, "R": np.fft.rfftn, "IR": np.fft.irfftn
@@ -113,7 +113,7 @@ def test_transforms(
         each.astype(kind if np.iscomplexobj(each) else dtype) for each in (x, want)
     )
     constants = [np.array(lengths, np.int32)] if "R" in prefix else []
-    model = flexed(name, [x], [want], constants)
+    model = build_flex(name, [x], [want], constants)
     made = convert(model.bytes())
     (y,) = run_onnx(made.model, {made.inputs[0].name: pairs(x) if np.iscomplexobj(x) else x})
     want = pairs(want) if np.iscomplexobj(want) else want
@@ -123,14 +123,14 @@ def test_transforms(
 
 @pytest.mark.parametrize("name", ["AddV2", "Sub", "Mul", "Conj", "Complex", "Angle"])
 def test_complex_numbers(name: str) -> None:
-    a, b = numbers("float32", 2, 3), numbers("float32", 2, 3, seed=1)
+    a, b = random_numbers("float32", 2, 3), random_numbers("float32", 2, 3, seed=1)
     c = (a + 1j * b).astype(np.complex64)
     inputs: list[Any]
     inputs, want = {
         "AddV2": ([c, c[0]], c + c[0]), "Sub": ([c, c[0]], c - c[0]), "Mul": ([c, c], c * c),
         "Conj": ([c], c.conj()), "Complex": ([a, b], c), "Angle": ([c], np.angle(c)),
     }[name]  # fmt: skip
-    made = convert(flexed(name, inputs, [want]).bytes())
+    made = convert(build_flex(name, inputs, [want]).bytes())
     feeds = {
         end.name: pairs(x) if np.iscomplexobj(x) else x
         for end, x in zip(made.inputs, inputs, strict=True)
@@ -163,7 +163,7 @@ MATCHED = np.array([[True, False], [False, False]])
     ],
 )  # fmt: skip
 def test_text(name: str, inputs: list[Any], want: Any, attributes: dict[str, Any]) -> None:
-    made = convert(flexed(name, inputs, [want], **attributes).bytes())
+    made = convert(build_flex(name, inputs, [want], **attributes).bytes())
     feeds = {end.name: x for end, x in zip(made.inputs, inputs, strict=True)}
     (y,) = run_onnx(made.model, feeds)
     assert np.array_equal(y, want)
@@ -200,7 +200,7 @@ def test_what_does_not_fit(
     further = [np.array(each, np.int32) for each in constants]
     inputs = [np.asarray(each) for each in inputs]
     with pytest.raises(ConversionError, match=reason):
-        convert(flexed(name, inputs, [made], further, **attributes).bytes())
+        convert(build_flex(name, inputs, [made], further, **attributes).bytes())
 
 
 def test_open_transforms() -> None:
@@ -211,6 +211,6 @@ def test_open_transforms() -> None:
     operands = [x, m.constant(np.array([8], np.int32))]
     m.output(*m.custom("FlexRFFT", operands, made, flex_options("RFFT")))
     result = convert(m.bytes())
-    given = numbers("float32", 2, 3, 9)
+    given = random_numbers("float32", 2, 3, 9)
     (y,) = run_onnx(result.model, {result.inputs[0].name: given})
     np.testing.assert_allclose(y, pairs(np.fft.rfft(given, 8)), atol=1e-4)

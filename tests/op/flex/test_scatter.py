@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tests.support import Build
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
@@ -30,18 +30,18 @@ BOUNDS = {"float16": 2e-3, "float64": 1e-12}
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
-    x = numbers(dtype, 5, 7)
+    x = random_numbers(dtype, 5, 7)
     for places in ([[2, 1], [1, 0], [3, 4]], [[2], [1], [2]] if at else [[2], [1], [0]]):
         indices = np.array(places, kind)
-        updates = numbers(dtype, 3, *x.shape[indices.shape[1] :], seed=1)
+        updates = random_numbers(dtype, 3, *x.shape[indices.shape[1] :], seed=1)
         want, where = x.copy(), tuple(indices.T)
         if at is None:
             want[where] = updates
         else:
             at.at(want, where, updates)
         inputs = [x, indices, updates]
-        model = flexed(f"TensorScatter{name}", inputs, [want])
-        hold(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+        model = build_flex(f"TensorScatter{name}", inputs, [want])
+        check_reference(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Array:
@@ -63,27 +63,27 @@ def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Arr
 def test_sorted_segments(name: str, dtype: str, ids: list[int], *, constant: bool) -> None:
     if name == "Mean" and dtype[0] != "f":
         dtype = "float32"  # of integers nobody says how they are rounded
-    x, places = numbers(dtype, 6, 5, low=-2, high=3), np.array(ids, np.int32)
+    x, places = random_numbers(dtype, 6, 5, low=-2, high=3), np.array(ids, np.int32)
     want = segments(x, ids, ids[-1] + 1, name, int(name == "Prod"))
-    model = flexed(f"Segment{name}", [x], [want], [places])
+    model = build_flex(f"Segment{name}", [x], [want], [places])
     if constant:
-        hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+        check_reference(model, [x], [want], tolerance=BOUNDS.get(dtype, 1e-5))
     else:
-        model = flexed(f"Segment{name}", [x, places], [want])
-        hold(model, [x, places], [want], tolerance=BOUNDS.get(dtype, 1e-5))
+        model = build_flex(f"Segment{name}", [x, places], [want])
+        check_reference(model, [x, places], [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "uint16"])
 @pytest.mark.parametrize("name", ["Sum", "Prod", "Max", "Min"])
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_unsorted_segments(name: str, dtype: str, kind: str) -> None:
-    x, ids = numbers(dtype, 6, 5, low=-2, high=3), [0, 0, 1, 3, 1, -1]
+    x, ids = random_numbers(dtype, 6, 5, low=-2, high=3), [0, 0, 1, 3, 1, -1]
     limits: Any = np.finfo(dtype) if dtype[0] == "f" else np.iinfo(dtype)
     empty = {"Sum": 0, "Prod": 1, "Max": limits.min, "Min": limits.max}[name]
     want = segments(x, ids, 4, name, empty)
     inputs = [x, np.array(ids, kind)]
-    model = flexed(f"UnsortedSegment{name}", inputs, [want], [np.array(4, np.int32)])
-    hold(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
+    model = build_flex(f"UnsortedSegment{name}", inputs, [want], [np.array(4, np.int32)])
+    check_reference(model, inputs, [want], tolerance=BOUNDS.get(dtype, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", WIDE)
@@ -91,31 +91,37 @@ def test_unsorted_segments(name: str, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("weighted", [True, False])
 def test_counts(dtype: str, kind: str, *, weighted: bool) -> None:
     x = np.array([[0, 3, 1, 3], [1, 1, 9, 5]], kind)
-    weights = numbers(dtype, 2, 4) if weighted else np.zeros(0, dtype)
+    weights = random_numbers(dtype, 2, 4) if weighted else np.zeros(0, dtype)
     added = weights if weighted else np.ones((2, 4), dtype)
     rows = np.zeros((2, 6), dtype)
     for (i, _), number, weight in zip(np.ndindex(2, 4), x.flat, added.flat, strict=True):
         if number < 6:
             rows[i, number] += weight
     size = np.array(6, kind)
-    model = flexed("DenseBincount", [x], [rows], [size, weights])
-    hold(model, [x], [rows])
+    model = build_flex("DenseBincount", [x], [rows], [size, weights])
+    check_reference(model, [x], [rows])
     want = rows.sum(0, dtype=dtype)
-    hold(flexed("Bincount", [x], [want], [np.array(6, np.int32), weights]), [x], [want])
+    check_reference(
+        build_flex("Bincount", [x], [want], [np.array(6, np.int32), weights]), [x], [want]
+    )
     if not weighted:
-        model = flexed("DenseBincount", [x], [rows], [size, weights], binary_output=True)
-        hold(model, [x], [np.minimum(rows, 1)])
+        model = build_flex("DenseBincount", [x], [rows], [size, weights], binary_output=True)
+        check_reference(model, [x], [np.minimum(rows, 1)])
 
 
 @pytest.mark.parametrize("name", ["DynamicStitch", "ParallelDynamicStitch"])
 def test_stitches(name: str) -> None:
-    data = [numbers("float32", 2, 3), numbers("float32", 3, 3), numbers("float32", 3)]
+    data = [
+        random_numbers("float32", 2, 3),
+        random_numbers("float32", 3, 3),
+        random_numbers("float32", 3),
+    ]
     indices = [np.array(each, np.int32) for each in ([0, 2], [1, 0, 3], 4)]
     m = Build()
     operands = [*map(m.constant, indices), *(m.input(x.shape) for x in data)]
     want = np.stack([data[1][1], data[1][0], data[0][1], data[1][2], data[2]])
     m.output(*m.custom(f"Flex{name}", operands, [m.tensor(want.shape)], flex_options(name)))
-    hold(m, data, [want])
+    check_reference(m, data, [want])
 
 
 def test_stitches_nothing() -> None:
@@ -124,7 +130,7 @@ def test_stitches_nothing() -> None:
     operands = [m.constant(np.array([1, 0], np.int32)), m.input([2, 0])]
     options = flex_options("DynamicStitch")
     m.output(*m.custom("FlexDynamicStitch", operands, [m.tensor([2, 0])], options))
-    hold(m, [np.zeros((2, 0), np.float32)], [np.zeros((2, 0), np.float32)])
+    check_reference(m, [np.zeros((2, 0), np.float32)], [np.zeros((2, 0), np.float32)])
 
 
 def test_stitches_with_holes() -> None:
@@ -141,7 +147,7 @@ def test_stitches_with_holes() -> None:
 def test_inverse_permutation(dtype: str) -> None:
     x = np.array([2, 4, 0, 1, 3], dtype)
     want = np.argsort(x).astype(dtype)
-    hold(flexed("InvertPermutation", [x], [want]), [x], [want])
+    check_reference(build_flex("InvertPermutation", [x], [want]), [x], [want])
 
 
 @pytest.mark.parametrize(
@@ -159,12 +165,12 @@ def test_what_does_not_fit(
     inputs = [np.zeros(shape, np.int32) for shape in shapes]
     further = [np.array(each, np.int32) for each in constants]
     with pytest.raises(ConversionError, match=reason):
-        convert(flexed(name, inputs, [np.zeros(made, np.int32)], further).bytes())
+        convert(build_flex(name, inputs, [np.zeros(made, np.int32)], further).bytes())
 
 
 def test_weights_of_what_is_not_counted() -> None:
     further = [np.array(4, np.int32), np.ones(3, np.float32)]
-    model = flexed(
+    model = build_flex(
         "DenseBincount", [np.zeros(3, np.int32)], [np.zeros(4, np.float32)], further,
         binary_output=True,
     )

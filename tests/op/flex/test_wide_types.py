@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
-from tests.references.flex import flexed, numbers
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -28,7 +28,7 @@ def softmax(x: Array) -> Array:
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-def wrapped(x: Array, reduce: Callable[..., Any]) -> Array:
+def compute_wide(x: Array, reduce: Callable[..., Any]) -> Array:
     """Computed in float32 or as wide integers, and narrowed."""
     wide = x.astype({"f": np.float64, "u": np.int64, "i": np.int64}[x.dtype.kind])
     return np.asarray(reduce(wide)).astype(x.dtype)
@@ -36,13 +36,13 @@ def wrapped(x: Array, reduce: Callable[..., Any]) -> Array:
 
 CASES: list[tuple[str, list[str], dict[str, Any], list[Array], Callable[[Array], Any]]] = [
     ("Sum", WRAPS, {"keep_dims": True}, [AXIS],
-     lambda x: wrapped(x, lambda v: v.sum(1, keepdims=True))),
-    ("Prod", WRAPS, {}, [AXIS], lambda x: wrapped(x, lambda v: v.prod(1))),
-    ("Mean", ["float64", "float16"], {}, [AXIS], lambda x: wrapped(x, lambda v: v.mean(1))),
+     lambda x: compute_wide(x, lambda v: v.sum(1, keepdims=True))),
+    ("Prod", WRAPS, {}, [AXIS], lambda x: compute_wide(x, lambda v: v.prod(1))),
+    ("Mean", ["float64", "float16"], {}, [AXIS], lambda x: compute_wide(x, lambda v: v.mean(1))),
     ("Max", ORDERED, {}, [AXIS], lambda x: x.max(1)),
     ("Min", ORDERED, {"keep_dims": True}, [AXIS], lambda x: x.min(1, keepdims=True)),
     ("Cumsum", WRAPS, {"exclusive": True}, [AXIS],
-     lambda x: wrapped(x, lambda v: v.cumsum(1) - v)),
+     lambda x: compute_wide(x, lambda v: v.cumsum(1) - v)),
     ("Cumsum", ["float64"], {"reverse": True}, [AXIS],
      lambda x: np.flip(np.flip(x, 1).cumsum(1), 1)),
     ("ArgMax", ["float64", "int64", "int16", "uint16"], {}, [AXIS], lambda x: x.argmax(1)),
@@ -61,11 +61,11 @@ CASES: list[tuple[str, list[str], dict[str, Any], list[Array], Callable[[Array],
 )  # fmt: skip
 def test_types(case: Any, dtype: str) -> None:
     name, _, attributes, constants, reference = case
-    x = numbers(dtype, 2, 5, 7, low=-3, high=3)
+    x = random_numbers(dtype, 2, 5, 7, low=-3, high=3)
     want = np.asarray(reference(x))
     want = want if want.dtype.kind == "i" and name.startswith("Arg") else want.astype(dtype)
-    model = flexed(name, [x], [want], constants, **attributes)
-    hold(model, [x], [want], tolerance=BOUNDS.get(dtype, 0))
+    model = build_flex(name, [x], [want], constants, **attributes)
+    check_reference(model, [x], [want], tolerance=BOUNDS.get(dtype, 0))
 
 
 def test_largest_elements() -> None:
@@ -75,55 +75,55 @@ def test_largest_elements() -> None:
     want: list[Array] = [np.take_along_axis(x, places, -1), places.astype(np.int32)]
     constants = [np.array(3, np.int32)]
     for is_sorted in (True, False):
-        hold(flexed("TopKV2", [x], want, constants, sorted=is_sorted), [x], want)
+        check_reference(build_flex("TopKV2", [x], want, constants, sorted=is_sorted), [x], want)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "uint16", "uint32", "int32", "float32"])
 def test_clipping(dtype: str) -> None:
-    x = numbers(dtype, 3, 5)
+    x = random_numbers(dtype, 3, 5)
     bounds = [np.array(each, dtype) for each in (1, 3)]
     want = np.clip(x, 1, 3).astype(dtype)
-    hold(flexed("ClipByValue", [x], [want], bounds), [x], [want])
+    check_reference(build_flex("ClipByValue", [x], [want], bounds), [x], [want])
 
 
 def test_a_list_is_no_number() -> None:
     """It would end as an attribute, or a constant, that no node of ONNX takes."""
-    x, odd = numbers("float64", 3, 5), [0.5, 0.5]
+    x, odd = random_numbers("float64", 3, 5), [0.5, 0.5]
     for model in (
-        flexed("LeakyRelu", [x], [x], alpha=odd),
-        flexed("ApproximateEqual", [x, x], [x > 0], tolerance=odd),
+        build_flex("LeakyRelu", [x], [x], alpha=odd),
+        build_flex("ApproximateEqual", [x, x], [x > 0], tolerance=odd),
     ):
         with pytest.raises(ConversionError, match="contradict each other"):
             convert(model.bytes())
 
 
 def test_an_odd_truth() -> None:
-    x = numbers("float64", 7)
+    x = random_numbers("float64", 7)
     want, axis = np.cumsum(x[::-1])[::-1].copy(), np.array(0, np.int32)
-    model = flexed("Cumsum", [x], [want], [axis], exclusive=False, reverse=2)
-    hold(model, [x], [want], tolerance=1e-12)
+    model = build_flex("Cumsum", [x], [want], [axis], exclusive=False, reverse=2)
+    check_reference(model, [x], [want], tolerance=1e-12)
 
 
 def test_identities() -> None:
-    inputs = [numbers("float32", 2, 3), numbers("uint16", 5)]
-    hold(flexed("IdentityN", inputs, inputs), inputs, inputs)
+    inputs = [random_numbers("float32", 2, 3), random_numbers("uint16", 5)]
+    check_reference(build_flex("IdentityN", inputs, inputs), inputs, inputs)
 
 
 NORMALIZATIONS = ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"]
 
 
-def normalized(x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
+def normalize(x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
     return np.asarray((x - mean) / np.sqrt(variance + np.float32(0.01)) * scale + offset)
 
 
 @pytest.mark.parametrize("name", NORMALIZATIONS)
 @pytest.mark.parametrize("constant", [True, False])
 def test_batch_normalization(name: str, *, constant: bool) -> None:
-    x = numbers("float32", 2, 3, 5, 7)
-    learned = [numbers("float32", 7, seed=i, low=1) for i in range(4)]
-    want = normalized(x, *learned)
+    x = random_numbers("float32", 2, 3, 5, 7)
+    learned = [random_numbers("float32", 7, seed=i, low=1) for i in range(4)]
+    want = normalize(x, *learned)
     inputs, constants = ([x], learned) if constant else ([x, *learned], [])
-    model = flexed(name, inputs, [want], constants, is_training=False, epsilon=0.01)
-    result = hold(model, inputs, [want])
+    model = build_flex(name, inputs, [want], constants, is_training=False, epsilon=0.01)
+    result = check_reference(model, inputs, [want])
     if constant:
         assert {node.op_type for node in result.model.graph.node} <= {"Mul", "Add", "Transpose"}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.op.ports import folds, prove
-from tests.references import hold
+from tests.op.ports import check_outputs, folds
+from tests.references import check_reference
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -33,7 +33,7 @@ def table(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).integers(low, high, (ROWS, *shape), carrier, endpoint=True)
 
 
-def looked_up(m: Build, rows: Tensor, dtype: str | None = None) -> Tensor:
+def add_lookup(m: Build, rows: Tensor, dtype: str | None = None) -> Tensor:
     ids = m.input([len(IDS)], dtype="int32")
     made = [len(IDS), *rows.shape[1:]]
     return m.op("EMBEDDING_LOOKUP", [ids, rows], [made], dtype=dtype)[0]
@@ -47,7 +47,7 @@ def test_rows_of_every_type(dtype: str, shape: tuple[int, ...], *, constant: boo
     values = np.arange(ROWS * np.prod(shape)).reshape(ROWS, *shape).astype(dtype)
     rows = m.constant(values) if constant else m.input(values.shape, dtype=dtype)
     given = [np.array(IDS, np.int32)]
-    prove(m, looked_up(m, rows), inputs=given if constant else [values, *given])
+    check_outputs(m, add_lookup(m, rows), inputs=given if constant else [values, *given])
 
 
 def test_rows_of_stored_integers() -> None:
@@ -55,7 +55,7 @@ def test_rows_of_stored_integers() -> None:
     rows = m.constant(table("int8", 3), scale=0.5, zero_point=0)
     ids = m.input([len(IDS)], dtype="int32")
     (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [[len(IDS), 3]])
-    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    result = check_outputs(m, y, inputs=[np.array(IDS, np.int32)])
     assert [node.op_type for node in result.model.graph.node] == ["Gather"]
 
 
@@ -69,7 +69,7 @@ def test_integers_become_real(
     m = Build()
     scale = np.linspace(0.1, 0.7, ROWS, dtype=np.float32) if by_row else 0.3
     rows = m.constant(table(dtype, *shape), dtype=dtype, scale=scale, zero_point=0)
-    prove(m, looked_up(m, rows, made), inputs=[np.array(IDS, np.int32)])
+    check_outputs(m, add_lookup(m, rows, made), inputs=[np.array(IDS, np.int32)])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -77,7 +77,7 @@ def test_computed_integers_become_real(dtype: str) -> None:
     m = Build()
     values = table(dtype, 3, 4)
     rows = m.input(values.shape, dtype=dtype, scale=0.3, zero_point=0)
-    prove(m, looked_up(m, rows, "float32"), inputs=[values, np.array(IDS, np.int32)])
+    check_outputs(m, add_lookup(m, rows, "float32"), inputs=[values, np.array(IDS, np.int32)])
 
 
 def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
@@ -95,7 +95,7 @@ def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
 def test_blocks_of_a_row_have_scales(dtype: str) -> None:
     m = Build()
     rows = blockwise(m, dtype, 8)
-    prove(m, looked_up(m, rows, "float32"), inputs=[np.array(IDS, np.int32)])
+    check_outputs(m, add_lookup(m, rows, "float32"), inputs=[np.array(IDS, np.int32)])
 
 
 def test_lookups_fold() -> None:
@@ -180,7 +180,7 @@ def test_sums_of_rows(
 ) -> None:
     """Where no id belongs the sum is 0."""
     m, y, given = sparse(indices, shape, row, combiner)
-    prove(m, y, inputs=given)
+    check_outputs(m, y, inputs=given)
 
 
 def test_sums_of_rows_refuse() -> None:
@@ -195,7 +195,7 @@ def test_sums_of_rows_refuse() -> None:
             convert(m.bytes())
 
 
-def detected(tokens: list[int], blocks: int, size: int) -> tuple[Build, list[Array]]:
+def build_kmeans_lookup(tokens: list[int], blocks: int, size: int) -> tuple[Build, list[Array]]:
     """A KmeansEmbeddingLookup, and its inputs."""
     rng = np.random.default_rng(0)
     encoding = rng.integers(0, 13, (ROWS, blocks), np.uint8)
@@ -227,8 +227,8 @@ SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
 @pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
 def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
     """What comes after the first 0 is padding, and need not be the number of a token."""
-    m, (given, encoding, book) = detected(tokens, blocks, size)
-    hold(m, [given], [mean_of_tokens(given, encoding, book)])
+    m, (given, encoding, book) = build_kmeans_lookup(tokens, blocks, size)
+    check_reference(m, [given], [mean_of_tokens(given, encoding, book)])
 
 
 def test_mean_of_tokens_refuses() -> None:
@@ -251,5 +251,5 @@ def test_as_many_ids_as_there_are() -> None:
     ids = m.input([None], dtype="int32")
     rows = m.constant(np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))
     (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [m.tensor([None, 3])])
-    result = prove(m, y, inputs=[np.array(IDS, np.int32)])
+    result = check_outputs(m, y, inputs=[np.array(IDS, np.int32)])
     assert [end.sizes for end in result.outputs] == [("batch", 3)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -25,7 +25,7 @@ SIZES = (2, 3, 5, 7, 4)
 INDICES = [(), (6,), (2, 3), (2, 1, 3)]
 
 
-def gathered(m: Build, x: Tensor, indices: Tensor, axis: int) -> Tensor:
+def add_gather(m: Build, x: Tensor, indices: Tensor, axis: int) -> Tensor:
     shape = [*x.shape[:axis], *indices.shape, *x.shape[axis:][1:]]
     return m.op("GATHER", [x, indices], [shape], axis=axis)[0]
 
@@ -34,27 +34,27 @@ def gathered(m: Build, x: Tensor, indices: Tensor, axis: int) -> Tensor:
 @pytest.mark.parametrize(("rank", "axis"), [(r, a) for r in range(1, 6) for a in range(-r, r)])
 def test_gather(rank: int, axis: int, indices: tuple[int, ...]) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank])
+    x = add_input(m, SIZES[:rank])
     index = m.input(indices, dtype="int32", name="index")
     ranges = {"index": (0, x.shape[axis] - 1)}
-    prove(m, gathered(m, x, index, axis), ranges=ranges)
+    check_outputs(m, add_gather(m, x, index, axis), ranges=ranges)
 
 
 @pytest.mark.parametrize("by", INDEX_TYPES)
 @pytest.mark.parametrize("constant", [True, False])
 def test_gather_by_every_type(by: str, *, constant: bool) -> None:
     m = Build()
-    x = feed(m, [3, 5, 7])
+    x = add_input(m, [3, 5, 7])
     values = np.array([[4, 0, 0], [1, 3, 2]], by)
     index = m.constant(values) if constant else m.input([2, 3], dtype=by, name="index")
-    prove(m, gathered(m, x, index, 1), ranges={"index": (0, 4)})
+    check_outputs(m, add_gather(m, x, index, 1), ranges={"index": (0, 4)})
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
 def test_gather_of_every_type(dtype: str) -> None:
     m = Build()
-    x = feed(m, [3, 5, 7, 2], dtype)  # of int4 the kernel moves whole bytes
-    prove(m, gathered(m, x, m.constant([4, 0, 2]), 1))
+    x = add_input(m, [3, 5, 7, 2], dtype)  # of int4 the kernel moves whole bytes
+    check_outputs(m, add_gather(m, x, m.constant([4, 0, 2]), 1))
 
 
 # rank of the data, axis, batch axes, shape of the indices behind them
@@ -79,30 +79,30 @@ def test_gather_in_batches(
     rank: int, axis: int, batch: int, rest: tuple[int, ...], *, negative: bool
 ) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank])
+    x = add_input(m, SIZES[:rank])
     index = m.input([*SIZES[:batch], *rest], dtype="int32", name="index")
     made = [*SIZES[:axis], *rest, *SIZES[axis + 1 : rank]]
     # Counted from the end of the indices; 0 would be none at all.
     number = -len(rest) if negative and rest else batch
     counted = axis - rank if negative else axis
     (y,) = m.op("GATHER", [x, index], [made], axis=counted, batch_dims=number)
-    prove(m, y, ranges={"index": (0, SIZES[axis] - 1)})
+    check_outputs(m, y, ranges={"index": (0, SIZES[axis] - 1)})
 
 
 @pytest.mark.parametrize("by", INDEX_TYPES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_gather_in_batches_of_every_type(dtype: str, by: str) -> None:
     m = Build()
-    x = feed(m, [3, 5, 7], dtype)
+    x = add_input(m, [3, 5, 7], dtype)
     index = m.input([3, 2], dtype=by, name="index")
     (y,) = m.op("GATHER", [x, index], [[3, 5, 2]], axis=2, batch_dims=1)
-    prove(m, y, ranges={"index": (0, 6), "float32": (-8, 7)})
+    check_outputs(m, y, ranges={"index": (0, 6), "float32": (-8, 7)})
 
 
 def test_gather_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    result = prove(m, gathered(m, x, m.constant([4, 0, 2]), 1))
+    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, add_gather(m, x, m.constant([4, 0, 2]), 1))
     assert [node.op_type for node in result.model.graph.node] == ["Gather"]
 
 
@@ -111,7 +111,7 @@ def test_gather_from_a_table() -> None:
     m = Build()
     table = m.constant(np.arange(33, dtype=np.float32).reshape(11, 3))
     index = m.input([2, 5], dtype="int32", name="index")
-    result = prove(m, gathered(m, table, index, 0), ranges={"index": (0, 10)})
+    result = check_outputs(m, add_gather(m, table, index, 0), ranges={"index": (0, 10)})
     assert [node.op_type for node in result.model.graph.node] == ["Gather"]
 
 
@@ -119,14 +119,14 @@ def test_gather_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     shape = m.constant([2, 7, 5])
-    folds(m, gathered(m, x, m.constant([4, 0]), -1), gathered(m, shape, m.constant(1), 0))
+    folds(m, add_gather(m, x, m.constant([4, 0]), -1), add_gather(m, shape, m.constant(1), 0))
 
 
 def test_gather_in_batches_of_constants() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     (y,) = m.op("GATHER", [x, m.constant([4, 0, 2])], [[3]], axis=1, batch_dims=1)
-    prove(m, y, inputs=[])
+    check_outputs(m, y, inputs=[])
 
 
 def refusal(
@@ -135,7 +135,7 @@ def refusal(
     m = Build()
     index = indices if isinstance(indices, dict) else None
     given = m.input(**index) if index else m.constant(indices)
-    m.output(*m.op(code, [feed(m, shape), given], [made], **options))
+    m.output(*m.op(code, [add_input(m, shape), given], [made], **options))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     return str(error.value)
@@ -176,24 +176,24 @@ DEPTHS = [
 @pytest.mark.parametrize(("rank", "depth", "rest"), DEPTHS)
 def test_gather_nd(rank: int, depth: int, rest: tuple[int, ...], by: str) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank])
+    x = add_input(m, SIZES[:rank])
     index = m.input([*rest, depth], dtype=by, name="index")
     (y,) = m.op("GATHER_ND", [x, index], [[*rest, *SIZES[depth:rank]]])
-    prove(m, y, ranges={"index": (0, min(SIZES[:depth]) - 1)})
+    check_outputs(m, y, ranges={"index": (0, min(SIZES[:depth]) - 1)})
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_gather_nd_of_every_type(dtype: str) -> None:
     m = Build()
-    x = feed(m, [3, 5, 7, 2], dtype)
+    x = add_input(m, [3, 5, 7, 2], dtype)
     where = m.constant([[2, 4], [0, 1], [1, 3]])
-    prove(m, *m.op("GATHER_ND", [x, where], [[3, 7, 2]]))
+    check_outputs(m, *m.op("GATHER_ND", [x, where], [[3, 7, 2]]))
 
 
 def test_gather_nd_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    result = prove(m, *m.op("GATHER_ND", [x, m.constant([[2], [0]])], [[2, 5]]))
+    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, *m.op("GATHER_ND", [x, m.constant([[2], [0]])], [[2, 5]]))
     assert [node.op_type for node in result.model.graph.node] == ["GatherND"]
 
 

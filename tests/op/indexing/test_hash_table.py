@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Subgraph, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -20,7 +20,7 @@ WANTED = np.array([3, -7, 0, 11, 4, 3, 12], np.int32)
 KEYS = np.array([-7, 0, 3, 11, 12], np.int32)
 
 
-def looked_up(m: Build, rows: Tensor, keys: Any = KEYS, **fields: Any) -> list[Tensor]:
+def add_lookup(m: Build, rows: Tensor, keys: Any = KEYS, **fields: Any) -> list[Tensor]:
     wanted = m.input([7], dtype="int32")
     made = m.tensor([7, *rows.shape[1:]], dtype=rows.dtype, **fields)
     table = keys if isinstance(keys, Tensor) else m.constant(keys)
@@ -36,30 +36,30 @@ def test_rows(dtype: str, shape: list[int]) -> None:
     m = Build()
     values = np.arange(int(np.prod(shape))).reshape(shape) + 1
     rows = m.constant(values.astype(str).tolist() if dtype == "string" else values.astype(dtype))
-    prove(m, *looked_up(m, rows), inputs=[WANTED])
+    check_outputs(m, *add_lookup(m, rows), inputs=[WANTED])
 
 
 def test_computed_tables() -> None:
     m = Build()
     rows, keys = m.input([5, 3]), m.input([5], dtype="int32")
     values = np.arange(15, dtype=np.float32).reshape(5, 3)
-    prove(m, *looked_up(m, rows, keys), inputs=[values, KEYS, WANTED])
+    check_outputs(m, *add_lookup(m, rows, keys), inputs=[values, KEYS, WANTED])
 
 
 def test_missing_rows_of_stored_integers() -> None:
     """They are 0 as stored."""
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
-    rows = feed(m, [5, 3], "int8", **scale)
+    rows = add_input(m, [5, 3], "int8", **scale)
     table = np.arange(15, dtype=np.int8).reshape(5, 3)
-    prove(m, *looked_up(m, rows, **scale), inputs=[table, WANTED])
+    check_outputs(m, *add_lookup(m, rows, **scale), inputs=[table, WANTED])
 
 
 def test_missing_rows_of_integers_kept_otherwise() -> None:
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
-    rows = feed(m, [5, 3], "int8", **scale)
+    rows = add_input(m, [5, 3], "int8", **scale)
     values = np.arange(15, dtype=np.int8).reshape(5, 3)
-    outputs = looked_up(m, rows, **scale)
-    prove(m, *outputs, inputs=[values, WANTED], activations="uint8")
+    outputs = add_lookup(m, rows, **scale)
+    check_outputs(m, *outputs, inputs=[values, WANTED], activations="uint8")
 
 
 def test_refuses() -> None:
@@ -70,7 +70,7 @@ def test_refuses() -> None:
         (np.array([0, 3], np.int64), [2], r"int64\[2\] where int32\[2\]"),
     ):
         m = Build()
-        m.output(*looked_up(m, m.input(shape), keys))
+        m.output(*add_lookup(m, m.input(shape), keys))
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())
 
@@ -87,7 +87,7 @@ def table(graph: Subgraph, number: int, dtypes: tuple[str, str]) -> Tensor:
     return handle
 
 
-def filled(graph: Subgraph, number: int, keys: Any, values: Any) -> Tensor:
+def add_filled_table(graph: Subgraph, number: int, keys: Any, values: Any) -> Tensor:
     """Return a handle of a table with these contents."""
     inputs = [graph.constant(each) for each in (keys, values)]
     handle = table(graph, number, (inputs[0].dtype, inputs[1].dtype))
@@ -95,56 +95,56 @@ def filled(graph: Subgraph, number: int, keys: Any, values: Any) -> Tensor:
     return handle
 
 
-def found(m: Build, handle: Tensor, shape: list[int], dtype: str, default: Tensor) -> Tensor:
+def add_find(m: Build, handle: Tensor, shape: list[int], dtype: str, default: Tensor) -> Tensor:
     wanted = m.input(shape, dtype="int64" if dtype == "string" else "string")
     made = m.tensor(shape, dtype=dtype)
     return m.op("HASHTABLE_FIND", [handle, wanted, default], [made])[0]
 
 
-def initialised(m: Build, number: int, keys: Any, values: Any) -> Tensor:
+def add_initialised_table(m: Build, number: int, keys: Any, values: Any) -> Tensor:
     """Return a handle of a table that a sub-graph fills."""
     inner = m.subgraph("init")
     dtypes = ("int64", "string") if isinstance(values, list) else ("string", "int64")
-    filled(inner, number, keys, values)
+    add_filled_table(inner, number, keys, values)
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     return table(m, number, dtypes)
 
 
-@pytest.mark.parametrize("fill", [filled, initialised])
+@pytest.mark.parametrize("fill", [add_filled_table, add_initialised_table])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("shape", [[6], [2, 3], [1]], ids=str)
 def test_words_of_numbers(shape: list[int], fill: Any, *, constant: bool) -> None:
     m = Build()
     handle = fill(m, 7, NUMBERS, WORDS)
     default = m.constant(["?", "!"]) if constant else m.input([2], dtype="string")
-    y = found(m, handle, shape, "string", default)
+    y = add_find(m, handle, shape, "string", default)
     wanted = np.resize(np.array([5, 1, 2**40, -3, 0, 4], np.int64), shape)
     given = [] if constant else [np.array(["?", "!"], object)]
-    prove(m, y, inputs=[*given, wanted])
+    check_outputs(m, y, inputs=[*given, wanted])
 
 
-@pytest.mark.parametrize("fill", [filled, initialised])
+@pytest.mark.parametrize("fill", [add_filled_table, add_initialised_table])
 @pytest.mark.parametrize("constant", [True, False])
 def test_numbers_of_words(fill: Any, *, constant: bool) -> None:
     m = Build()
     handle = fill(m, 7, WORDS, NUMBERS)
     default = m.constant(np.array([-9])) if constant else m.input([1], dtype="int64")
-    y = found(m, handle, [2, 3], "int64", default)
+    y = add_find(m, handle, [2, 3], "int64", default)
     wanted = np.array([["five", "", "\u00fc"], ["Five", "large", "again"]], object)
     given = [] if constant else [np.array([-9])]
-    prove(m, y, inputs=[*given, wanted])
+    check_outputs(m, y, inputs=[*given, wanted])
 
 
 def test_sizes_and_second_imports() -> None:
     """A table is filled once; equal keys count once."""
     m = Build()
-    handle = initialised(m, 7, NUMBERS, WORDS)
-    filled(m, 7, np.array([1, 2, 3]), ["a", "b", "c"])
-    other = filled(m, 8, np.array([1, 2, 3]), ["a", "b", "c"])
+    handle = add_initialised_table(m, 7, NUMBERS, WORDS)
+    add_filled_table(m, 7, np.array([1, 2, 3]), ["a", "b", "c"])
+    other = add_filled_table(m, 8, np.array([1, 2, 3]), ["a", "b", "c"])
     sizes = [m.op("HASHTABLE_SIZE", [each], [m.tensor([1], dtype="int64")])[0]
              for each in (handle, other)]  # fmt: skip
-    y = found(m, other, [3], "string", m.constant(["?"]))
-    prove(m, *sizes, y, inputs=[np.array([2, 5, 3])])
+    y = add_find(m, other, [3], "string", m.constant(["?"]))
+    check_outputs(m, *sizes, y, inputs=[np.array([2, 5, 3])])
 
 
 def test_what_is_not_known() -> None:
@@ -152,7 +152,7 @@ def test_what_is_not_known() -> None:
     keys, values = m.input([3], dtype="int64"), m.constant(["a", "b", "c"])
     handle = table(m, 7, ("int64", "string"))
     m.op("HASHTABLE_IMPORT", [handle, keys, values], [])
-    m.output(found(m, handle, [3], "string", m.constant(["?"])))
+    m.output(add_find(m, handle, [3], "string", m.constant(["?"])))
     m.output(*m.op("HASHTABLE_SIZE", [handle], [m.tensor([1], dtype="int64")]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
@@ -162,11 +162,13 @@ def test_what_is_not_known() -> None:
 def test_an_empty_table() -> None:
     """All that is looked up is the default."""
     m = Build()
-    handle = filled(m, 7, np.zeros(0, np.int64), np.array([], object))
-    prove(m, found(m, handle, [3], "string", m.constant(["?"])), inputs=[np.array([2, 5, 3])])
+    handle = add_filled_table(m, 7, np.zeros(0, np.int64), np.array([], object))
+    check_outputs(
+        m, add_find(m, handle, [3], "string", m.constant(["?"])), inputs=[np.array([2, 5, 3])]
+    )
 
 
-def refused(m: Build, *outputs: Tensor) -> str:
+def refusal_reason(m: Build, *outputs: Tensor) -> str:
     m.output(*outputs)
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
@@ -176,12 +178,14 @@ def refused(m: Build, *outputs: Tensor) -> str:
 def test_tables_that_no_kernel_reads() -> None:
     """Of numbers to numbers, and with no default."""
     m = Build()
-    handle = filled(m, 7, NUMBERS, NUMBERS)
+    handle = add_filled_table(m, 7, NUMBERS, NUMBERS)
     default = m.constant(np.array([-9]))
-    said = refused(m, *m.op("HASHTABLE_FIND", [handle, m.input([3], dtype="int64"), default],
+    said = refusal_reason(m, *m.op("HASHTABLE_FIND", [handle, m.input([3], dtype="int64"), default],
                             [m.tensor([3], dtype="int64")]))  # fmt: skip
     assert "keys of int64, values of int64" in said
     m = Build()
     default = m.input([0], dtype="string")
-    said = refused(m, found(m, filled(m, 7, NUMBERS, WORDS), [3], "string", default))
+    said = refusal_reason(
+        m, add_find(m, add_filled_table(m, 7, NUMBERS, WORDS), [3], "string", default)
+    )
     assert "is empty" in said

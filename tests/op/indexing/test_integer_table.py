@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import hold
+from tests.references import check_reference
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 
-def looked_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def look_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """LUTLookup of LiteRT's kernels/internal/common.h."""
     if x.dtype == np.int8:
         found: np.ndarray[Any, Any] = table[x.view(np.uint8)]
@@ -48,8 +48,8 @@ def test_table(dtype: str, *, smooth: bool) -> None:
     outputs = [m.tensor(every.shape, dtype=dtype, **scales)]
     m.output(*m.custom("Table", [x, m.constant(table)], outputs))
     for activations in ("int8", "uint8"):
-        want = [looked_up(every, table)]
-        hold(m, [every], want, tolerance=0, activations=activations)
+        want = [look_up(every, table)]
+        check_reference(m, [every], want, tolerance=0, activations=activations)
 
 
 def test_table_refuses() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -16,7 +16,7 @@ SEEDS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 SPARSE, DENSE = 1, 2
 
 
-def projected(
+def build_projection(
     shape: list[int], dtype: str, kind: int, seeds: Any = SEEDS, *, weighted: bool = True
 ) -> tuple[Build, Any]:
     m = Build()
@@ -32,8 +32,8 @@ def projected(
     "dtype", ["int8", "uint8", "bool", "int16", "int32", "int64", "uint64", "float32"]
 )
 def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
-    m, y = projected([7], dtype, kind, weighted=weighted)
-    prove(m, y, ranges={"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)})
+    m, y = build_projection([7], dtype, kind, weighted=weighted)
+    check_outputs(m, y, ranges={"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)})
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
 )
 def test_lengths(size: int) -> None:
     """Each is a hash of its own: the key is 4 bytes longer."""
-    m, y = projected([3, size], "uint8", DENSE)
-    prove(m, y, random_layouts=[])
+    m, y = build_projection([3, size], "uint8", DENSE)
+    check_outputs(m, y, random_layouts=[])
 
 
 def test_items_of_several_axes() -> None:
-    m, y = projected([3, 2, 5], "int32", SPARSE)
-    prove(m, y)
+    m, y = build_projection([3, 2, 5], "int32", SPARSE)
+    check_outputs(m, y)
 
 
 def test_refuses() -> None:
@@ -58,7 +58,7 @@ def test_refuses() -> None:
         ([3], "string", DENSE, SEEDS, "string where one of"),
         ([3], "int8", DENSE, np.zeros((2, 32), np.float32), "seeds of the shape"),
     ):
-        m, y = projected(shape, dtype, kind, seeds, weighted=False)
+        m, y = build_projection(shape, dtype, kind, seeds, weighted=False)
         m.output(y)
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -29,7 +29,7 @@ def test_one_hot(rank: int, axis: int, index: str) -> None:
     m = Build()
     indices = m.input(SIZES[:rank], dtype=index, name="indices")
     y = one_hot(m, indices, 4, [m.constant(2.5), m.constant(-1.5)], axis)
-    prove(m, y, ranges={"indices": (-3, 6)})
+    check_outputs(m, y, ranges={"indices": (-3, 6)})
 
 
 @pytest.mark.parametrize("shape", [[], [1]])
@@ -38,7 +38,7 @@ def test_one_hot_of_every_type(dtype: str, shape: list[int]) -> None:
     m = Build()
     indices = m.input([3, 5], dtype="int32", name="indices")
     values = [m.input(shape, dtype=dtype) for _ in range(2)]
-    prove(m, one_hot(m, indices, 4, values, 1), ranges={"indices": (-3, 6)})
+    check_outputs(m, one_hot(m, indices, 4, values, 1), ranges={"indices": (-3, 6)})
 
 
 def test_one_hot_of_stored_integers() -> None:
@@ -49,7 +49,7 @@ def test_one_hot_of_stored_integers() -> None:
         "ONE_HOT", [indices, m.constant(4), *values], [[3, 5, 4]], axis=-1,
         scale=0.5, zero_point=3,
     )  # fmt: skip
-    prove(m, y, ranges={"indices": (-3, 6)})
+    check_outputs(m, y, ranges={"indices": (-3, 6)})
 
 
 def test_one_hot_folds() -> None:
@@ -63,23 +63,23 @@ def test_one_hot_folds() -> None:
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)], ids=str)
 def test_matrix_diag(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
-    prove(m, *m.op("MATRIX_DIAG", [feed(m, shape, dtype)], [[*shape, shape[-1]]]))
+    check_outputs(m, *m.op("MATRIX_DIAG", [add_input(m, shape, dtype)], [[*shape, shape[-1]]]))
 
 
 @pytest.mark.parametrize("mode", [{}, {"activations": "uint8"}], ids=str)
 def test_matrix_diag_of_stored_integers(mode: dict[str, Any]) -> None:
     """What is not on the diagonal is 0 as stored, whatever stands for 0."""
     m = Build()
-    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    prove(m, *m.op("MATRIX_DIAG", [x], [[3, 5, 5]], scale=0.5, zero_point=3), **mode)
+    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    check_outputs(m, *m.op("MATRIX_DIAG", [x], [[3, 5, 5]], scale=0.5, zero_point=3), **mode)
 
 
 @pytest.mark.parametrize("dtype", DIAGONALS)
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5), (5, 3), (2, 3, 5), (2, 7, 5, 3)], ids=str)
 def test_matrix_set_diag(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
-    diagonal = feed(m, [*shape[:-2], min(shape[-2:])], dtype)
-    prove(m, *m.op("MATRIX_SET_DIAG", [feed(m, shape, dtype), diagonal], [shape]))
+    diagonal = add_input(m, [*shape[:-2], min(shape[-2:])], dtype)
+    check_outputs(m, *m.op("MATRIX_SET_DIAG", [add_input(m, shape, dtype), diagonal], [shape]))
 
 
 def refusal(code: str, inputs: list[Any], made: list[int], **options: Any) -> str:

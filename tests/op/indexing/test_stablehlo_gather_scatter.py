@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -67,7 +67,7 @@ def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
     if constant and not indices.size:
         return
     (y,) = m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options)
-    prove(m, y, inputs=[data] if constant else [data, indices])
+    check_outputs(m, y, inputs=[data] if constant else [data, indices])
 
 
 def test_windows_far_outside() -> None:
@@ -77,22 +77,22 @@ def test_windows_far_outside() -> None:
     x, where = m.input(case.shape), m.input(case.indices, dtype="int64")
     (y,) = m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options)
     data = np.arange(np.prod(case.shape), dtype=np.float32).reshape(case.shape)
-    prove(m, y, inputs=[data, indices])
+    check_outputs(m, y, inputs=[data, indices])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_gather_of_every_type(dtype: str) -> None:
     m, case = Build(), GATHERINGS[0]
     where = m.constant(random_indices(case.indices))
-    x = feed(m, case.shape, dtype)
-    prove(m, *m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options))
+    x = add_input(m, case.shape, dtype)
+    check_outputs(m, *m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options))
 
 
 def test_rows_are_one_node() -> None:
     m, case = Build(), GATHERINGS[1]
     where = m.constant(random_indices(case.indices, "int64"))
     (y,) = m.op("STABLEHLO_GATHER", [m.input([7, 5]), where], [case.made], **case.options)
-    assert [node.op_type for node in prove(m, y).model.graph.node] == ["Gather"]
+    assert [node.op_type for node in check_outputs(m, y).model.graph.node] == ["Gather"]
 
 
 def test_gather_refuses() -> None:
@@ -155,7 +155,7 @@ COMPUTATIONS = ["", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM",
                 "STABLEHLO_MINIMUM"]  # fmt: skip
 
 
-def scattered(
+def add_scatter(
     m: Build, code: str, x: Tensor, where: Tensor, updates: Tensor, **options: Any
 ) -> Tensor:
     body = m.subgraph("body")
@@ -180,12 +180,12 @@ def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
         return
     where = m.constant(indices) if constant else m.input(case.indices, dtype="int32")
     x, updates = m.input(case.shape), m.input(case.updates)
-    y = scattered(m, code, x, where, updates, **case.options)
+    y = add_scatter(m, code, x, where, updates, **case.options)
     generator = np.random.default_rng(1)
     given = [generator.standard_normal(each).astype(np.float32) for each in
              (case.shape, case.updates)]  # fmt: skip
     inputs = given if constant else [indices, *given]
-    prove(m, y, inputs=inputs)
+    check_outputs(m, y, inputs=inputs)
 
 
 @pytest.mark.parametrize("code", COMPUTATIONS)
@@ -193,9 +193,9 @@ def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
 def test_scatter_of_every_type(dtype: str, code: str) -> None:
     m, case = Build(), SCATTERINGS[1]
     where = m.constant(np.array([[2], [9], [2]] if code else [[2], [9], [0]], np.int64))
-    x, updates = feed(m, case.shape, dtype), feed(m, case.updates, dtype)
-    y = scattered(m, code, x, where, updates, **case.options)
-    prove(m, y, tolerance=1e-3 if dtype == "float16" else 1e-5)
+    x, updates = add_input(m, case.shape, dtype), add_input(m, case.updates, dtype)
+    y = add_scatter(m, code, x, where, updates, **case.options)
+    check_outputs(m, y, tolerance=1e-3 if dtype == "float16" else 1e-5)
 
 
 def test_scatter_of_stored_integers() -> None:
@@ -203,14 +203,14 @@ def test_scatter_of_stored_integers() -> None:
     x, updates = (m.input(s, dtype="int8", scale=0.5, zero_point=3)
                   for s in (case.shape, case.updates))  # fmt: skip
     where = m.constant(np.array([[2], [9], [0]], np.int64))
-    prove(m, scattered(m, "", x, where, updates, **case.options))
+    check_outputs(m, add_scatter(m, "", x, where, updates, **case.options))
 
 
 def test_no_updates() -> None:
     m, case = Build(), SCATTERINGS[1]
     x, where, updates = m.input([7, 5]), m.input([0, 1], dtype="int32"), m.input([0, 5])
-    y = scattered(m, "STABLEHLO_ADD", x, where, updates, **case.options)
-    prove(m, *m.op("NEG", [y], [[7, 5]]))
+    y = add_scatter(m, "STABLEHLO_ADD", x, where, updates, **case.options)
+    check_outputs(m, *m.op("NEG", [y], [[7, 5]]))
 
 
 def test_scatter_refuses() -> None:
@@ -219,7 +219,7 @@ def test_scatter_refuses() -> None:
     updates = m.input(good.updates)
 
     def scatter(code: str = "", new: Tensor = updates, **options: Any) -> None:
-        m.output(scattered(m, code, x, where, new, **{**good.options, **options}))
+        m.output(add_scatter(m, code, x, where, new, **{**good.options, **options}))
 
     scatter("STABLEHLO_SUBTRACT")
     scatter(inserted_window_dims=[])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -31,7 +31,7 @@ def largest(
     return m.op("TOPK_V2", [x, k], outputs)
 
 
-def found(
+def add_arg(
     m: Build, code: str, x: Tensor, axis: Tensor | int, number: int, made: str = "int32"
 ) -> Tensor:
     number %= len(x.shape)
@@ -43,10 +43,10 @@ def found(
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_topk(rank: int) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank])
+    x = add_input(m, SIZES[:rank])
     for k in range(1, SIZES[rank - 1] + 1):
         m.output(*largest(m, x, m.constant(k), k))
-    prove(m)
+    check_outputs(m)
 
 
 @pytest.mark.parametrize("by", ["int16", "int32"])
@@ -55,7 +55,7 @@ def test_topk(rank: int) -> None:
 def test_topk_of_every_type(dtype: str, k_by: str, by: str) -> None:
     m = Build()
     k = m.constant(np.array([3], k_by))
-    prove(m, *largest(m, feed(m, [2, 3, 11], dtype), k, 3, by))
+    check_outputs(m, *largest(m, add_input(m, [2, 3, 11], dtype), k, 3, by))
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 50, 199, 200])
@@ -64,26 +64,26 @@ def test_topk_of_equal_elements(dtype: str, k: int) -> None:
     """The first of equal elements is the larger one."""
     m = Build()
     ranges = {dtype: (0, 3)} if dtype != "float32" else None
-    x = feed(m, [5, 200], dtype)
+    x = add_input(m, [5, 200], dtype)
     outputs = largest(m, x, m.constant(k), k)
     if ranges is None:
         values = np.random.default_rng(0).integers(0, 3, (5, 200)).astype(np.float32)
-        prove(m, *outputs, inputs=[values])
+        check_outputs(m, *outputs, inputs=[values])
     else:
-        prove(m, *outputs, ranges=ranges)
+        check_outputs(m, *outputs, ranges=ranges)
 
 
 @pytest.mark.parametrize("k", [0, -2])
 def test_topk_of_none(k: int) -> None:
     m = Build()
-    prove(m, *largest(m, feed(m, [3, 5]), m.constant(k), 0))
+    check_outputs(m, *largest(m, add_input(m, [3, 5]), m.constant(k), 0))
 
 
 def test_topk_of_stored_integers() -> None:
     m = Build()
     scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
-    x = feed(m, [3, 5], "int8", **scale)
-    result = prove(m, *largest(m, x, m.constant(2), 2, **scale))
+    x = add_input(m, [3, 5], "int8", **scale)
+    result = check_outputs(m, *largest(m, x, m.constant(2), 2, **scale))
     assert not any(node.op_type.endswith("Linear") for node in result.model.graph.node)
 
 
@@ -91,7 +91,7 @@ def test_topk_of_stored_integers() -> None:
 @pytest.mark.parametrize(("rank", "axis"), AXES)
 def test_arg(rank: int, axis: int, code: str) -> None:
     m = Build()
-    prove(m, found(m, code, feed(m, SIZES[:rank]), axis, axis))
+    check_outputs(m, add_arg(m, code, add_input(m, SIZES[:rank]), axis, axis))
 
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
@@ -101,7 +101,7 @@ def test_arg(rank: int, axis: int, code: str) -> None:
 def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
     m = Build()
     axis = m.constant(np.array([1], by))
-    prove(m, found(m, code, feed(m, [2, 3, 5], dtype), axis, 1, made))
+    check_outputs(m, add_arg(m, code, add_input(m, [2, 3, 5], dtype), axis, 1, made))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -110,14 +110,14 @@ def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
 def test_arg_of_equal_elements(code: str, dtype: str, axis: int) -> None:
     """The first of equal elements is found."""
     m = Build()
-    x = feed(m, [61, 67], dtype)
-    prove(m, found(m, code, x, axis, axis), ranges={dtype: (0, 3)})
+    x = add_input(m, [61, 67], dtype)
+    check_outputs(m, add_arg(m, code, x, axis, axis), ranges={dtype: (0, 3)})
 
 
 def test_arg_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    result = prove(m, found(m, "ARG_MAX", x, 1, 1))
+    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, add_arg(m, "ARG_MAX", x, 1, 1))
     assert [node.op_type for node in result.model.graph.node] == ["ArgMax", "Cast"]
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, Tensor
-from tests.support.needs import since
+from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 SHAPES = [[7], [3, 5], [2, 3, 5], [2, 3, 1, 5]]
 
 
-def where(m: Build, x: Tensor) -> Tensor:
+def add_where(m: Build, x: Tensor) -> Tensor:
     return m.op("WHERE", [x], [m.tensor([None, len(x.shape)], dtype="int64")])[0]
 
 
@@ -25,7 +25,7 @@ def unique(m: Build, x: Tensor, dtype: str = "int32", **fields: Any) -> list[Ten
     return m.op("UNIQUE", [x], outputs, idx_out_type=dtype)
 
 
-def declared(result: Any) -> list[list[str | int]]:
+def declared_sizes(result: Any) -> list[list[str | int]]:
     """Return the sizes of the outputs, by name where they stay open."""
     return [
         [size.dim_param or size.dim_value for size in port.type.tensor_type.shape.dim]
@@ -33,7 +33,7 @@ def declared(result: Any) -> list[list[str | int]]:
     ]
 
 
-def few(shape: list[int], dtype: str) -> Any:
+def sparse_numbers(shape: list[int], dtype: str) -> Any:
     """Return small numbers, many of them 0."""
     generator = np.random.default_rng(0)
     return (generator.integers(1, 4, shape) * (generator.random(shape) < 0.6)).astype(dtype)
@@ -43,31 +43,31 @@ def few(shape: list[int], dtype: str) -> Any:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_where(shape: list[int], dtype: str) -> None:
     m = Build()
-    y = where(m, m.input(shape, dtype=dtype))
-    result = prove(m, y, inputs=[few(shape, dtype)])
-    assert declared(result) == [[f"tensor_{y.index}_0", len(shape)]]
+    y = add_where(m, m.input(shape, dtype=dtype))
+    result = check_outputs(m, y, inputs=[sparse_numbers(shape, dtype)])
+    assert declared_sizes(result) == [[f"tensor_{y.index}_0", len(shape)]]
 
 
 def test_what_is_found_twice() -> None:
     """What is added up has to be equally much."""
     m = Build()
     x = m.input([3, 5])
-    (y,) = m.op("ADD", [where(m, x), where(m, x)], [m.tensor([None, 2], dtype="int64")])
-    prove(m, y, inputs=[few([3, 5], "float32")])
+    (y,) = m.op("ADD", [add_where(m, x), add_where(m, x)], [m.tensor([None, 2], dtype="int64")])
+    check_outputs(m, y, inputs=[sparse_numbers([3, 5], "float32")])
 
 
 def test_nothing_is_found() -> None:
     """LiteRT hands out no such tensor, but computes with it."""
     m = Build()
-    places = where(m, m.input([3, 5]))
+    places = add_where(m, m.input([3, 5]))
     (total,) = m.op("SUM", [places, m.constant([0])], [[2]])
-    prove(m, total, inputs=[np.zeros([3, 5], np.float32)])
+    check_outputs(m, total, inputs=[np.zeros([3, 5], np.float32)])
 
 
 def test_where_of_odd_numbers() -> None:
     m = Build()
-    y = where(m, m.input([6]))
-    prove(m, y, inputs=[np.array([np.nan, 0, -0.0, 1e-40, np.inf, 0.5], np.float32)])
+    y = add_where(m, m.input([6]))
+    check_outputs(m, y, inputs=[np.array([np.nan, 0, -0.0, 1e-40, np.inf, 0.5], np.float32)])
 
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
@@ -76,15 +76,15 @@ def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
     m = Build()
     kind: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
     (x,) = m.op("QUANTIZE", [m.input([3, 5])], [m.tensor([3, 5], **kind)])
-    since(1, 24, "an optimization that leaves the graph whole")
-    prove(m, where(m, x), inputs=[few([3, 5], "float32") - 1.5], **mode)
+    needs_onnxruntime(1, 24, "an optimization that leaves the graph whole")
+    check_outputs(m, add_where(m, x), inputs=[sparse_numbers([3, 5], "float32") - 1.5], **mode)
 
 
 def test_where_of_stored_integers() -> None:
     """What counts is the integer, not what it stands for."""
     m = Build()
-    y = where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
-    prove(m, y, inputs=[np.array([0, 3, -3, 1, 0], np.int8)])
+    y = add_where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
+    check_outputs(m, y, inputs=[np.array([0, 3, -3, 1, 0], np.int8)])
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
@@ -93,58 +93,58 @@ def test_unique(dtype: str, kind: str) -> None:
     m = Build()
     values, places = unique(m, m.input([11], dtype=dtype), kind)
     numbers = np.array([3, 0, 3, 7, 0, 5, 7, 1, 3, 2, 9]).astype(dtype)
-    result = prove(m, values, places, inputs=[numbers])
-    assert declared(result) == [[f"tensor_{values.index}_0"], [11]]
+    result = check_outputs(m, values, places, inputs=[numbers])
+    assert declared_sizes(result) == [[f"tensor_{values.index}_0"], [11]]
 
 
 def test_unique_of_stored_integers() -> None:
     m = Build()
     scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
     outputs = unique(m, m.input([5], dtype="int8", **scale), **scale)
-    prove(m, *outputs, inputs=[np.array([4, -4, 4, 0, -4], np.int8)])
+    check_outputs(m, *outputs, inputs=[np.array([4, -4, 4, 0, -4], np.int8)])
 
 
 def test_what_was_found_is_computed_with() -> None:
     """The elements that are not 0, times two, added up; what is open is open all the way."""
     m = Build()
     x = m.input([3, 5])
-    places = where(m, x)
+    places = add_where(m, x)
     (picked,) = m.op("GATHER_ND", [x, places], [m.tensor([None])])
     (double,) = m.op("ADD", [picked, picked], [m.tensor([None])])
     (total,) = m.op("SUM", [double, m.constant([0])], [[]], dtype="float32")
-    result = prove(m, double, total, inputs=[few([3, 5], "float32")])
-    assert declared(result) == [[f"tensor_{places.index}_0"], []]
+    result = check_outputs(m, double, total, inputs=[sparse_numbers([3, 5], "float32")])
+    assert declared_sizes(result) == [[f"tensor_{places.index}_0"], []]
 
 
 def test_rows_that_are_found() -> None:
     """A mask of rows, in the form that TensorFlow's boolean_mask has."""
     m = Build()
     x, mask = m.input([7, 3]), m.input([7], dtype="bool")
-    places = where(m, mask)
+    places = add_where(m, mask)
     (flat,) = m.op("SQUEEZE", [places], [m.tensor([None], dtype="int64")], squeeze_dims=[1])
     (rows,) = m.op("GATHER", [x, flat], [m.tensor([None, 3])])
-    prove(m, rows, seeds=[0, 1])
+    check_outputs(m, rows, seeds=[0, 1])
 
 
 def test_sizes_of_the_file_are_not_those_of_what_is_found() -> None:
     m = Build()
-    y = where(m, m.input([3, 5]))
+    y = add_where(m, m.input([3, 5]))
     m.output(y)
-    assert declared(convert(m.bytes(), static=True)) == [[f"tensor_{y.index}_0", 2]]
+    assert declared_sizes(convert(m.bytes(), static=True)) == [[f"tensor_{y.index}_0", 2]]
 
 
 def test_open_inputs() -> None:
     m = Build()
     x = m.input([None, 5])
-    y = where(m, x)
-    result = prove(m, y, inputs=[few([4, 5], "float32")])
-    assert declared(result) == [[f"tensor_{y.index}_0", 2]]
+    y = add_where(m, x)
+    result = check_outputs(m, y, inputs=[sparse_numbers([4, 5], "float32")])
+    assert declared_sizes(result) == [[f"tensor_{y.index}_0", 2]]
 
 
 def test_refuses() -> None:
     m = Build()
     m.output(*m.op("WHERE", [m.input([])], [m.tensor([None, 0], dtype="int64")]))
-    m.output(where(m, m.input([3], dtype="int16")))
+    m.output(add_where(m, m.input([3], dtype="int16")))
     m.output(*unique(m, m.input([3, 5])))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
@@ -166,7 +166,7 @@ def test_open_sizes_of_many() -> None:
     m.output(bits)
     generator = np.random.default_rng(0)
     given = [generator.random((11, 4)).astype(np.float32), generator.random(11).astype(np.float32)]
-    prove(m, inputs=given)
+    check_outputs(m, inputs=given)
 
 
 def test_transforms_of_an_open_batch() -> None:
@@ -175,8 +175,8 @@ def test_transforms_of_an_open_batch() -> None:
     length = m.constant(np.array([4, 8], np.int32))
     (y,) = m.op("RFFT2D", [x, length], [m.tensor([None, 4, 5], dtype="complex64")])
     (z,) = m.op("COMPLEX_ABS", [y], [m.tensor([None, 4, 5])])
-    result = prove(m, z, inputs=[few([5, 3, 8], "float32")])
-    assert declared(result) == [["batch", 4, 5]]
+    result = check_outputs(m, z, inputs=[sparse_numbers([5, 3, 8], "float32")])
+    assert declared_sizes(result) == [["batch", 4, 5]]
 
 
 def test_rows_of_an_open_number_of_indices() -> None:
@@ -187,5 +187,5 @@ def test_rows_of_an_open_number_of_indices() -> None:
         offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1,
     )  # fmt: skip
     where = np.array([[3], [9], [-1], [0]], np.int32)
-    result = prove(m, y, inputs=[few([7, 5], "float32"), where])
-    assert declared(result)[0][1] == 5
+    result = check_outputs(m, y, inputs=[sparse_numbers([7, 5], "float32"), where])
+    assert declared_sizes(result)[0][1] == 5

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold
-from tests.references.genai import run
+from tests.references import check_reference, draw_numbers
+from tests.references.genai import run_litert
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -42,15 +42,15 @@ def operands(heads: Heads) -> list[Array]:
     """Return queries, keys, values and a mask at random."""
     batch, queried, keyed, times, keys = heads
     shapes = [(batch, times, queried, 8), *[(batch, keys, keyed, 8)] * 2, (1, 1, times, keys)]
-    arrays = [drawn(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
+    arrays = [draw_numbers(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
     arrays[3] = np.where(arrays[3] > 1, np.float32(-1e9), np.float32(0))
     return arrays
 
 
-def attended(*arrays: Array, options: dict[str, Any]) -> Array:
+def run_attention(*arrays: Array, options: dict[str, Any]) -> Array:
     """LiteRT's delegate."""
     data = attention([x.shape for x in arrays], options).bytes()
-    return run(data, [x.copy() for x in arrays])[0][0]
+    return run_litert(data, [x.copy() for x in arrays])[0][0]
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
@@ -58,7 +58,7 @@ def attended(*arrays: Array, options: dict[str, Any]) -> Array:
 def test_attention(heads: Heads, options: dict[str, Any]) -> None:
     inputs = operands(heads)
     m = attention([x.shape for x in inputs], options)
-    hold(m, inputs, [attended(*inputs, options=options)])
+    check_reference(m, inputs, [run_attention(*inputs, options=options)])
 
 
 @pytest.mark.parametrize(

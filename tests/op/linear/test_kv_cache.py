@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold, hold_runs
-from tests.references.genai import run
+from tests.references import check_reference, check_reference_runs, draw_numbers
+from tests.references.genai import run_litert
 from tests.support import Build
 from tests.support.streams import states
 from tflite2onnx.convert import convert
@@ -21,7 +21,7 @@ CODE = "odml.update_external_kv_cache"
 Shape = tuple[int, ...]
 
 
-def caching(cache: Shape, new: Shape, count: int) -> Build:
+def build_external_cache(cache: Shape, new: Shape, count: int) -> Build:
     m = Build()
     operands = [
         m.input(cache), m.input(cache), m.input([count], dtype="int32"), m.input(new), m.input(new),
@@ -39,12 +39,12 @@ POSITIONS = [
 def test_new_rows(positions: list[int]) -> None:
     """Where the positions fall, what is left is padding; the later of two rows stays."""
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
-    m = caching(cache, new, len(positions))
+    m = build_external_cache(cache, new, len(positions))
     inputs = [
-        drawn(*cache), drawn(*cache, seed=1), np.array(positions, np.int32),
-        drawn(*new, seed=2), drawn(*new, seed=3),
+        draw_numbers(*cache), draw_numbers(*cache, seed=1), np.array(positions, np.int32),
+        draw_numbers(*new, seed=2), draw_numbers(*new, seed=3),
     ]  # fmt: skip
-    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
+    check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_new_rows(positions: list[int]) -> None:
 )
 def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
-        convert(caching(cache, new, count).bytes())
+        convert(build_external_cache(cache, new, count).bytes())
     assert reason in str(error.value)
 
 
@@ -77,7 +77,7 @@ def test_refuses_other_than_two_outputs() -> None:
 KEPT = "odml.update_kv_cache"
 
 
-def keeping(count: int, options: dict[str, float], times: int, layers: int = 1) -> Build:
+def build_kept_cache(count: int, options: dict[str, float], times: int, layers: int = 1) -> Build:
     """Return a model of some layers, whose new rows are [1, count, 3, 5]."""
     m = Build()
     positions = m.input([count], dtype="int64")
@@ -97,29 +97,32 @@ def keeping(count: int, options: dict[str, float], times: int, layers: int = 1) 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_kept_rows(count: int, positions: Sequence[int]) -> None:
     """Rows go at the front once there is no more room."""
-    m = keeping(count, {"kv_cache_max": 7}, 7)
+    m = build_kept_cache(count, {"kv_cache_max": 7}, 7)
     runs, first = [], 0
     for number, position in enumerate(positions):
         gone = max(position + count - first - 7, 0)
         if position < first or gone > 7:
             continue
         first += gone
-        new = [drawn(1, count, 3, 5, seed=2 * number + i) for i in range(2)]
+        new = [draw_numbers(1, count, 3, 5, seed=2 * number + i) for i in range(2)]
         runs.append([np.arange(position, position + count), *new])
-    want = run(m.bytes(), *runs)
-    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    want = run_litert(m.bytes(), *runs)
+    result = check_reference_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
     names = ["kv_cache/0/keys", "kv_cache/0/values", "kv_cache/0/first"]
     assert [name for name, _ in states(result)] == names
 
 
 def test_layers_have_caches_of_their_own() -> None:
-    m = keeping(2, {"kv_cache_max": 5}, 5, layers=3)
+    m = build_kept_cache(2, {"kv_cache_max": 5}, 5, layers=3)
     runs = [
-        [np.arange(step, step + 2), *(drawn(1, 2, 3, 5, seed=6 * step + i) for i in range(6))]
+        [
+            np.arange(step, step + 2),
+            *(draw_numbers(1, 2, 3, 5, seed=6 * step + i) for i in range(6)),
+        ]
         for step in range(7)
     ]
-    want = run(m.bytes(), *runs)
-    result = hold_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
+    want = run_litert(m.bytes(), *runs)
+    result = check_reference_runs(m, list(zip(runs, want, strict=True)), tolerance=0)
     assert len(result.states) == 9
 
 
@@ -129,15 +132,15 @@ def test_default_size(shape: Shape) -> None:
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
     m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))
-    inputs = [np.arange(2), drawn(1, 2, 3, 5), drawn(1, 2, 3, 5, seed=1)]
-    hold(m, inputs, run(m.bytes(), inputs)[0], tolerance=0)
+    inputs = [np.arange(2), draw_numbers(1, 2, 3, 5), draw_numbers(1, 2, 3, 5, seed=1)]
+    check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
 
 
 def test_refuses_what_cannot_be_kept() -> None:
     with pytest.raises(ConversionError, match="3 new rows of 2"):
-        convert(keeping(3, {"kv_cache_max": 2}, 2).bytes())
+        convert(build_kept_cache(3, {"kv_cache_max": 2}, 2).bytes())
     with pytest.raises(ConversionError, match="cannot convert float infinity"):
-        convert(keeping(1, {"kv_cache_max": 2, "layer_index": float("inf")}, 2).bytes())
+        convert(build_kept_cache(1, {"kv_cache_max": 2, "layer_index": float("inf")}, 2).bytes())
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([2, 3, 5]), m.input([2, 3, 5])]
     made = [m.tensor([1, 7, 3, 5]) for _ in range(2)]

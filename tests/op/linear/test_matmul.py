@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -62,7 +62,7 @@ def test_shapes(
     shape: tuple[int, ...], features: int, made: tuple[int, ...], *, bias: bool
 ) -> None:
     m = Build()
-    prove(m, connect(m, m.input(shape), features, made, bias=bias))
+    check_outputs(m, connect(m, m.input(shape), features, made, bias=bias))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -70,7 +70,7 @@ def test_shapes(
 def test_kept_axes(shape: tuple[int, ...], *, bias: bool) -> None:
     m = Build()
     made = (*shape[:-1], OUT)
-    prove(m, connect(m, m.input(shape), 7, made, bias=bias, keep_num_dims=True))
+    check_outputs(m, connect(m, m.input(shape), 7, made, bias=bias, keep_num_dims=True))
 
 
 @pytest.mark.parametrize("made", [(6, OUT), (2, 3, OUT)], ids=str)
@@ -80,12 +80,14 @@ def test_activations(activation: str, made: tuple[int, ...]) -> None:
     keep = len(made) > 2
     y = connect(m, m.input([2, 3, 7]), 7, made, fused_activation_function=activation,
                 keep_num_dims=keep)  # fmt: skip
-    prove(m, y)
+    check_outputs(m, y)
 
 
 def test_two_inputs_are_enough() -> None:
     m = Build()
-    prove(m, *m.op("FULLY_CONNECTED", [m.input([3, 7]), m.constant(floats(OUT, 7))], [[3, OUT]]))
+    check_outputs(
+        m, *m.op("FULLY_CONNECTED", [m.input([3, 7]), m.constant(floats(OUT, 7))], [[3, OUT]])
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, OUT), (OUT, 1), (1, 1, OUT)], ids=str)
@@ -94,7 +96,7 @@ def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
     m = Build()
     bias = m.constant(floats(OUT).reshape(shape))
     weights = m.constant(floats(OUT, 7))
-    prove(m, *m.op("FULLY_CONNECTED", [m.input([OUT, 7]), weights, bias], [[OUT, OUT]]))
+    check_outputs(m, *m.op("FULLY_CONNECTED", [m.input([OUT, 7]), weights, bias], [[OUT, OUT]]))
 
 
 @pytest.mark.parametrize(
@@ -103,13 +105,13 @@ def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
 def test_computed_weights(shape: tuple[int, ...], made: tuple[int, ...]) -> None:
     m = Build()
     x, weights, bias = m.input(shape), m.input([5, 7]), m.input([5])
-    prove(m, *m.op("FULLY_CONNECTED", [x, weights, bias], [made]))
+    check_outputs(m, *m.op("FULLY_CONNECTED", [x, weights, bias], [made]))
 
 
 def test_computed_weights_and_kept_axes() -> None:
     m = Build()
     operands = [m.input([2, 3, 7]), m.input([5, 7]), m.input([5, 1])]
-    prove(m, *m.op("FULLY_CONNECTED", operands, [[2, 3, 5]], keep_num_dims=True))
+    check_outputs(m, *m.op("FULLY_CONNECTED", operands, [[2, 3, 5]], keep_num_dims=True))
 
 
 @pytest.mark.parametrize(("shape", "features"), [((3, 7), 7), ((3, 5, 2, 7), 70)])
@@ -121,7 +123,7 @@ def test_half_precision_weights_stay_so(shape: tuple[int, ...], features: int) -
     stored = m.constant(floats(OUT).astype(np.float16))
     (bias,) = m.op("DEQUANTIZE", [stored], [[OUT]], dtype="float32")
     y = m.op("FULLY_CONNECTED", [m.input(shape), weights, bias], [[3, OUT]])
-    result = prove(m, *y)
+    result = check_outputs(m, *y)
     assert {i.data_type for i in result.model.graph.initializer if i.data_type != 7} == {10}
     assert "Reshape" not in nodes(result) or len(shape) > 2
 
@@ -139,7 +141,7 @@ def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
     y = convolve(m, m.input([2, 5, 7, 3]))
     if reshapes:
         (y,) = m.op("RESHAPE", [y, m.constant([2, 105])], [[2, 105]])
-    result = prove(m, connect(m, y, 105, (2, OUT)))
+    result = check_outputs(m, connect(m, y, 105, (2, OUT)))
     assert nodes(result) == ["Conv", "Reshape", "Gemm"]
 
 
@@ -152,7 +154,7 @@ def test_a_dense_layer_over_an_image_is_a_convolution(*, flattens: bool) -> None
         (x,) = m.op("RESHAPE", [x, m.constant([70, 3])], [[70, 3]])
     y = connect(m, x, 3, (70, OUT), fused_activation_function="RELU")
     (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]])
-    result = prove(m, convolve(m, y))
+    result = check_outputs(m, convolve(m, y))
     assert nodes(result) == ["Conv", "Conv", "Relu", "Conv"]
 
 
@@ -167,7 +169,9 @@ def test_a_dense_layer_over_a_quantized_image_is_a_convolution() -> None:
     (y,) = m.op("FULLY_CONNECTED", [x, w, bias], [[70, OUT]], **fields)
     (y,) = m.op("RESHAPE", [y, m.constant([2, 5, 7, OUT])], [[2, 5, 7, OUT]], **fields)
     window: Any = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1}
-    result = prove(m, *m.op("MAX_POOL_2D", [y], [[2, 5, 7, OUT]], **window, **fields), steps=1)
+    result = check_outputs(
+        m, *m.op("MAX_POOL_2D", [y], [[2, 5, 7, OUT]], **window, **fields), steps=1
+    )
     assert "Conv" in nodes(result)
     assert "Gemm" not in nodes(result)
 
@@ -181,7 +185,7 @@ def test_shared_weights_are_stored_once() -> None:
         x = convolve(m, m.input([2, 5, 7, 3]))
         (x,) = m.op("RESHAPE", [x, m.constant([2, 105])], [[2, 105]])
         ys += m.op("FULLY_CONNECTED", [x, weights, bias], [[2, OUT]])
-    result = prove(m, *ys)
+    result = check_outputs(m, *ys)
     assert sum(list(i.dims) == [OUT, 105] for i in result.model.graph.initializer) == 1
 
 
@@ -189,7 +193,9 @@ def test_one_flattened_tensor_for_two_readers() -> None:
     m = Build()
     x = convolve(m, m.input([2, 5, 7, 3]))
     (x,) = m.op("RESHAPE", [x, m.constant([2, 105])], [[2, 105]])
-    result = prove(m, connect(m, x, 105, (2, OUT)), connect(m, x, 105, (2, OUT), bias=False))
+    result = check_outputs(
+        m, connect(m, x, 105, (2, OUT)), connect(m, x, 105, (2, OUT), bias=False)
+    )
     assert nodes(result).count("Reshape") == 1
 
 
@@ -198,7 +204,7 @@ def test_gemm_transposes_for_free() -> None:
     m = Build()
     (x,) = m.op("TRANSPOSE", [m.input([7, 3]), m.constant([1, 0])], [[3, 7]])
     (w,) = m.op("TRANSPOSE", [m.input([7, 5]), m.constant([1, 0])], [[5, 7]])
-    result = prove(m, *m.op("FULLY_CONNECTED", [x, w, None], [[3, 5]]))
+    result = check_outputs(m, *m.op("FULLY_CONNECTED", [x, w, None], [[3, 5]]))
     assert nodes(result) == ["Gemm"]
 
 
@@ -221,7 +227,7 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
     x = m.input(shape, dtype="int8", scale=0.05, zero_point=3)
     y = m.op("FULLY_CONNECTED", [x, weights, bias], [made], keep_num_dims=keep,
              dtype="int8", scale=0.2, zero_point=-5)  # fmt: skip
-    result = prove(m, *y, steps=1)
+    result = check_outputs(m, *y, steps=1)
     assert "Gemm" in nodes(result)
     assert "MatMul" not in nodes(result)
     assert nodes(result).count("Reshape") == 2 * (len(made) > 2) + (len(shape) > len(made))
@@ -262,7 +268,7 @@ def test_integers_are_refused() -> None:
         convert(m.bytes())
 
 
-def swapped(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
+def swap_last_axes(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if swap else tuple(shape)
 
 
@@ -287,16 +293,18 @@ def test_products(
     a: tuple[int, ...], b: tuple[int, ...], made: tuple[int, ...], *, adj_x: bool, adj_y: bool
 ) -> None:
     m = Build()
-    operands = [m.input(swapped(a, swap=adj_x)), m.input(swapped(b, swap=adj_y))]
-    prove(m, *m.op("BATCH_MATMUL", operands, [made], adj_x=adj_x, adj_y=adj_y))
+    operands = [m.input(swap_last_axes(a, swap=adj_x)), m.input(swap_last_axes(b, swap=adj_y))]
+    check_outputs(m, *m.op("BATCH_MATMUL", operands, [made], adj_x=adj_x, adj_y=adj_y))
 
 
 @pytest.mark.parametrize("adj_y", [False, True])
 def test_products_with_a_constant(*, adj_y: bool) -> None:
     """A constant is swapped now."""
     m = Build()
-    b = m.constant(floats(*swapped((5, 7), swap=adj_y)))
-    result = prove(m, *m.op("BATCH_MATMUL", [m.input([2, 3, 5]), b], [[2, 3, 7]], adj_y=adj_y))
+    b = m.constant(floats(*swap_last_axes((5, 7), swap=adj_y)))
+    result = check_outputs(
+        m, *m.op("BATCH_MATMUL", [m.input([2, 3, 5]), b], [[2, 3, 7]], adj_y=adj_y)
+    )
     assert nodes(result) == ["MatMul"]
 
 
@@ -309,9 +317,11 @@ def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
     for shape, swap in (((2, 3, 5), adj_x), ((2, 5, 7), adj_y)):
         x = m.input(shape)
         if swap:
-            (x,) = m.op("TRANSPOSE", [x, m.constant([0, 2, 1])], [swapped(shape, swap=True)])
+            (x,) = m.op("TRANSPOSE", [x, m.constant([0, 2, 1])], [swap_last_axes(shape, swap=True)])
         operands.append(x)
-    result = prove(m, *m.op("BATCH_MATMUL", operands, [[2, 3, 7]], adj_x=adj_x, adj_y=adj_y))
+    result = check_outputs(
+        m, *m.op("BATCH_MATMUL", operands, [[2, 3, 7]], adj_x=adj_x, adj_y=adj_y)
+    )
     assert nodes(result) == ["MatMul"]
 
 
@@ -320,8 +330,8 @@ def test_products_of_integers(*, adj_y: bool) -> None:
     """int8 by int8 may make int32, of the integers as they are."""
     m = Build()
     fields: Any = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
-    a, b = m.input([2, 3, 5], **fields), m.input(swapped((2, 5, 7), swap=adj_y), **fields)
-    prove(m, *m.op("BATCH_MATMUL", [a, b], [[2, 3, 7]], dtype="int32", adj_y=adj_y))
+    a, b = m.input([2, 3, 5], **fields), m.input(swap_last_axes((2, 5, 7), swap=adj_y), **fields)
+    check_outputs(m, *m.op("BATCH_MATMUL", [a, b], [[2, 3, 7]], dtype="int32", adj_y=adj_y))
 
 
 @pytest.mark.parametrize(

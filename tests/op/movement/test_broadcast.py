@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -44,19 +44,19 @@ def broadcast(m: Build, x: Tensor, shape: tuple[int, ...], index: str = "int32")
 @pytest.mark.parametrize(("old", "new"), SHAPES, ids=str)
 def test_broadcast_to(old: tuple[int, ...], new: tuple[int, ...], index: str) -> None:
     m = Build()
-    prove(m, broadcast(m, feed(m, old), new, index))
+    check_outputs(m, broadcast(m, add_input(m, old), new, index))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_broadcast_to_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, broadcast(m, feed(m, [3, 1, 5], dtype), (2, 3, 7, 5)))
+    check_outputs(m, broadcast(m, add_input(m, [3, 1, 5], dtype), (2, 3, 7, 5)))
 
 
 def test_broadcast_to_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 1], "int8", scale=0.5, zero_point=3)
-    result = prove(m, broadcast(m, x, (3, 5)))
+    x = add_input(m, [3, 1], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, broadcast(m, x, (3, 5)))
     assert [node.op_type for node in result.model.graph.node] == ["Expand"]
 
 
@@ -86,39 +86,39 @@ def test_broadcast_args(a: list[int], b: list[int], dtype: str) -> None:
     m = Build()
     x, y = (m.input([len(each)], dtype=dtype) for each in (a, b))
     (made,) = m.op("BROADCAST_ARGS", [x, y], [[max(len(a), len(b))]])
-    prove(m, made, inputs=[np.array(a, dtype), np.array(b, dtype)])
+    check_outputs(m, made, inputs=[np.array(a, dtype), np.array(b, dtype)])
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 5, 7), (2, 0)], ids=str)
 def test_fill(shape: tuple[int, ...], index: str) -> None:
     m = Build()
-    prove(m, *m.op("FILL", [m.constant(np.array(shape, index)), feed(m, [])], [shape]))
+    check_outputs(m, *m.op("FILL", [m.constant(np.array(shape, index)), add_input(m, [])], [shape]))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_fill_of_every_type(dtype: str) -> None:
     m = Build()
-    value = feed(m, [], dtype)
-    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
+    value = add_input(m, [], dtype)
+    check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
 
 
 def test_fill_of_strings() -> None:
     m = Build()
     value = m.constant(np.array(b"word", object))
-    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]), inputs=[])
+    check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]), inputs=[])
 
 
 def test_fill_of_a_stored_integer() -> None:
     m = Build()
-    value = feed(m, [], "int8", scale=0.5, zero_point=3)
-    prove(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
+    value = add_input(m, [], "int8", scale=0.5, zero_point=3)
+    check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
 
 
 def test_filled_tensors_may_lie_in_any_order() -> None:
     m = Build()
-    (filled,) = m.op("FILL", [m.constant([2, 3, 5]), feed(m, [])], [[2, 3, 5]])
-    prove(m, *m.op("ADD", [filled, feed(m, [2, 3, 5])], [[2, 3, 5]]))
+    (filled,) = m.op("FILL", [m.constant([2, 3, 5]), add_input(m, [])], [[2, 3, 5]])
+    check_outputs(m, *m.op("ADD", [filled, add_input(m, [2, 3, 5])], [[2, 3, 5]]))
 
 
 @pytest.mark.parametrize(

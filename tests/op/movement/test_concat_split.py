@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import FLOAT8, feed, folds, prove, prove_float8
+from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -31,35 +31,35 @@ def node_types(result: Converted) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
 
 
-def with_size(shape: Sequence[int], axis: int, size: int) -> list[int]:
+def resize_axis(shape: Sequence[int], axis: int, size: int) -> list[int]:
     made = list(shape)
     made[axis] = size
     return made
 
 
-def without(shape: Sequence[int], axis: int) -> list[int]:
+def drop_axis(shape: Sequence[int], axis: int) -> list[int]:
     axis %= len(shape)
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def concatenated(m: Build, axis: int, *xs: Tensor) -> Tensor:
+def add_concatenation(m: Build, axis: int, *xs: Tensor) -> Tensor:
     total = sum(x.shape[axis] for x in xs)
-    return m.op("CONCATENATION", xs, [with_size(xs[0].shape, axis, total)], axis=axis)[0]
+    return m.op("CONCATENATION", xs, [resize_axis(xs[0].shape, axis, total)], axis=axis)[0]
 
 
-def packed(m: Build, axis: int, *xs: Tensor) -> Tensor:
+def add_pack(m: Build, axis: int, *xs: Tensor) -> Tensor:
     shape = list(xs[0].shape)
     shape.insert(axis if axis >= 0 else axis + len(shape) + 1, len(xs))
     return m.op("PACK", xs, [shape], axis=axis, values_count=len(xs))[0]
 
 
-def unpacked(m: Build, x: Tensor, axis: int) -> list[Tensor]:
+def add_unpack(m: Build, x: Tensor, axis: int) -> list[Tensor]:
     count = x.shape[axis]
-    return m.op("UNPACK", [x], [without(x.shape, axis)] * count, axis=axis, num=count)
+    return m.op("UNPACK", [x], [drop_axis(x.shape, axis)] * count, axis=axis, num=count)
 
 
 def split(m: Build, x: Tensor, axis: int, count: int) -> list[Tensor]:
-    part = with_size(x.shape, axis, x.shape[axis] // count)
+    part = resize_axis(x.shape, axis, x.shape[axis] // count)
     return m.op("SPLIT", [m.constant(np.int32(axis)), x], [part] * count, num_splits=count)
 
 
@@ -67,12 +67,12 @@ def split_by(
     m: Build, x: Tensor, axis: int, sizes: Sequence[int], by: str = "int32"
 ) -> list[Tensor]:
     rest = x.shape[axis] - sum(size for size in sizes if size != -1)
-    parts = [with_size(x.shape, axis, rest if size == -1 else size) for size in sizes]
+    parts = [resize_axis(x.shape, axis, rest if size == -1 else size) for size in sizes]
     inputs = [x, m.constant(np.array(sizes, by)), m.constant(np.int32(axis))]
     return m.op("SPLIT_V", inputs, parts, num_splits=len(sizes))
 
 
-def tiled(m: Build, x: Tensor, multiples: Sequence[int], by: str = "int32") -> Tensor:
+def add_tile(m: Build, x: Tensor, multiples: Sequence[int], by: str = "int32") -> Tensor:
     shape = [size * times for size, times in zip(x.shape, multiples, strict=True)]
     return m.op("TILE", [x, m.constant(np.array(multiples, by))], [shape])[0]
 
@@ -80,53 +80,55 @@ def tiled(m: Build, x: Tensor, multiples: Sequence[int], by: str = "int32") -> T
 @pytest.mark.parametrize(("rank", "axis"), AXES)
 def test_concatenation(rank: int, axis: int) -> None:
     m = Build()
-    xs = [feed(m, with_size(SIZES[:rank], axis, size)) for size in (3, 1, 4, 0)]
-    c = m.constant(np.ones(with_size(SIZES[:rank], axis, 2), np.float32))
-    prove(m, concatenated(m, axis, *xs, c))
+    xs = [add_input(m, resize_axis(SIZES[:rank], axis, size)) for size in (3, 1, 4, 0)]
+    c = m.constant(np.ones(resize_axis(SIZES[:rank], axis, 2), np.float32))
+    check_outputs(m, add_concatenation(m, axis, *xs, c))
 
 
 @pytest.mark.parametrize("dtype", CONCATENATION_TYPES)
 def test_concatenation_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, concatenated(m, -1, *(feed(m, [2, 3, 5, size], dtype) for size in (7, 3))))
+    check_outputs(
+        m, add_concatenation(m, -1, *(add_input(m, [2, 3, 5, size], dtype) for size in (7, 3)))
+    )
 
 
 def test_concatenation_of_one() -> None:
     m = Build()
-    prove(m, concatenated(m, 0, feed(m, [3, 5])))
+    check_outputs(m, add_concatenation(m, 0, add_input(m, [3, 5])))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_concatenation_of_stored_integers(dtype: str) -> None:
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
-    xs = [feed(m, [2, 3, 5, size], dtype, **as_stored) for size in (7, 3)]
-    assert node_types(prove(m, concatenated(m, 3, *xs))) == ["Concat"]
+    xs = [add_input(m, [2, 3, 5, size], dtype, **as_stored) for size in (7, 3)]
+    assert node_types(check_outputs(m, add_concatenation(m, 3, *xs))) == ["Concat"]
 
 
 def test_concatenation_of_two_scales() -> None:
     """The kernel rescales uint8; so do a pair of nodes around Concat."""
     m = Build()
-    x = feed(m, [2, 7], "uint8", scale=0.5, zero_point=3)
-    y = feed(m, [2, 3], "uint8", scale=0.25, zero_point=100)
-    result = prove(m, concatenated(m, 1, x, y), steps=1)
+    x = add_input(m, [2, 7], "uint8", scale=0.5, zero_point=3)
+    y = add_input(m, [2, 3], "uint8", scale=0.25, zero_point=100)
+    result = check_outputs(m, add_concatenation(m, 1, x, y), steps=1)
     assert "QuantizeLinear" in node_types(result)
 
 
 def test_concatenation_refuses() -> None:
-    def refused(shapes: Sequence[Sequence[int]], made: Sequence[int], axis: int) -> str:
+    def refuse(shapes: Sequence[Sequence[int]], made: Sequence[int], axis: int) -> str:
         m = Build()
-        return refusal(m, "CONCATENATION", [feed(m, s) for s in shapes], [made], axis=axis)
+        return refusal(m, "CONCATENATION", [add_input(m, s) for s in shapes], [made], axis=axis)
 
-    assert "there is no axis 2 among 2" in refused([[3, 5], [3, 5]], [6, 5], 2)
-    assert "there is no axis -3 among 2" in refused([[3, 5], [3, 5]], [6, 5], -3)
-    assert "float32[3, 7] where float32[3, 5]" in refused([[3, 5], [3, 7]], [6, 5], 0)
-    assert "float32[3] where float32[3, 5]" in refused([[3, 5], [3]], [6, 5], 0)
-    assert "float32[] where float32[3]" in refused([[3], []], [3], 0)
-    assert "float32[6, 5] where float32[5, 5]" in refused([[3, 5], [2, 5]], [6, 5], 0)
-    assert "axis 0 of tensor_0, which has 0 axes" in refused([[], []], [2], 0)
+    assert "there is no axis 2 among 2" in refuse([[3, 5], [3, 5]], [6, 5], 2)
+    assert "there is no axis -3 among 2" in refuse([[3, 5], [3, 5]], [6, 5], -3)
+    assert "float32[3, 7] where float32[3, 5]" in refuse([[3, 5], [3, 7]], [6, 5], 0)
+    assert "float32[3] where float32[3, 5]" in refuse([[3, 5], [3]], [6, 5], 0)
+    assert "float32[] where float32[3]" in refuse([[3], []], [3], 0)
+    assert "float32[6, 5] where float32[5, 5]" in refuse([[3, 5], [2, 5]], [6, 5], 0)
+    assert "axis 0 of tensor_0, which has 0 axes" in refuse([[], []], [2], 0)
     m = Build()
-    xs = [feed(m, [3]), feed(m, [3], "int32")]
+    xs = [add_input(m, [3]), add_input(m, [3], "int32")]
     assert "int32[3] where float32[3]" in refusal(m, "CONCATENATION", xs, [[6]], axis=0)
     m = Build()
     assert "input 0 is missing" in refusal(m, "CONCATENATION", [], [m.tensor([6])])
@@ -135,132 +137,134 @@ def test_concatenation_refuses() -> None:
 @pytest.mark.parametrize(("rank", "axis"), [(0, 0), (0, -1), *AXES, (1, -2), (4, 4), (4, -5)])
 def test_pack(rank: int, axis: int) -> None:
     m = Build()
-    xs = [feed(m, SIZES[:rank]) for _ in range(2)]
+    xs = [add_input(m, SIZES[:rank]) for _ in range(2)]
     c = m.constant(np.ones(SIZES[:rank], np.float32))
-    prove(m, packed(m, axis, *xs, c))
+    check_outputs(m, add_pack(m, axis, *xs, c))
 
 
 @pytest.mark.parametrize("dtype", PACK_TYPES)
 def test_pack_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, packed(m, 1, *(feed(m, [2, 3, 5], dtype) for _ in range(3))))
+    check_outputs(m, add_pack(m, 1, *(add_input(m, [2, 3, 5], dtype) for _ in range(3))))
 
 
 def test_pack_of_one() -> None:
     m = Build()
-    assert node_types(prove(m, packed(m, 1, feed(m, [3, 5])))) == ["Unsqueeze"]
+    assert node_types(check_outputs(m, add_pack(m, 1, add_input(m, [3, 5])))) == ["Unsqueeze"]
 
 
 def test_pack_of_stored_integers() -> None:
     m = Build()
-    xs = [feed(m, [2, 3], "int8", scale=0.5, zero_point=3) for _ in range(2)]
-    assert node_types(prove(m, packed(m, 1, *xs))) == ["Unsqueeze", "Unsqueeze", "Concat"]
+    xs = [add_input(m, [2, 3], "int8", scale=0.5, zero_point=3) for _ in range(2)]
+    assert node_types(check_outputs(m, add_pack(m, 1, *xs))) == ["Unsqueeze", "Unsqueeze", "Concat"]
 
 
 def test_pack_refuses() -> None:
     m = Build()
-    xs = [feed(m, [3, 5]), feed(m, [3, 7])]
+    xs = [add_input(m, [3, 5]), add_input(m, [3, 7])]
     assert "float32[3, 7] where float32[3, 5]" in refusal(m, "PACK", xs, [[2, 3, 5]])
     for axis, made in ((3, [2, 3, 5]), (-4, [2, 3, 5])):
         m = Build()
-        reason = refusal(m, "PACK", [feed(m, [3, 5])] * 2, [made], axis=axis)
+        reason = refusal(m, "PACK", [add_input(m, [3, 5])] * 2, [made], axis=axis)
         assert f"there is no axis {axis} among 3" in reason
     m = Build()
-    reason = refusal(m, "PACK", [feed(m, [3, 5])] * 2, [[3, 3, 5]])
+    reason = refusal(m, "PACK", [add_input(m, [3, 5])] * 2, [[3, 3, 5]])
     assert "float32[3, 3, 5] where float32[2, 3, 5]" in reason
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
 def test_unpack(rank: int, axis: int) -> None:
     m = Build()
-    prove(m, *unpacked(m, feed(m, SIZES[:rank]), axis))
+    check_outputs(m, *add_unpack(m, add_input(m, SIZES[:rank]), axis))
 
 
 @pytest.mark.parametrize("dtype", UNPACK_TYPES)
 def test_unpack_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, *unpacked(m, feed(m, [2, 3, 5], dtype), 1))
+    check_outputs(m, *add_unpack(m, add_input(m, [2, 3, 5], dtype), 1))
 
 
 def test_unpack_of_one() -> None:
     m = Build()
-    assert node_types(prove(m, *unpacked(m, feed(m, [3, 1, 5]), 1))) == ["Squeeze"]
+    assert node_types(check_outputs(m, *add_unpack(m, add_input(m, [3, 1, 5]), 1))) == ["Squeeze"]
 
 
 def test_unpack_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [2, 3], "int8", scale=0.5, zero_point=3)
-    assert node_types(prove(m, *unpacked(m, x, 0))) == ["Split", "Squeeze", "Squeeze"]
+    x = add_input(m, [2, 3], "int8", scale=0.5, zero_point=3)
+    assert node_types(check_outputs(m, *add_unpack(m, x, 0))) == ["Split", "Squeeze", "Squeeze"]
 
 
 def test_unpack_refuses() -> None:
     m = Build()
-    reason = refusal(m, "UNPACK", [feed(m, [3, 5])], [[5], [5]], num=2)
+    reason = refusal(m, "UNPACK", [add_input(m, [3, 5])], [[5], [5]], num=2)
     assert "an axis of 3 elements cannot become 2 outputs" in reason
     m = Build()
-    reason = refusal(m, "UNPACK", [feed(m, [0, 5])], [])
+    reason = refusal(m, "UNPACK", [add_input(m, [0, 5])], [])
     assert "an axis of 0 elements cannot become 0 outputs" in reason
     m = Build()
-    reason = refusal(m, "UNPACK", [feed(m, [2, 5])], [[5], [7]], num=2)
+    reason = refusal(m, "UNPACK", [add_input(m, [2, 5])], [[5], [7]], num=2)
     assert "float32[7] where float32[5] is expected" in reason
     m = Build()
-    assert "no axis 0 among 0" in refusal(m, "UNPACK", [feed(m, [])], [[]], num=1)
+    assert "no axis 0 among 0" in refusal(m, "UNPACK", [add_input(m, [])], [[]], num=1)
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
 def test_split(rank: int, axis: int) -> None:
     m = Build()
-    x = feed(m, with_size(SIZES[:rank], axis, 6))
-    prove(m, *split(m, x, axis, 3))
+    x = add_input(m, resize_axis(SIZES[:rank], axis, 6))
+    check_outputs(m, *split(m, x, axis, 3))
 
 
 @pytest.mark.parametrize("by", ["int32", "int64"])
 @pytest.mark.parametrize(("rank", "axis"), AXES)
 def test_split_by_sizes(rank: int, axis: int, by: str) -> None:
     m = Build()
-    x = feed(m, with_size(SIZES[:rank], axis, 11))
-    prove(m, *split_by(m, x, axis, [2, -1, 0, 5], by))
+    x = add_input(m, resize_axis(SIZES[:rank], axis, 11))
+    check_outputs(m, *split_by(m, x, axis, [2, -1, 0, 5], by))
 
 
 @pytest.mark.parametrize("dtype", SPLIT_TYPES)
 def test_split_of_every_type(dtype: str) -> None:
     m = Build()
-    x = feed(m, [2, 6, 5], dtype)
-    prove(m, *split(m, x, 1, 2), *split_by(m, x, 1, [1, 5]), *split_by(m, x, 2, [-1, 3]))
+    x = add_input(m, [2, 6, 5], dtype)
+    check_outputs(m, *split(m, x, 1, 2), *split_by(m, x, 1, [1, 5]), *split_by(m, x, 2, [-1, 3]))
 
 
 def test_split_of_one() -> None:
     m = Build()
-    x = feed(m, [2, 6])
-    assert set(node_types(prove(m, *split(m, x, 1, 1), *split_by(m, x, 0, [-1])))) == {"Identity"}
+    x = add_input(m, [2, 6])
+    assert set(node_types(check_outputs(m, *split(m, x, 1, 1), *split_by(m, x, 0, [-1])))) == {
+        "Identity"
+    }
 
 
 def test_split_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [2, 6], "int8", scale=0.5, zero_point=3)
-    assert node_types(prove(m, *split(m, x, 1, 2))) == ["Split"]
+    x = add_input(m, [2, 6], "int8", scale=0.5, zero_point=3)
+    assert node_types(check_outputs(m, *split(m, x, 1, 2))) == ["Split"]
 
 
 def test_split_refuses() -> None:
-    def refused(code: str, *given: Any, made: Sequence[Sequence[int]]) -> str:
+    def refuse(code: str, *given: Any, made: Sequence[Sequence[int]]) -> str:
         m = Build()
-        x = feed(m, [2, 6])
+        x = add_input(m, [2, 6])
         parameters = [m.constant(each) for each in given]
         inputs = [*parameters, x] if code == "SPLIT" else [x, *parameters]
         made_of = [m.tensor(shape) for shape in made]
         return refusal(m, code, inputs, made_of, num_splits=len(made))
 
     halves = [[2, 3], [2, 3]]
-    assert "no axis 2 among 2" in refused("SPLIT", np.int32(2), made=halves)
-    assert "has 2 elements instead of one" in refused("SPLIT", [1, 1], made=halves)
-    assert "6 elements cannot be split into [1, 1, 1, 1]" in refused("SPLIT", 1, made=halves * 2)
-    assert "6 elements cannot be split into []" in refused("SPLIT", 1, made=[])
-    assert "float32[2, 4] where float32[2, 3]" in refused("SPLIT", 1, made=[[2, 3], [2, 4]])
-    assert "cannot be split into [2, 3]" in refused("SPLIT_V", [2, 3], 1, made=[[2, 2], [2, 3]])
-    assert "split into [-2, 8]" in refused("SPLIT_V", [-2, 8], 1, made=[[2, 2], [2, 8]])
-    assert "split into [6, 6]" in refused("SPLIT_V", [-1, -1], 1, made=[[2, 0], [2, 6]])
-    assert "split into [8, -2]" in refused("SPLIT_V", [8, -1], 1, made=[[2, 8], [2, 0]])
-    assert "split into [6]" in refused("SPLIT_V", [6], 1, made=halves)
+    assert "no axis 2 among 2" in refuse("SPLIT", np.int32(2), made=halves)
+    assert "has 2 elements instead of one" in refuse("SPLIT", [1, 1], made=halves)
+    assert "6 elements cannot be split into [1, 1, 1, 1]" in refuse("SPLIT", 1, made=halves * 2)
+    assert "6 elements cannot be split into []" in refuse("SPLIT", 1, made=[])
+    assert "float32[2, 4] where float32[2, 3]" in refuse("SPLIT", 1, made=[[2, 3], [2, 4]])
+    assert "cannot be split into [2, 3]" in refuse("SPLIT_V", [2, 3], 1, made=[[2, 2], [2, 3]])
+    assert "split into [-2, 8]" in refuse("SPLIT_V", [-2, 8], 1, made=[[2, 2], [2, 8]])
+    assert "split into [6, 6]" in refuse("SPLIT_V", [-1, -1], 1, made=[[2, 0], [2, 6]])
+    assert "split into [8, -2]" in refuse("SPLIT_V", [8, -1], 1, made=[[2, 8], [2, 0]])
+    assert "split into [6]" in refuse("SPLIT_V", [6], 1, made=halves)
 
 
 @pytest.mark.parametrize("by", ["int32", "int64"])
@@ -269,26 +273,26 @@ def test_split_refuses() -> None:
 )
 def test_tile(multiples: list[int], by: str) -> None:
     m = Build()
-    prove(m, tiled(m, feed(m, SIZES[: len(multiples)]), multiples, by))
+    check_outputs(m, add_tile(m, add_input(m, SIZES[: len(multiples)]), multiples, by))
 
 
 @pytest.mark.parametrize("dtype", TILE_TYPES)
 def test_tile_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, tiled(m, feed(m, [2, 3, 5], dtype), [2, 1, 3]))
+    check_outputs(m, add_tile(m, add_input(m, [2, 3, 5], dtype), [2, 1, 3]))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_tile_of_float8(dtype: str) -> None:
     m = Build()
-    m.output(tiled(m, m.input([16, 16], dtype=dtype), [2, 3]))
-    prove_float8(m, lambda every: np.tile(every, [2, 3]))
+    m.output(add_tile(m, m.input([16, 16], dtype=dtype), [2, 3]))
+    check_float8(m, lambda every: np.tile(every, [2, 3]))
 
 
 def test_tile_of_stored_integers() -> None:
     m = Build()
-    x = feed(m, [2, 6], "int8", scale=0.5, zero_point=3)
-    assert node_types(prove(m, tiled(m, x, [2, 3]))) == ["Tile"]
+    x = add_input(m, [2, 6], "int8", scale=0.5, zero_point=3)
+    assert node_types(check_outputs(m, add_tile(m, x, [2, 3]))) == ["Tile"]
 
 
 def test_tile_refuses() -> None:
@@ -298,7 +302,7 @@ def test_tile_refuses() -> None:
         ([2, 2], r"float32[6, 5] where float32[6, 10] is expected"),
     ):
         m = Build()
-        inputs = [feed(m, [3, 5]), m.constant(multiples)]
+        inputs = [add_input(m, [3, 5]), m.constant(multiples)]
         assert reason in refusal(m, "TILE", inputs, [[6, 5]])
 
 
@@ -308,14 +312,14 @@ def test_all_fold() -> None:
     one, two = m.constant(np.int32(1)), m.constant(np.int32(2))
     folds(
         m,
-        concatenated(m, 1, x, x),
+        add_concatenation(m, 1, x, x),
         *m.op("CONCATENATION", [one, two, one], [[3]], axis=0),
-        packed(m, 1, x, x),
-        packed(m, 0, one, two),
-        *unpacked(m, x, -1),
+        add_pack(m, 1, x, x),
+        add_pack(m, 0, one, two),
+        *add_unpack(m, x, -1),
         *split(m, x, 1, 3),
         *split_by(m, x, 1, [1, -1, 3]),
-        tiled(m, x, [2, 3]),
+        add_tile(m, x, [2, 3]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -18,7 +18,7 @@ TYPES = (
 )  # fmt: skip
 
 
-def dilated(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
+def add_dilate(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
     made = [(size - 1) * step + 1 for size, step in zip(x.shape, steps, strict=True)]
     return m.op("DILATE", [x, m.constant(np.array(steps, np.int32)), value], [made])[0]
 
@@ -39,19 +39,21 @@ def dilated(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
 def test_dilate(shape: list[int], steps: list[int], *, computed: bool) -> None:
     m = Build()
     value = m.input([]) if computed else m.constant(-1.5)
-    prove(m, dilated(m, feed(m, shape), value, steps))
+    check_outputs(m, add_dilate(m, add_input(m, shape), value, steps))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, dilated(m, feed(m, [3, 5, 2], dtype), feed(m, [], dtype), [2, 1, 3]))
+    check_outputs(
+        m, add_dilate(m, add_input(m, [3, 5, 2], dtype), add_input(m, [], dtype), [2, 1, 3])
+    )
 
 
 def test_stored_integers() -> None:
     m = Build()
-    x, value = (feed(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
-    result = prove(m, dilated(m, x, value, [2, 3]))
+    x, value = (add_input(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
+    result = check_outputs(m, add_dilate(m, x, value, [2, 3]))
     assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
 
 
@@ -72,7 +74,7 @@ def test_refuses(steps: list[float], value: float, made: list[int], reason: str)
         convert(m.bytes())
 
 
-def padding(m: Build, x: Tensor, value: Tensor, *pads: tuple[int, int, int]) -> Tensor:
+def add_pad(m: Build, x: Tensor, value: Tensor, *pads: tuple[int, int, int]) -> Tensor:
     """Return x with elements in front of each axis, behind it, and between its elements."""
     low, high, between = zip(*pads, strict=True)
     sizes = zip(x.shape, pads, strict=True)
@@ -100,27 +102,27 @@ PADS = [
 def test_pad(shape: list[int], pads: list[tuple[int, int, int]], *, computed: bool) -> None:
     m = Build()
     value = m.input([]) if computed else m.constant(-1.5)
-    prove(m, padding(m, feed(m, shape), value, *pads))
+    check_outputs(m, add_pad(m, add_input(m, shape), value, *pads))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_pad_of_every_type(dtype: str) -> None:
     m = Build()
-    x, value = feed(m, [3, 5], dtype), feed(m, [], dtype)
-    prove(m, padding(m, x, value, (1, -2, 1), (0, 2, 0)))
+    x, value = add_input(m, [3, 5], dtype), add_input(m, [], dtype)
+    check_outputs(m, add_pad(m, x, value, (1, -2, 1), (0, 2, 0)))
 
 
 def test_pad_of_stored_integers() -> None:
     m = Build()
-    x, value = (feed(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
-    result = prove(m, padding(m, x, value, (1, -2, 1), (0, 2, 0)))
+    x, value = (add_input(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
+    result = check_outputs(m, add_pad(m, x, value, (1, -2, 1), (0, 2, 0)))
     assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
 
 
 def test_pad_refuses() -> None:
     m = Build()
     x, value = m.input([3]), m.input([])
-    m.output(padding(m, x, value, (0, 0, 0), *[]))
+    m.output(add_pad(m, x, value, (0, 0, 0), *[]))
     options: dict[str, Any] = {
         "edge_padding_low": [1], "edge_padding_high": [0], "interior_padding": [0],
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -35,7 +35,7 @@ UPDATES: list[tuple[list[int], list[int], list[int]]] = [
 ]
 
 
-def updated(m: Build, x: Tensor, update: Tensor, starts: Tensor) -> Tensor:
+def add_update(m: Build, x: Tensor, update: Tensor, starts: Tensor) -> Tensor:
     return m.op("DYNAMIC_UPDATE_SLICE", [x, update, starts], [x.shape])[0]
 
 
@@ -47,9 +47,11 @@ def test_update(shape: list[int], size: list[int], starts: list[int], index: str
     arrays = [generator.standard_normal(s).astype(np.float32) for s in (shape, size)]
     where = np.array(starts, index)
     x, update = m.input(shape), m.input(size)
-    prove(m, updated(m, x, update, m.input([len(shape)], dtype=index)), inputs=[*arrays, where])
+    check_outputs(
+        m, add_update(m, x, update, m.input([len(shape)], dtype=index)), inputs=[*arrays, where]
+    )
     x, update = known.input(shape), known.input(size)
-    prove(known, updated(known, x, update, known.constant(where)), inputs=arrays)
+    check_outputs(known, add_update(known, x, update, known.constant(where)), inputs=arrays)
 
 
 def test_places_far_outside() -> None:
@@ -57,28 +59,32 @@ def test_places_far_outside() -> None:
     m = Build()
     x, update, starts = m.input([5, 7]), m.input([2, 3]), m.input([2], dtype="int64")
     data = [np.arange(35, dtype=np.float32).reshape(5, 7), -np.ones((2, 3), np.float32)]
-    prove(m, updated(m, x, update, starts), inputs=[*data, np.array([(1 << 32) - 1, -(1 << 32)])])
+    check_outputs(
+        m, add_update(m, x, update, starts), inputs=[*data, np.array([(1 << 32) - 1, -(1 << 32)])]
+    )
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
 def test_update_of_every_type(dtype: str) -> None:
     m = Build()
-    x, update = feed(m, [3, 5, 7, 2], dtype), feed(m, [2, 1, 7, 2], dtype)
+    x, update = add_input(m, [3, 5, 7, 2], dtype), add_input(m, [2, 1, 7, 2], dtype)
     starts = m.input([4], dtype="int32", name="starts")
-    prove(m, updated(m, x, update, starts), ranges={"starts": (-1, 4), "float32": (-8, 7)})
+    check_outputs(
+        m, add_update(m, x, update, starts), ranges={"starts": (-1, 4), "float32": (-8, 7)}
+    )
 
 
 def test_update_of_stored_integers() -> None:
     m = Build()
-    x, update = (feed(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (7, 2))
-    result = prove(m, updated(m, x, update, m.constant([3, 0])))
+    x, update = (add_input(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (7, 2))
+    result = check_outputs(m, add_update(m, x, update, m.constant([3, 0])))
     assert {node.op_type for node in result.model.graph.node} == {"Slice", "Concat"}
 
 
 def test_update_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
-    folds(m, updated(m, x, m.constant([[-1], [-2]]), m.constant([7, 3])))
+    folds(m, add_update(m, x, m.constant([[-1], [-2]]), m.constant([7, 3])))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,6 @@ def test_update_folds() -> None:
 )
 def test_update_refuses(update: list[int], starts: list[int], dtype: str, reason: str) -> None:
     m = Build()
-    m.output(updated(m, m.input([3, 5]), m.input(update), m.input(starts, dtype=dtype)))
+    m.output(add_update(m, m.input([3, 5]), m.input(update), m.input(starts, dtype=dtype)))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import FLOAT8, feed, folds, prove, prove_float8
+from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -43,7 +43,7 @@ MIRRORED: list[tuple[list[int], Pads]] = [
 ]
 
 
-def padded(
+def add_pad(
     m: Build, code: str, x: Tensor, pads: Pads, *value: Tensor, by: str = "int32", **options: Any
 ) -> Tensor:
     shape = [size + sum(pair) for size, pair in zip(x.shape, pads, strict=True)]
@@ -54,43 +54,43 @@ def padded(
 @pytest.mark.parametrize(("shape", "pads"), PADS)
 def test_pad(shape: list[int], pads: Pads, by: str) -> None:
     m = Build()
-    prove(m, padded(m, "PAD", feed(m, shape), pads, by=by))
+    check_outputs(m, add_pad(m, "PAD", add_input(m, shape), pads, by=by))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_pad_of_every_type(dtype: str) -> None:
     m = Build()
     pads = [[1, 0], [0, 2], [3, 1], [0, 0]]
-    prove(m, padded(m, "PAD", feed(m, [2, 3, 5, 7], dtype), pads))
+    check_outputs(m, add_pad(m, "PAD", add_input(m, [2, 3, 5, 7], dtype), pads))
 
 
 @pytest.mark.parametrize("shape", [[], [1]])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_pad_with_a_value(dtype: str, shape: list[int]) -> None:
     m = Build()
-    x, value = feed(m, [2, 3, 5, 7], dtype), feed(m, shape, dtype)
-    prove(m, padded(m, "PADV2", x, [[1, 0], [0, 2], [3, 1], [0, 0]], value))
+    x, value = add_input(m, [2, 3, 5, 7], dtype), add_input(m, shape, dtype)
+    check_outputs(m, add_pad(m, "PADV2", x, [[1, 0], [0, 2], [3, 1], [0, 0]], value))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "int32", "bool"])
 def test_pad_with_a_constant(dtype: str) -> None:
     m = Build()
     value = m.constant(np.array(1, dtype))
-    prove(m, padded(m, "PADV2", feed(m, [3, 5], dtype), [[1, 0], [0, 2]], value))
+    check_outputs(m, add_pad(m, "PADV2", add_input(m, [3, 5], dtype), [[1, 0], [0, 2]], value))
 
 
 def test_pad_with_nothing() -> None:
     m = Build()
-    x, pads = feed(m, [3, 5]), [[0, 0], [0, 0]]
-    padded_with_7 = padded(m, "PADV2", x, pads, m.constant(np.float32(7)))
-    result = prove(m, padded_with_7, padded(m, "MIRROR_PAD", x, pads, mode="REFLECT"))
+    x, pads = add_input(m, [3, 5]), [[0, 0], [0, 0]]
+    padded_with_7 = add_pad(m, "PADV2", x, pads, m.constant(np.float32(7)))
+    result = check_outputs(m, padded_with_7, add_pad(m, "MIRROR_PAD", x, pads, mode="REFLECT"))
     assert {node.op_type for node in result.model.graph.node} == {"Identity"}
 
 
 def test_pad_without_axes() -> None:
     """LiteRT cannot tell the shape of such an output from an unknown one."""
     m = Build()
-    m.output(*m.op("PAD", [feed(m, []), m.constant(np.zeros((0, 2), np.int32))], [[]]))
+    m.output(*m.op("PAD", [add_input(m, []), m.constant(np.zeros((0, 2), np.int32))], [[]]))
     nodes = convert(m.bytes()).model.graph.node
     assert [node.op_type for node in nodes] == ["Identity"]
 
@@ -101,9 +101,9 @@ def test_pad_of_stored_integers(code: str, dtype: str) -> None:
     """What is added is the zero point, or a value of the same scale."""
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
-    x = feed(m, [3, 5, 7], dtype, **as_stored)
+    x = add_input(m, [3, 5, 7], dtype, **as_stored)
     value = [m.constant(np.array(5, dtype), **as_stored)] if code == "PADV2" else []
-    result = prove(m, padded(m, code, x, [[1, 0], [0, 2], [0, 0]], *value))
+    result = check_outputs(m, add_pad(m, code, x, [[1, 0], [0, 2], [0, 0]], *value))
     assert not any(node.op_type.endswith("Linear") for node in result.model.graph.node)
 
 
@@ -114,7 +114,7 @@ def test_mirror_pad(shape: list[int], pads: Pads, mode: str, by: str) -> None:
     m = Build()
     if mode == "SYMMETRIC" and shape == [5]:
         pads = [[5, 5]]
-    prove(m, padded(m, "MIRROR_PAD", feed(m, shape), pads, mode=mode, by=by))
+    check_outputs(m, add_pad(m, "MIRROR_PAD", add_input(m, shape), pads, mode=mode, by=by))
 
 
 @pytest.mark.parametrize("pads", [[[1, 1], [0, 1], [0, 0]], [[0, 0], [2, 3], [0, 1]]])
@@ -122,27 +122,27 @@ def test_mirror_pad(shape: list[int], pads: Pads, mode: str, by: str) -> None:
 @pytest.mark.parametrize("dtype", MIRRORED_TYPES)
 def test_mirror_pad_of_every_type(dtype: str, mode: str, pads: Pads) -> None:
     m = Build()
-    prove(m, padded(m, "MIRROR_PAD", feed(m, [3, 5, 7], dtype), pads, mode=mode))
+    check_outputs(m, add_pad(m, "MIRROR_PAD", add_input(m, [3, 5, 7], dtype), pads, mode=mode))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_mirror_pad_of_float8(dtype: str) -> None:
     m = Build()
     x = m.input([16, 16], dtype=dtype)
-    y = padded(m, "MIRROR_PAD", x, [[2, 3], [0, 0]], mode="REFLECT")
-    m.output(padded(m, "MIRROR_PAD", y, [[0, 0], [2, 3]], mode="SYMMETRIC"))
+    y = add_pad(m, "MIRROR_PAD", x, [[2, 3], [0, 0]], mode="REFLECT")
+    m.output(add_pad(m, "MIRROR_PAD", y, [[0, 0], [2, 3]], mode="SYMMETRIC"))
 
-    def expected(every: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def mirror(every: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.pad(np.pad(every, [[2, 3], [0, 0]], "reflect"), [[0, 0], [2, 3]], "symmetric")
 
-    prove_float8(m, expected)
+    check_float8(m, mirror)
 
 
 @pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
 def test_mirror_pad_of_stored_integers(mode: str) -> None:
     m = Build()
-    x = feed(m, [3, 5, 7], "int8", scale=0.5, zero_point=3)
-    result = prove(m, padded(m, "MIRROR_PAD", x, [[1, 0], [2, 3], [0, 0]], mode=mode))
+    x = add_input(m, [3, 5, 7], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, add_pad(m, "MIRROR_PAD", x, [[1, 0], [2, 3], [0, 0]], mode=mode))
     assert not any(node.op_type.endswith("Linear") for node in result.model.graph.node)
 
 
@@ -152,17 +152,17 @@ def test_pads_fold() -> None:
     pads = [[1, 2], [0, 3]]
     folds(
         m,
-        padded(m, "PAD", x, pads),
-        padded(m, "PADV2", x, pads, m.constant(np.int32(7))),
-        padded(m, "PADV2", x, pads, m.constant([7])),
-        padded(m, "MIRROR_PAD", x, pads, mode="REFLECT"),
-        padded(m, "MIRROR_PAD", x, pads, mode="SYMMETRIC"),
+        add_pad(m, "PAD", x, pads),
+        add_pad(m, "PADV2", x, pads, m.constant(np.int32(7))),
+        add_pad(m, "PADV2", x, pads, m.constant([7])),
+        add_pad(m, "MIRROR_PAD", x, pads, mode="REFLECT"),
+        add_pad(m, "MIRROR_PAD", x, pads, mode="SYMMETRIC"),
     )
 
 
-def refused(code: str, pads: Any, shape: Sequence[int], *value: Any, **options: Any) -> str:
+def refusal_reason(code: str, pads: Any, shape: Sequence[int], *value: Any, **options: Any) -> str:
     m = Build()
-    inputs = [feed(m, [3, 5]), m.constant(pads), *(m.constant(each) for each in value)]
+    inputs = [add_input(m, [3, 5]), m.constant(pads), *(m.constant(each) for each in value)]
     m.output(*m.op(code, inputs, [shape], **options))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
@@ -172,23 +172,27 @@ def refused(code: str, pads: Any, shape: Sequence[int], *value: Any, **options: 
 def test_pads_refuse_strings() -> None:
     m = Build()
     x = m.input([3], dtype="string")
-    m.output(padded(m, "PAD", x, [[1, 2]]))
+    m.output(add_pad(m, "PAD", x, [[1, 2]]))
     with pytest.raises(ConversionError, match="tensor_0 is string where one of float32"):
         convert(m.bytes())
 
 
 def test_pads_refuse() -> None:
     three = [[0, 0]] * 3
-    assert "paddings [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refused("PAD", three, [3, 5])
-    assert "of the shape [4] for 2 axes" in refused("PAD", [0, 0, 0, 0], [3, 5])
-    assert "paddings [0, -1, 0, 0]" in refused("PAD", [[0, -1], [0, 0]], [2, 5])
-    assert "[3, 5] where float32[4, 5]" in refused("PAD", [[0, 1], [0, 0]], [3, 5])
+    assert "paddings [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refusal_reason("PAD", three, [3, 5])
+    assert "of the shape [4] for 2 axes" in refusal_reason("PAD", [0, 0, 0, 0], [3, 5])
+    assert "paddings [0, -1, 0, 0]" in refusal_reason("PAD", [[0, -1], [0, 0]], [2, 5])
+    assert "[3, 5] where float32[4, 5]" in refusal_reason("PAD", [[0, 1], [0, 0]], [3, 5])
     pads = [[0, 1], [0, 0]]
-    assert "int32[] where float32[] is expected" in refused("PADV2", pads, [4, 5], np.int32(1))
-    assert "float32[2] where float32[1]" in refused("PADV2", pads, [4, 5], [1.0, 2.0])
+    assert "int32[] where float32[] is expected" in refusal_reason(
+        "PADV2", pads, [4, 5], np.int32(1)
+    )
+    assert "float32[2] where float32[1]" in refusal_reason("PADV2", pads, [4, 5], [1.0, 2.0])
     reflect, symmetric = {"mode": "REFLECT"}, {"mode": "SYMMETRIC"}
     pads = [[3, 0], [0, 0]]
-    assert "3 elements have no 3 to mirror" in refused("MIRROR_PAD", pads, [6, 5], **reflect)
+    assert "3 elements have no 3 to mirror" in refusal_reason("MIRROR_PAD", pads, [6, 5], **reflect)
     pads = [[4, 0], [0, 0]]
-    assert "3 elements have no 4 to mirror" in refused("MIRROR_PAD", pads, [7, 5], **symmetric)
-    assert "there is no mode 7" in refused("MIRROR_PAD", [[0, 0], [0, 0]], [3, 5], mode=7)
+    assert "3 elements have no 4 to mirror" in refusal_reason(
+        "MIRROR_PAD", pads, [7, 5], **symmetric
+    )
+    assert "there is no mode 7" in refusal_reason("MIRROR_PAD", [[0, 0], [0, 0]], [3, 5], mode=7)

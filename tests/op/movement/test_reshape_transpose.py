@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, check, random_inputs, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -38,7 +38,7 @@ def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
     """Return two shapes of equally many elements, made of the same factors in two groupings."""
     factors = draw(st.lists(st.sampled_from([1, 1, 2, 2, 3, 5]), max_size=6))
 
-    def grouped() -> Shape:
+    def draw_shape() -> Shape:
         sizes = [1] * draw(st.integers(0, 2))
         for factor in factors:
             merged: bool = draw(st.booleans())
@@ -48,7 +48,7 @@ def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
                 sizes.append(factor)
         return tuple(sizes)
 
-    return grouped(), grouped()
+    return draw_shape(), draw_shape()
 
 
 @given(regroupings(), st.randoms(use_true_random=False))
@@ -96,13 +96,13 @@ def test_runs() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(dtype: str) -> None:
     m = Build()
-    x = feed(m, [2, 3, 5], dtype)
+    x = add_input(m, [2, 3, 5], dtype)
     (a,) = m.op("RESHAPE", [x, m.constant([6, 5])], [[6, 5]])
     (b,) = m.op("EXPAND_DIMS", [a, m.constant(1)], [[6, 1, 5]])
     outputs = [a, b, *m.op("SQUEEZE", [b], [[6, 5]])]
     if dtype != "string":
         outputs += m.op("TRANSPOSE", [x, m.constant([2, 0, 1])], [[5, 2, 3]])
-    prove(m, *outputs)
+    check_outputs(m, *outputs)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_types(dtype: str) -> None:
 )
 def test_reshapes(source: Shape, target: Shape) -> None:
     m = Build()
-    prove(m, *m.op("RESHAPE", [m.input(source)], [target], new_shape=target))
+    check_outputs(m, *m.op("RESHAPE", [m.input(source)], [target], new_shape=target))
 
 
 def test_a_shape_in_the_options_or_in_a_tensor() -> None:
     """What counts is what the file says of the output, which both of them agree with."""
     m = Build()
     x = m.input([2, 3, 5])
-    prove(
+    check_outputs(
         m, *m.op("RESHAPE", [x, m.constant([-1, 5])], [[6, 5]]),
         *m.op("RESHAPE", [x], [[10, 3]], new_shape=[-1, 3]),
         *m.op("RESHAPE", [m.input([1])], [[]], new_shape=[0]),
@@ -144,7 +144,7 @@ def test_squeeze(axes: list[int]) -> None:
     shape = [3, 1, 5, 1, 7]
     left = [size for axis, size in enumerate(shape) if axis not in gone]
     m = Build()
-    prove(m, *m.op("SQUEEZE", [m.input(shape)], [left], squeeze_dims=axes))
+    check_outputs(m, *m.op("SQUEEZE", [m.input(shape)], [left], squeeze_dims=axes))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -153,7 +153,9 @@ def test_expand_dims(axis: int, dtype: str) -> None:
     shape = [2, 3, 5]
     shape.insert(axis % 4, 1)
     m = Build()
-    prove(m, *m.op("EXPAND_DIMS", [m.input([2, 3, 5]), m.constant([axis], dtype=dtype)], [shape]))
+    check_outputs(
+        m, *m.op("EXPAND_DIMS", [m.input([2, 3, 5]), m.constant([axis], dtype=dtype)], [shape])
+    )
 
 
 @pytest.mark.parametrize("permutation", PERMUTATIONS, ids=str)
@@ -161,14 +163,14 @@ def test_transpose(permutation: list[int]) -> None:
     shape = [2, 3, 5, 7, 1, 11][: len(permutation)]
     made = [shape[axis] for axis in permutation]
     m = Build()
-    prove(m, *m.op("TRANSPOSE", [m.input(shape), m.constant(permutation)], [made]))
+    check_outputs(m, *m.op("TRANSPOSE", [m.input(shape), m.constant(permutation)], [made]))
 
 
 def test_transposes_cancel() -> None:
     m = Build()
     (y,) = m.op("TRANSPOSE", [m.input([2, 3, 5]), m.constant([2, 0, 1])], [[5, 2, 3]])
     (y,) = m.op("ABS", [y], [[5, 2, 3]])
-    result = prove(m, *m.op("TRANSPOSE", [y, m.constant([1, 2, 0])], [[2, 3, 5]]))
+    result = check_outputs(m, *m.op("TRANSPOSE", [y, m.constant([1, 2, 0])], [[2, 3, 5]]))
     assert nodes(result) == ["Abs"]
 
 
@@ -191,7 +193,9 @@ def test_shape_arithmetic_folds() -> None:
     one = [m.constant([1]), m.constant([1])]
     (batch,) = m.op("STRIDED_SLICE", [shape, m.constant([0]), *one], [[]], shrink_axis_mask=1)
     (target,) = m.op("PACK", [batch, m.constant(-1)], [[2]], values_count=2)
-    result = prove(m, *m.op("RESHAPE", [x, target], [m.tensor([2, 105], shape_signature=[-1, -1])]))
+    result = check_outputs(
+        m, *m.op("RESHAPE", [x, target], [m.tensor([2, 105], shape_signature=[-1, -1])])
+    )
     assert nodes(result) == ["Reshape"]
 
 

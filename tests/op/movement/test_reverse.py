@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -28,7 +28,7 @@ def reverse(m: Build, x: Tensor, axes: list[int]) -> Tensor:
 )  # fmt: skip
 def test_reverse(rank: int, axes: list[int]) -> None:
     m = Build()
-    prove(m, reverse(m, feed(m, SIZES[:rank]), axes))
+    check_outputs(m, reverse(m, add_input(m, SIZES[:rank]), axes))
 
 
 def test_reverse_along_no_axis() -> None:
@@ -41,14 +41,16 @@ def test_reverse_along_no_axis() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_reverse_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, reverse(m, feed(m, [3, 5, 7, 2], dtype), [2]))
+    check_outputs(m, reverse(m, add_input(m, [3, 5, 7, 2], dtype), [2]))
 
 
 def test_reverse_folds_and_moves_stored_integers() -> None:
     m = Build()
     folds(m, reverse(m, m.constant(np.arange(15, dtype=np.int32).reshape(3, 5)), [-1]))
     m = Build()
-    result = prove(m, reverse(m, feed(m, [3, 5], "int8", scale=0.5, zero_point=3), [1]))
+    result = check_outputs(
+        m, reverse(m, add_input(m, [3, 5], "int8", scale=0.5, zero_point=3), [1])
+    )
     assert [node.op_type for node in result.model.graph.node] == ["Slice"]
 
 
@@ -59,22 +61,22 @@ def test_reverse_folds_and_moves_stored_integers() -> None:
 @pytest.mark.parametrize("constant", [True, False])
 def test_reverse_sequence(rank: int, time: int, batch: int, *, constant: bool) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank])
+    x = add_input(m, SIZES[:rank])
     size = SIZES[batch]
     values = np.linspace(0, SIZES[time], size).astype(np.int32)
     lengths = m.constant(values) if constant else m.input([size], dtype="int32", name="lengths")
     (y,) = m.op("REVERSE_SEQUENCE", [x, lengths], [x.shape], seq_dim=time, batch_dim=batch)
-    prove(m, y, ranges={"lengths": (0, SIZES[time])})
+    check_outputs(m, y, ranges={"lengths": (0, SIZES[time])})
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", SEQUENCES)
 def test_reverse_sequence_of_every_type(dtype: str, index: str) -> None:
     m = Build()
-    x = feed(m, [3, 5, 2], dtype)
+    x = add_input(m, [3, 5, 2], dtype)
     lengths = m.input([3], dtype=index, name="lengths")
     (y,) = m.op("REVERSE_SEQUENCE", [x, lengths], [x.shape], seq_dim=1, batch_dim=0)
-    prove(m, y, ranges={"lengths": (0, 5)})
+    check_outputs(m, y, ranges={"lengths": (0, 5)})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
+from tests.references import check_reference
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -23,14 +23,14 @@ SHIFTS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-def moved(x: Array, shifts: Array, axes: Array) -> Array:
+def roll_reference(x: Array, shifts: Array, axes: Array) -> Array:
     """TensorFlow's Roll."""
     for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
         x = np.roll(x, shift, axis)
     return x
 
 
-def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> Build:
+def build_roll(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> Build:
     m = Build()
     operands = [m.input(shape, dtype=dtype), m.constant(shifts), m.constant(axes)]
     m.output(*m.custom("Roll", operands, [shape]))
@@ -41,14 +41,16 @@ def rolled(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32") -> 
 @pytest.mark.parametrize("by", [np.int32, np.int64])
 def test_roll(shifts: Any, axes: Any, by: Any) -> None:
     x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
-    want = moved(x, shifts, axes)
-    hold(rolled([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
+    want = roll_reference(x, shifts, axes)
+    check_reference(build_roll([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_roll_of_every_type(dtype: str) -> None:
     x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (5, 7)).astype(dtype)
-    hold(rolled([5, 7], np.int32(2), np.int32(1), dtype), [x], [np.roll(x, 2, 1)], tolerance=0)
+    check_reference(
+        build_roll([5, 7], np.int32(2), np.int32(1), dtype), [x], [np.roll(x, 2, 1)], tolerance=0
+    )
 
 
 def test_roll_of_a_constant() -> None:
@@ -65,5 +67,5 @@ def test_roll_of_a_constant() -> None:
 )
 def test_roll_refuses(shifts: Any, axes: Any, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
-        convert(rolled([5, 7], np.int32(shifts), np.int32(axes)).bytes())
+        convert(build_roll([5, 7], np.int32(shifts), np.int32(axes)).bytes())
     assert reason in str(error.value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.op.ports import FLOAT8, feed, folds, prove, prove_float8
+from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -41,7 +41,7 @@ SLICES: list[tuple[list[int], list[int], list[int]]] = [
 ]
 
 
-def sliced(
+def add_slice(
     m: Build, x: Tensor, begin: Sequence[int], size: Sequence[int], index: str = "int32"
 ) -> Tensor:
     shape = [n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
@@ -53,22 +53,22 @@ def sliced(
 @pytest.mark.parametrize(("shape", "begin", "size"), SLICES)
 def test_slice(shape: list[int], begin: list[int], size: list[int], index: str) -> None:
     m = Build()
-    prove(m, sliced(m, feed(m, shape), begin, size, index))
+    check_outputs(m, add_slice(m, add_input(m, shape), begin, size, index))
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
 def test_slice_of_every_type(dtype: str) -> None:
     m = Build()
-    prove(m, sliced(m, feed(m, [3, 5, 7, 2], dtype), [0, 2, 1, 0], [3, 2, -1, 2]))
+    check_outputs(m, add_slice(m, add_input(m, [3, 5, 7, 2], dtype), [0, 2, 1, 0], [3, 2, -1, 2]))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_slices_of_float8(dtype: str) -> None:
     m = Build()
     x = m.input([16, 16], dtype=dtype)
-    y = sliced(m, x, [0, 1], [16, 15])
+    y = add_slice(m, x, [0, 1], [16, 15])
     m.output(Cut(((0, 0, -1), (0, 0, 1)), 3, 3).add(m, y, [16, 15]))
-    prove_float8(m, lambda every: every[::-1, 1:])
+    check_float8(m, lambda every: every[::-1, 1:])
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
@@ -88,7 +88,7 @@ def test_slice_from_a_computed_begin(
     x, first = m.input(shape, dtype="int32"), m.input([len(shape)], dtype=index)
     (y,) = m.op("SLICE", [x, first, m.constant(np.array(size, index))], [size])
     given = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    prove(m, y, inputs=[given, np.array(begin, index)])
+    check_outputs(m, y, inputs=[given, np.array(begin, index)])
 
 
 @pytest.mark.parametrize(
@@ -111,20 +111,20 @@ def test_slice_from_a_computed_begin_refuses(
 
 def test_slice_moves_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 5, 7, 2], "int8", scale=0.5, zero_point=3)
-    result = prove(m, sliced(m, x, [0, 2, 1, 0], [3, 2, -1, 2]))
+    x = add_input(m, [3, 5, 7, 2], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, add_slice(m, x, [0, 2, 1, 0], [3, 2, -1, 2]))
     assert [node.op_type for node in result.model.graph.node] == ["Slice"]
 
 
 def test_slice_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
-    folds(m, sliced(m, x, [1, 2], [2, -1]), sliced(m, x, [0, 5], [3, 0]))
+    folds(m, add_slice(m, x, [1, 2], [2, -1]), add_slice(m, x, [0, 5], [3, 0]))
 
 
 def test_slice_of_everything_is_nothing_to_do() -> None:
     m = Build()
-    result = prove(m, sliced(m, feed(m, [3, 5]), [0, 0], [3, -1]))
+    result = check_outputs(m, add_slice(m, add_input(m, [3, 5]), [0, 0], [3, -1]))
     assert [node.op_type for node in result.model.graph.node] == ["Identity"]
 
 
@@ -147,7 +147,7 @@ def test_slice_refuses(
 ) -> None:
     m = Build()
     bounds = [m.constant(np.array(each, np.int64)) for each in (begin, size)]
-    m.output(*m.op("SLICE", [feed(m, [3, 5]), *bounds], [made]))
+    m.output(*m.op("SLICE", [add_input(m, [3, 5]), *bounds], [made]))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
 
@@ -155,8 +155,8 @@ def test_slice_refuses(
 def test_parameters_must_be_integers() -> None:
     m = Build()
     begin = m.constant([1, 0])
-    m.output(*m.op("SLICE", [feed(m, [3, 5]), begin, m.constant([1.0, np.nan])], [[1, 5]]))
-    m.output(*m.op("SLICE", [feed(m, [3, 5])], [[1, 5]]))
+    m.output(*m.op("SLICE", [add_input(m, [3, 5]), begin, m.constant([1.0, np.nan])], [[1, 5]]))
+    m.output(*m.op("SLICE", [add_input(m, [3, 5])], [[1, 5]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
@@ -186,14 +186,14 @@ class Cut:
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-def entry(rng: random.Random, size: int, *, index: bool) -> tuple[int, int, int]:
+def random_entry(rng: random.Random, size: int, *, index: bool) -> tuple[int, int, int]:
     """Return a begin, end and stride, in and out of range; an index that exists."""
     if index:
         return rng.randrange(-size - 2, size), rng.randrange(-9, 9), rng.choice([1, 2, 7])
     return rng.randrange(-9, 9), rng.randrange(-9, 9), rng.choice([1, 1, 2, 3, -1, -1, -2, -3])
 
 
-def cut(
+def random_cut(
     rng: random.Random, shape: Sequence[int], count: int, masks: Sequence[int]
 ) -> Cut | None:
     """Return a slice of `count` entries with these masks; None if there is none of this shape."""
@@ -210,7 +210,7 @@ def cut(
         sizes = [shape[axis] for axis in itertools.islice(axes, skipped)]
         # An index is taken with the begin mask, too: then it is 0.
         single = kind == "axis" and shrink >> i & 1
-        entries.append(entry(rng, sizes[0] if single else 1, index=bool(single)))
+        entries.append(random_entry(rng, sizes[0] if single else 1, index=bool(single)))
     return Cut(tuple(entries), begin, end, ellipsis, new, shrink)
 
 
@@ -218,7 +218,7 @@ def every_mask(rank: int, count: int) -> Iterator[Cut]:
     """All combinations of all masks on `count` entries."""
     rng = random.Random(10 * rank + count)
     for masks in itertools.product(range(2**count), repeat=len(MASKS)):
-        found = cut(rng, SIZES[:rank], count, masks)
+        found = random_cut(rng, SIZES[:rank], count, masks)
         if found is not None:
             yield found
 
@@ -226,12 +226,12 @@ def every_mask(rank: int, count: int) -> Iterator[Cut]:
 def some_masks(rank: int, count: int, tries: int) -> Iterator[Cut]:
     rng = random.Random(rank)
     for _ in range(tries):
-        found = cut(rng, SIZES[:rank], count, [rng.randrange(2**count) for _ in MASKS])
+        found = random_cut(rng, SIZES[:rank], count, [rng.randrange(2**count) for _ in MASKS])
         if found is not None:
             yield found
 
 
-def shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, ...]]:
+def litert_shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the shapes that LiteRT makes: it believes no file."""
     m = Build()
     x = m.input(shape, dtype="int32")
@@ -239,13 +239,13 @@ def shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, ...]]:
     return [made.shape for made in run_tflite(m.bytes(), [np.zeros(shape, np.int32)])]
 
 
-def hold(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
+def check_cuts(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
     """Prove many slices of one input, at run time and of a constant."""
-    made = shapes(cuts, shape)
+    made = litert_shapes(cuts, shape)
     m, constant = Build(), Build()
-    x = feed(m, shape, "int32")
+    x = add_input(m, shape, "int32")
     c = constant.constant(np.arange(np.prod(shape), dtype=np.int32).reshape(shape))
-    prove(m, *(each.add(m, x, out) for each, out in zip(cuts, made, strict=True)))
+    check_outputs(m, *(each.add(m, x, out) for each, out in zip(cuts, made, strict=True)))
     # LiteRT cannot return a constant without elements.
     full = [(each, out) for each, out in zip(cuts, made, strict=True) if 0 not in out]
     folds(constant, *(each.add(constant, c, out) for each, out in full))
@@ -254,12 +254,12 @@ def hold(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2])
 def test_strided_slice_with_every_mask(rank: int, count: int) -> None:
-    hold(list(every_mask(rank, count)), SIZES[:rank])
+    check_cuts(list(every_mask(rank, count)), SIZES[:rank])
 
 
 @pytest.mark.parametrize(("rank", "count"), [(3, 3), (4, 3), (2, 4), (3, 4), (4, 4), (5, 5)])
 def test_strided_slice_with_some_masks(rank: int, count: int) -> None:
-    hold(list(some_masks(rank, count, 400)), SIZES[:rank])
+    check_cuts(list(some_masks(rank, count, 400)), SIZES[:rank])
 
 
 def test_strided_slice_by_offset() -> None:
@@ -272,20 +272,20 @@ def test_strided_slice_by_offset() -> None:
         Cut(((2, 9, 3), (3, 1, 2)), shrink_axis_mask=1, offset=True),
         Cut(((2, 0, 1), (3, 4, 2)), offset=True),
     )
-    hold(cuts, (5, 7))
+    check_cuts(cuts, (5, 7))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_strided_slice_of_every_type(dtype: str) -> None:
     m = Build()
     each = Cut(((1, 3, 1), (0, 0, 1), (6, 0, -2), (1, 0, 1)), new_axis_mask=2, shrink_axis_mask=8)
-    prove(m, each.add(m, feed(m, [3, 7, 5, 2], dtype), [2, 1, 3, 2]))
+    check_outputs(m, each.add(m, add_input(m, [3, 7, 5, 2], dtype), [2, 1, 3, 2]))
 
 
 def test_strided_slice_moves_stored_integers() -> None:
     m = Build()
-    x = feed(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    result = prove(m, Cut(((1, 0, 1), (0, 0, -2)), 2, 2, shrink_axis_mask=1).add(m, x, [3]))
+    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, Cut(((1, 0, 1), (0, 0, -2)), 2, 2, shrink_axis_mask=1).add(m, x, [3]))
     assert [node.op_type for node in result.model.graph.node] == ["Slice", "Squeeze"]
 
 
@@ -307,7 +307,7 @@ def test_strided_slice_moves_stored_integers() -> None:
 )
 def test_strided_slice_refuses(made: list[int], each: Cut, reason: str) -> None:
     m = Build()
-    m.output(each.add(m, feed(m, [3, 5]), made))
+    m.output(each.add(m, add_input(m, [3, 5]), made))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
 
@@ -315,6 +315,6 @@ def test_strided_slice_refuses(made: list[int], each: Cut, reason: str) -> None:
 def test_strided_slice_refuses_lists_of_different_lengths() -> None:
     m = Build()
     bounds = [m.constant(each) for each in ([0, 0], [3, 5], [1])]
-    m.output(*m.op("STRIDED_SLICE", [feed(m, [3, 5]), *bounds], [[3, 5]]))
+    m.output(*m.op("STRIDED_SLICE", [add_input(m, [3, 5]), *bounds], [[3, 5]]))
     with pytest.raises(ConversionError, match="begin, end and strides have different lengths"):
         convert(m.bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -30,7 +30,7 @@ def parameters(m: Build, block: list[int], edges: list[list[int]]) -> list[Tenso
     return [m.constant(np.array(block, np.int32)), m.constant(np.array(edges, np.int32))]
 
 
-def to_batch(
+def add_space_to_batch(
     m: Build, x: Tensor, block: list[int], edges: list[list[int]], made: list[int]
 ) -> Tensor:
     return m.op("SPACE_TO_BATCH_ND", [x, *parameters(m, block, edges)], [made])[0]
@@ -47,24 +47,24 @@ def test_both_directions(
     shape: list[int], block: list[int], edges: list[list[int]], made: list[int]
 ) -> None:
     m = Build()
-    prove(m, to_batch(m, feed(m, shape), block, edges, made))
+    check_outputs(m, add_space_to_batch(m, add_input(m, shape), block, edges, made))
     m = Build()
-    prove(m, to_space(m, feed(m, made), block, edges, shape))
+    check_outputs(m, to_space(m, add_input(m, made), block, edges, shape))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_type(dtype: str) -> None:
     m = Build()
-    x = feed(m, [2, 5, 7, 3], dtype)
-    y = to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3])
-    prove(m, y, to_space(m, y, [3, 2], [[0, 2], [1, 0]], [2, 7, 5, 3]))
+    x = add_input(m, [2, 5, 7, 3], dtype)
+    y = add_space_to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3])
+    check_outputs(m, y, to_space(m, y, [3, 2], [[0, 2], [1, 0]], [2, 7, 5, 3]))
 
 
 def test_stored_integers() -> None:
     """What is added stands for 0."""
     m = Build()
-    x = feed(m, [2, 5, 7, 3], "int8", scale=0.5, zero_point=3)
-    result = prove(m, to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3]))
+    x = add_input(m, [2, 5, 7, 3], "int8", scale=0.5, zero_point=3)
+    result = check_outputs(m, add_space_to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3]))
     assert "QuantizeLinear" not in {node.op_type for node in result.model.graph.node}
 
 

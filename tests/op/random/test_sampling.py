@@ -17,7 +17,7 @@ from tflite2onnx.errors import ConversionError
 Array = np.ndarray[Any, Any]
 
 
-def both(m: Build, *inputs: Array) -> tuple[Array, Array]:
+def run_both(m: Build, *inputs: Array) -> tuple[Array, Array]:
     """Return what LiteRT makes of a model, and what ONNX Runtime does."""
     data = m.bytes()
     model = convert(data).model
@@ -28,7 +28,7 @@ def both(m: Build, *inputs: Array) -> tuple[Array, Array]:
     return want, have
 
 
-def drawn(code: str, shape: list[int], **seeds: Any) -> Build:
+def build_random(code: str, shape: list[int], **seeds: Any) -> Build:
     m = Build()
     (y,) = m.op(code, [m.constant(np.array(shape, np.int32))], [shape], dtype="float32", **seeds)
     m.output(y)
@@ -39,7 +39,7 @@ def drawn(code: str, shape: list[int], **seeds: Any) -> Build:
 @pytest.mark.parametrize("code", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"])
 def test_distributions(code: str, seeds: dict[str, int]) -> None:
     """As many as these agree in every part of the distribution."""
-    want, have = both(drawn(code, [101, 997], **seeds))
+    want, have = run_both(build_random(code, [101, 997], **seeds))
     parts = np.linspace(0.05, 0.95, 23)
     np.testing.assert_allclose(np.quantile(have, parts), np.quantile(want, parts), atol=0.06)
     assert abs(np.corrcoef(have[:-1].ravel(), have[1:].ravel())[0, 1]) < 0.02
@@ -50,7 +50,7 @@ def test_distributions(code: str, seeds: dict[str, int]) -> None:
 
 def test_seeds() -> None:
     """The same seeds begin with the same numbers; every run goes on from there."""
-    m = drawn("RANDOM_UNIFORM", [101], seed=5)
+    m = build_random("RANDOM_UNIFORM", [101], seed=5)
     first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
     (one,), (other,) = run_session(first, {}), run_session(first, {})
     assert np.array_equal(one, run_session(again, {})[0])
@@ -59,7 +59,7 @@ def test_seeds() -> None:
 
 def test_nothing_is_drawn() -> None:
     for shape in ([0, 3], []):
-        both(drawn("RANDOM_UNIFORM", shape, seed=1))
+        run_both(build_random("RANDOM_UNIFORM", shape, seed=1))
 
 
 @pytest.mark.parametrize("name", ["RandomUniform", "RandomStandardNormal", "Multinomial"])
@@ -86,7 +86,7 @@ def test_multinomial(dtype: str) -> None:
     x, count = m.input(logits.shape), m.constant(np.int32(50021))
     (y,) = m.op("MULTINOMIAL", [x, count], [[2, 50021]], dtype=dtype, seed=3)
     m.output(y)
-    want, have = both(m, logits)
+    want, have = run_both(m, logits)
     for row in range(2):
         one, other = (np.bincount(a[row], minlength=5) / 50021 for a in (want, have))
         np.testing.assert_allclose(other, one, atol=0.01)
@@ -108,7 +108,7 @@ def test_shapes_that_are_computed() -> None:
     m = Build()
     sizes = m.input([2], dtype="int32")
     m.output(*m.op("RANDOM_UNIFORM", [sizes], [m.tensor([None, None])], seed=1))
-    _, have = both(m, np.array([101, 53], np.int32))
+    _, have = run_both(m, np.array([101, 53], np.int32))
     assert abs(have.mean() - 0.5) < 0.05
 
 
@@ -119,7 +119,7 @@ def test_noise_in_the_shape_of_an_input() -> None:
     (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
     (noise,) = m.op("RANDOM_STANDARD_NORMAL", [sizes], [m.tensor([None, 53])], seed=1)
     m.output(*m.op("ADD", [x, noise], [m.tensor([None, 53])]))
-    _, have = both(m, np.zeros((101, 53), np.float32))
+    _, have = run_both(m, np.zeros((101, 53), np.float32))
     assert abs(have.std() - 1) < 0.05
 
 
@@ -128,7 +128,7 @@ def test_as_many_as_are_asked_for() -> None:
     m = Build()
     x, count = m.input(logits.shape), m.input([], dtype="int32")
     m.output(*m.op("MULTINOMIAL", [x, count], [m.tensor([2, None], dtype="int32")], seed=3))
-    want, have = both(m, logits, np.array(50021, np.int32))
+    want, have = run_both(m, logits, np.array(50021, np.int32))
     for row in range(2):
         one, other = (np.bincount(a[row], minlength=5) / 50021 for a in (want, have))
         np.testing.assert_allclose(other, one, atol=0.01)

@@ -61,14 +61,14 @@ class Form:
     initial: str = ""
 
     @property
-    def lead(self) -> list[int]:
+    def lead_axes(self) -> list[int]:
         """The axes of a sequence but the last."""
         if self.single:
             return [self.batch]
         return [self.times, self.batch] if self.time_major else [self.batch, self.times]
 
     @property
-    def made(self) -> int:
+    def output_units(self) -> int:
         """How many outputs an LSTM has for each element of a sequence."""
         return self.units if self.projection else self.cells
 
@@ -83,7 +83,7 @@ class Form:
         }
 
     @property
-    def clips(self) -> dict[str, Any]:
+    def clip_options(self) -> dict[str, Any]:
         """The options of an LSTM alone."""
         return {"cell_clip": self.cell_clip, "proj_clip": self.proj_clip}
 
@@ -100,7 +100,7 @@ class Model(Build):
 
     def sequence(self, form: Form) -> Tensor:
         """The input, whose time may be open."""
-        shape = [*form.lead, form.features]
+        shape = [*form.lead_axes, form.features]
         if not form.dynamic:
             return self.input(shape)
         signature = [*shape]
@@ -142,7 +142,7 @@ class Model(Build):
 
     def cell(self, form: Form) -> Tensors:
         """The parameters of an LSTM in one direction, in the sequence of its inputs."""
-        n, made = form.cells, form.made
+        n, made = form.cells, form.output_units
         recurrent = (lambda: self.vector(n)) if form.diagonal else (lambda: self.weights(n, made))
         looking: Tensors = [None] * 3
         if form.peephole:
@@ -182,15 +182,25 @@ def lstm(form: Form) -> bytes:
     if form.normalized:
         norms = m.gates(form, lambda: m.vector(form.cells))
     n = form.batch
-    states = [m.state(n * k) if form.flat else m.state(n, k) for k in (form.made, form.cells)]
+    states = [
+        m.state(n * k) if form.flat else m.state(n, k) for k in (form.output_units, form.cells)
+    ]
     code = "LSTM" if form.single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
     operands = [x, *cell, *states, *norms]
-    m.output(*m.op(code, operands, [[*form.lead, form.made]], **form.options, **form.clips))
+    m.output(
+        *m.op(
+            code,
+            operands,
+            [[*form.lead_axes, form.output_units]],
+            **form.options,
+            **form.clip_options,
+        )
+    )
     return m.bytes()
 
 
 def _outputs(form: Form, sizes: Sequence[int]) -> list[list[int]]:
-    return [[*form.lead, n] for n in ([sum(sizes)] if form.merged else sizes)]
+    return [[*form.lead_axes, n] for n in ([sum(sizes)] if form.merged else sizes)]
 
 
 def bidirectional_lstm(form: Form) -> bytes:
@@ -198,16 +208,16 @@ def bidirectional_lstm(form: Form) -> bytes:
     m = Model(form.weights, form.initial)
     x = m.sequence(form)
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
-    extra = m.input([*form.lead, more]) if more else None
+    extra = m.input([*form.lead_axes, more]) if more else None
     cells = [*m.cell(form), *m.cell(form)]
-    states = [m.state(form.batch, n) for n in (form.made, form.cells) * 2]
+    states = [m.state(form.batch, n) for n in (form.output_units, form.cells) * 2]
     added: Tensors = [None] * 8
     if form.auxiliary == "added":
         added = [t for _ in "01" for t in m.gates(form, lambda: m.weights(form.cells, more))]
     m.output(*m.op(
         "BIDIRECTIONAL_SEQUENCE_LSTM", [x, *cells, *states, extra, *added],
-        _outputs(form, (form.made, form.made)), merge_outputs=form.merged,
-        **form.options, **form.clips,
+        _outputs(form, (form.output_units, form.output_units)), merge_outputs=form.merged,
+        **form.options, **form.clip_options,
     ))  # fmt: skip
     return m.bytes()
 
@@ -219,7 +229,7 @@ def rnn(form: Form) -> bytes:
     operands = [x, m.weights(n, form.features), m.weights(n, n), m.vector(n)]
     code = "RNN" if form.single else "UNIDIRECTIONAL_SEQUENCE_RNN"
     operands.append(m.state(form.batch, n))
-    m.output(*m.op(code, operands, [[*form.lead, n]], **form.options))
+    m.output(*m.op(code, operands, [[*form.lead_axes, n]], **form.options))
     return m.bytes()
 
 
@@ -228,7 +238,7 @@ def bidirectional_rnn(form: Form) -> bytes:
     m, sizes = Model(form.weights, form.initial), (form.cells, form.back)
     operands: Tensors = [m.sequence(form)]
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
-    extra = m.input([*form.lead, more]) if more else None
+    extra = m.input([*form.lead_axes, more]) if more else None
     for n in sizes:
         operands += [m.weights(n, form.features), m.weights(n, n), m.vector(n)]
         operands.append(m.state(form.batch, n))
@@ -278,7 +288,7 @@ class IntegerModel(Model):
     def __init__(self) -> None:
         super().__init__("int8")
 
-    def wide(self, *shape: int, spread: float = 0.5) -> Tensor:
+    def constant_int16(self, *shape: int, spread: float = 0.5) -> Tensor:
         """A constant of 16 bits."""
         integers = self.generator.integers(-32767, 32767, shape, np.int16, endpoint=True)
         return self.constant(integers, scale=spread / 32767)
@@ -297,16 +307,16 @@ def scale_of(tensor: Tensor) -> float:
 
 def integer_lstm(form: Form) -> bytes:
     """UNIDIRECTIONAL_SEQUENCE_LSTM or LSTM, int8 with 16 bits for the cell."""
-    m, n, made = IntegerModel(), form.cells, form.made
-    x = m.input([*form.lead, form.features], dtype="int8", scale=m.X, zero_point=5)
+    m, n, made = IntegerModel(), form.cells, form.output_units
+    x = m.input([*form.lead_axes, form.features], dtype="int8", scale=m.X, zero_point=5)
     weights = m.gates(form, lambda: m.weights(n, form.features))
     recurrent = m.gates(form, lambda: m.weights(n, made))
     looking: Tensors = [None] * 3
     if form.peephole:
-        looking = [None if form.coupled and not i else m.wide(n) for i in range(3)]
+        looking = [None if form.coupled and not i else m.constant_int16(n) for i in range(3)]
     norms: Tensors = [None] * 4
     if form.normalized:
-        norms = m.gates(form, lambda: m.wide(n, spread=1))
+        norms = m.gates(form, lambda: m.constant_int16(n, spread=1))
     biases: Tensors = []
     for w, norm in zip(weights, norms, strict=True):
         scale = 2**-10 * scale_of(norm) if norm else 0 if w is None else m.X * scale_of(w)
@@ -325,8 +335,8 @@ def integer_lstm(form: Form) -> bytes:
     operands = [x, *weights, *recurrent, *looking, *biases, projection, added, *states, *norms]
     code = "LSTM" if form.single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
     m.output(*m.op(
-        code, operands, [[*form.lead, made]], scale=m.H, zero_point=-7, intermediates=between,
-        **form.options, **form.clips,
+        code, operands, [[*form.lead_axes, made]], scale=m.H, zero_point=-7, intermediates=between,
+        **form.options, **form.clip_options,
     ))  # fmt: skip
     return m.bytes()
 
@@ -337,7 +347,7 @@ def integer_svdf(
     """SVDF, int8; state and weights of times are of another type, or the same."""
     m, filters = IntegerModel(), form.cells * rank
     scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 60, -9)}[dtype]
-    times = (m.wide if dtype == "int16" else m.weights)(filters, form.times)
+    times = (m.constant_int16 if dtype == "int16" else m.weights)(filters, form.times)
     state = m.tensor(
         [form.batch, filters * form.times], dtype=dtype, scale=scale, zero_point=zero,
         variable=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold
+from tests.references import check_reference, draw_numbers
 from tests.support import Build
 from tests.support.runtimes import Array
 from tflite2onnx.convert import convert
@@ -35,18 +35,23 @@ def gru(x: Array, h: Array, *weights: Array) -> list[Array]:
 def parameters(inputs: int, units: int) -> list[Array]:
     wide = inputs + units
     return [
-        drawn(2 * units, wide, seed=1), drawn(2 * units, seed=2), drawn(units, wide, seed=3),
-        drawn(units, seed=4),
+        draw_numbers(2 * units, wide, seed=1), draw_numbers(2 * units, seed=2),
+        draw_numbers(units, wide, seed=3),
+        draw_numbers(units, seed=4),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("times", "batch", "inputs", "units"), SIZES)
 def test_gru(times: int, batch: int, inputs: int, units: int) -> None:
-    x, h, weights = drawn(times, batch, inputs), drawn(batch, units), parameters(inputs, units)
+    x, h, weights = (
+        draw_numbers(times, batch, inputs),
+        draw_numbers(batch, units),
+        parameters(inputs, units),
+    )
     m = Build()
     operands = [m.input(x.shape), m.input(h.shape), *map(m.constant, weights)]
     m.output(*m.custom("UNIDIRECTIONAL_SEQUENCE_GRU", operands, [[], []]))
-    result = hold(m, [x, h], gru(x, h, *weights))
+    result = check_reference(m, [x, h], gru(x, h, *weights))
     assert [n.op_type for n in result.model.graph.node].count("GRU") == 1
 
 

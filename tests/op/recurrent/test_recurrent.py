@@ -25,7 +25,7 @@ ALL = Form(
 )  # fmt: skip
 
 
-def changed(form: Form, **fields: Any) -> Form:
+def change_form(form: Form, **fields: Any) -> Form:
     return Form(**{**vars(form), **fields})
 
 
@@ -47,7 +47,7 @@ LSTMS = [
     Form(normalized=True),
     *(Form(activation=name) for name in BOUNDED),
     ALL,
-    changed(ALL, coupled=True, time_major=True),
+    change_form(ALL, coupled=True, time_major=True),
 ]
 SINGLE = [
     Form(),
@@ -55,7 +55,7 @@ SINGLE = [
     Form(coupled=True, peephole=True),
     Form(activation="RELU6"),
     ALL,
-    changed(ALL, coupled=True),
+    change_form(ALL, coupled=True),
 ]
 # Of batches after the first the kernel mixes up the states if their outputs are merged.
 BIDIRECTIONAL = [
@@ -93,7 +93,7 @@ RNNS_OF_TWO = [
 ]
 CASES = [
     *((cells.lstm, form) for form in LSTMS),
-    *((cells.lstm, changed(form, single=True)) for form in SINGLE),
+    *((cells.lstm, change_form(form, single=True)) for form in SINGLE),
     *((cells.bidirectional_lstm, form) for form in BIDIRECTIONAL),
     *((cells.rnn, form) for form in RNNS),
     *((cells.rnn, Form(single=True, activation=name)) for name in ("NONE", "TANH", *BOUNDED)),
@@ -168,7 +168,7 @@ def test_a_basic_kernel() -> None:
 )
 def test_sequences_of_any_length(make: Make, form: Form) -> None:
     """The time of one model is that of others."""
-    data, longer = make(changed(form, dynamic=True)), make(changed(form, times=9))
+    data, longer = make(change_form(form, dynamic=True)), make(change_form(form, times=9))
     result: Any = check(data, runs=2, ranges={"float32": (-2, 2)})
     assert len(result.inputs[0].symbols) == 1
     inputs = random_inputs(longer, 0, float32=(-2, 2))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, folds, prove
+from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -33,14 +33,14 @@ def test_range(start: float, limit: float, step: float, dtype: str, count: int) 
     if count:
         folds(m, y)
     else:
-        prove(m, *m.op("ADD", [y, feed(m, [0], dtype)], [[0]]))
+        check_outputs(m, *m.op("ADD", [y, add_input(m, [0], dtype)], [[0]]))
 
 
 def test_quantized_ranges_are_made_too() -> None:
     """They do not fold: the file calls numbers integers that are not."""
     m = Build()
     inputs = [m.constant(np.array(number, np.int32), scale=1.0) for number in (1, 9, 2)]
-    prove(m, *m.op("RANGE", inputs, [[4]]), inputs=[])
+    check_outputs(m, *m.op("RANGE", inputs, [[4]]), inputs=[])
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
 @pytest.mark.parametrize(("rank", "axis"), [(1, 0), (2, -1), (3, 1), (4, 2), (4, -4)])
 def test_cumsum(rank: int, axis: int, dtype: str, *, exclusive: bool, reverse: bool) -> None:
     m = Build()
-    x = feed(m, SIZES[:rank], dtype)
+    x = add_input(m, SIZES[:rank], dtype)
     (y,) = m.op(
         "CUMSUM", [x, m.constant(axis)], [x.shape], exclusive=exclusive, reverse=reverse
     )
-    prove(m, y)
+    check_outputs(m, y)
 
 
 def test_cumsum_refuses() -> None:

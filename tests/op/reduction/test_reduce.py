@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.op.ports import folds, prove
+from tests.op.ports import check_outputs, folds
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -24,7 +24,7 @@ LINES = [(code, dtype) for code, row in Reduction.rows.items() for dtype in row.
 AXES: list[Any] = [[], [1], [3], [1, 2], [-1, 0], [2, 2, -2], 1, [0, 1, 2, 3]]
 
 
-def reduced(shape: Sequence[int], axes: Any, *, keep_dims: bool) -> list[int]:
+def reduced_shape(shape: Sequence[int], axes: Any, *, keep_dims: bool) -> list[int]:
     """Return the shape of the output."""
     gone = {axis % len(shape) for axis in np.ravel(axes)} if shape else set()
     sizes = [1 if axis in gone else size for axis, size in enumerate(shape)]
@@ -36,7 +36,7 @@ def reduce(
 ) -> Tensor:
     """Return the output of a reduction."""
     numbers = m.constant(np.asarray(axes, np.int32))
-    shape = reduced(x.shape, axes, keep_dims=keep_dims)
+    shape = reduced_shape(x.shape, axes, keep_dims=keep_dims)
     return m.op(code, [x, numbers], [shape], keep_dims=keep_dims, **fields)[0]
 
 
@@ -47,7 +47,7 @@ def test_types(code: str, dtype: str) -> None:
     ranges = {dtype: (limits.min, limits.max)} if limits and dtype != "int64" else {}
     for axes, keep_dims in (([1, 2], False), ([0, 3], True)):
         m = Build()
-        prove(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims),
+        check_outputs(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims),
               ranges=ranges)  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_types(code: str, dtype: str) -> None:
 @pytest.mark.parametrize(("code", "dtype"), [("MEAN", "float32"), ("SUM", "int32")])
 def test_axes(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
     m = Build()
-    prove(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims))
+    check_outputs(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims))
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 20])
@@ -65,7 +65,7 @@ def test_opsets(opset: int) -> None:
     m = Build()
     x, b = m.input(SHAPE), m.input(SHAPE, dtype="bool")
     outputs = [reduce(m, code, x, [1, 2]) for code in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_PROD")]
-    prove(m, *outputs, reduce(m, "REDUCE_ANY", b, [3]), opset=opset)
+    check_outputs(m, *outputs, reduce(m, "REDUCE_ANY", b, [3]), opset=opset)
 
 
 @pytest.mark.parametrize("code", Reduction.codes)
@@ -74,7 +74,7 @@ def test_nothing(code: str) -> None:
     dtype = "bool" if code in ("REDUCE_ANY", "REDUCE_ALL") else "float32"
     m = Build()
     x = m.input([3, 0, 2], dtype=dtype)
-    prove(m, reduce(m, code, x, [1]), reduce(m, code, x, [0], keep_dims=True))
+    check_outputs(m, reduce(m, code, x, [1]), reduce(m, code, x, [0], keep_dims=True))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -82,14 +82,14 @@ def test_nothing_of_integers(dtype: str) -> None:
     m = Build()
     x = m.input([0, 3], dtype=dtype)
     codes = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD")
-    prove(m, *(reduce(m, code, x, [0]) for code in codes))
+    check_outputs(m, *(reduce(m, code, x, [0]) for code in codes))
 
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
 def test_scalar(code: str) -> None:
     """A number has no axis, whatever the constant says."""
     m = Build()
-    prove(m, reduce(m, code, m.input([]), [0]))
+    check_outputs(m, reduce(m, code, m.input([]), [0]))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -122,7 +122,7 @@ def test_between_convolutions_nothing_moves() -> None:
     weights = m.constant(np.ones((11, 1, 1, 3), np.float32))
     (y,) = m.op("CONV_2D", [x, weights, m.constant(np.zeros(11, np.float32))],
                 [[2, 5, 7, 11]], padding="VALID", stride_h=1, stride_w=1)  # fmt: skip
-    result = prove(m, reduce(m, "MEAN", y, [1, 2]))
+    result = check_outputs(m, reduce(m, "MEAN", y, [1, 2]))
     assert [node.op_type for node in result.model.graph.node] == ["Conv", "ReduceMean"]
     assert list(result.model.graph.node[1].attribute[0].ints) == [2, 3]
 
@@ -136,7 +136,7 @@ def test_quantized(code: str, axes: Any, dtype: str) -> None:
     m = Build()
     x = m.input(SHAPE, dtype=dtype, scale=0.1, zero_point=3)
     fields: Any = {} if extreme else {"scale": 0.15, "zero_point": 7}
-    prove(m, reduce(m, code, x, axes, **fields), steps=0 if extreme else 1)
+    check_outputs(m, reduce(m, code, x, axes, **fields), steps=0 if extreme else 1)
 
 
 @pytest.mark.parametrize(("code", "dtype"), LINES)
@@ -149,7 +149,7 @@ def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) ->
     m = Build()
     y = reduce(m, code, m.constant(values), axes, keep_dims=keep_dims)
     if dtype == "float32" and code in ("MEAN", "SUM", "REDUCE_PROD"):
-        prove(m, y, inputs=[])
+        check_outputs(m, y, inputs=[])
     else:
         folds(m, y)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import feed, prove
+from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -53,7 +53,7 @@ def stablehlo(m: Build, code: str, x: Tensor, first: Tensor, **columns: list[int
     )[0]
 
 
-def plain(m: Build, function: str, x: Tensor, first: Tensor, *columns: list[int]) -> Tensor:
+def add_window(m: Build, function: str, x: Tensor, first: Tensor, *columns: list[int]) -> Tensor:
     names = ("window_dimensions", "window_strides", "window_dilations")
     made = sizes(x, dict(zip(names, columns, strict=True)))
     numbers = [m.constant(np.array(column, np.int64)) for column in columns]
@@ -82,7 +82,7 @@ def test_windows(
     m = Build()
     x = m.input(shape)
     first = m.input([]) if start is None else m.constant(start)
-    prove(m, stablehlo(m, code, x, first, **columns))
+    check_outputs(m, stablehlo(m, code, x, first, **columns))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -94,11 +94,11 @@ def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
     tensors = []
     for start in (neutral, 0, 1):
         first = m.constant(np.array(start % 256 if dtype == "uint8" else start).astype(dtype))
-        x = feed(m, [5, 7], dtype)
+        x = add_input(m, [5, 7], dtype)
         if "LOGICAL" not in code or dtype == "bool":
             tensors.append(stablehlo(m, code, x, first, **columns))
-        tensors.append(plain(m, option, x, first, [3, 2], [2, 1], [1, 3]))
-    prove(m, *tensors)
+        tensors.append(add_window(m, option, x, first, [3, 2], [2, 1], [1, 3]))
+    check_outputs(m, *tensors)
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
@@ -108,7 +108,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
     x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
     y = stablehlo(m, code, x, first, window_dimensions=[3], padding=[1, 0])
     data = np.array([1 << 35, (1 << 32) - 8, -(1 << 40), 1 << 31, 5, -3, 1 << 33])
-    prove(m, y, inputs=[data])
+    check_outputs(m, y, inputs=[data])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -118,7 +118,7 @@ def test_limits_make_no_difference(dtype: str) -> None:
     low = -np.inf if dtype == "float32" else -128
     x, first = m.input([5, 7], dtype=dtype), m.constant(np.array(low, dtype))
     y = stablehlo(m, "STABLEHLO_MAXIMUM", x, first, window_dimensions=[2, 1])
-    result = prove(m, y)
+    result = check_outputs(m, y)
     assert [node.op_type for node in result.model.graph.node].count("Max") == 1
 
 
@@ -126,7 +126,7 @@ def test_large_windows_take_few_nodes() -> None:
     m = Build()
     y = stablehlo(m, "ADD", m.input([1021]), m.constant(0.0), window_dimensions=[1021],
                   padding=[1020, 0])  # fmt: skip
-    assert len(prove(m, y).model.graph.node) < 60
+    assert len(check_outputs(m, y).model.graph.node) < 60
 
 
 def test_refuses() -> None:
@@ -137,8 +137,8 @@ def test_refuses() -> None:
     m.output(stablehlo(m, "ADD", x, first, window_strides=[2, 1, 1]))
     m.output(stablehlo(m, "ADD", x, first, window_dimensions=[6, 1]))
     m.output(stablehlo(m, "ADD", x, m.input([], dtype="int32")))
-    m.output(plain(m, "UNSUPPORTED", x, first, [1, 1], [1, 1], [1, 1]))
-    m.output(plain(m, "ADD", x, first, [1, 1], [1, 1], [1, -1]))
+    m.output(add_window(m, "UNSUPPORTED", x, first, [1, 1], [1, 1], [1, 1]))
+    m.output(add_window(m, "ADD", x, first, [1, 1], [1, 1], [1, -1]))
     m.output(*m.op("STABLEHLO_REDUCE_WINDOW", [x, first], [[5, 7]], body_subgraph_index=99))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -24,27 +24,27 @@ def options(code: str, beta: float = 1) -> dict[str, Any]:
 @pytest.mark.parametrize("code", CODES)
 def test_ranks(code: str, shape: tuple[int, ...]) -> None:
     m = Build()
-    prove(m, *m.op(code, [m.input(shape)], [shape], **options(code)))
+    check_outputs(m, *m.op(code, [m.input(shape)], [shape], **options(code)))
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 @pytest.mark.parametrize("code", CODES)
 def test_opsets(code: str, opset: int) -> None:
     m = Build()
-    prove(m, *m.op(code, [m.input([2, 3, 7])], [[2, 3, 7]], **options(code)), opset=opset)
+    check_outputs(m, *m.op(code, [m.input([2, 3, 7])], [[2, 3, 7]], **options(code)), opset=opset)
 
 
 @pytest.mark.parametrize("beta", [0.5, 3.0, -1.0, 0.0])
 def test_beta_scales_the_input(beta: float) -> None:
     m = Build()
-    prove(m, *m.op("SOFTMAX", [m.input([2, 3, 7])], [[2, 3, 7]], beta=beta))
+    check_outputs(m, *m.op("SOFTMAX", [m.input([2, 3, 7])], [[2, 3, 7]], beta=beta))
 
 
 def test_softmax_in_half_precision() -> None:
     """The kernel rounds where ONNX Runtime computes in float32."""
     m = Build()
     y = m.op("SOFTMAX", [m.input([3, 7], dtype="float16")], [[3, 7]], beta=2.0)
-    prove(m, *y, tolerance=1e-3)
+    check_outputs(m, *y, tolerance=1e-3)
 
 
 def test_softmax_of_large_numbers() -> None:
@@ -67,7 +67,7 @@ def test_quantized_softmax(size: int) -> None:
     m = Build()
     x = m.input([5, size], dtype="int8", scale=0.1)
     y = m.op("SOFTMAX", [x], [[5, size]], beta=1.0, scale=1 / 256, zero_point=-128)
-    prove(m, *y, steps=1)
+    check_outputs(m, *y, steps=1)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -80,7 +80,7 @@ def test_between_convolutions_nothing_moves(code: str) -> None:
     window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     (y,) = m.op("CONV_2D", [x, weights, bias], [[2, 5, 7, 3]], **window)
     (y,) = m.op(code, [y], [[2, 5, 7, 3]], **options(code))
-    result = prove(m, *m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))
+    result = check_outputs(m, *m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))
     assert "Transpose" not in {node.op_type for node in result.model.graph.node}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold
+from tests.references import check_reference, draw_numbers
 from tests.support import Build
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
@@ -37,7 +37,7 @@ def inverse(spectrum: Array, lengths: Array) -> Array:
 def test_inverse(
     lead: tuple[int, ...], size: Pair, lengths: Pair, code: str
 ) -> None:
-    spectrum = np.fft.rfft2(drawn(*lead, *size)).astype(np.complex64)
+    spectrum = np.fft.rfft2(draw_numbers(*lead, *size)).astype(np.complex64)
     want = inverse(spectrum, np.array(lengths))
     if size == lengths:
         np.testing.assert_allclose(want, np.fft.irfft2(spectrum, lengths), atol=1e-6)
@@ -47,7 +47,7 @@ def test_inverse(
     options = flex_options("IRFFT2D") if code.startswith("Flex") else b""
     m.output(*m.custom(code, operands, outputs, options))
     pairs = np.stack([spectrum.real, spectrum.imag], -1)
-    hold(m, [pairs], [want])
+    check_reference(m, [pairs], [want])
 
 
 def test_there_and_back() -> None:
@@ -58,8 +58,8 @@ def test_there_and_back() -> None:
         "RFFT2D", [m.input([5, 11]), lengths], [m.tensor([8, 9], dtype="complex64")]
     )
     m.output(*m.custom("IRFFT2D", [spectrum, lengths], [m.tensor([8, 16])]))
-    x = drawn(5, 11)
-    hold(m, [x], [np.pad(x, [(0, 3), (0, 5)])])
+    x = draw_numbers(5, 11)
+    check_reference(m, [x], [np.pad(x, [(0, 3), (0, 5)])])
 
 
 def test_refuses() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold, microfrontend
+from tests.references import check_reference, microfrontend
 from tests.references.microfrontend import DEFAULTS
 from tests.support import Build
 from tflite2onnx.convert import convert
@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def sounds(count: int) -> dict[str, Array]:
+def make_sounds(count: int) -> dict[str, Array]:
     """Return noise, low and high; a tone that fades; and silence, then the least number."""
     generator, time = np.random.default_rng(0), np.arange(count)
     tone = 30000 * np.sin(time * time * 1e-3) * np.exp(-time / count)
@@ -43,9 +43,9 @@ def model(samples: int, shape: tuple[int, ...], dtype: str, options: dict[str, A
     return m
 
 
-def prove(x: Array, options: dict[str, Any], dtype: str = "int32") -> None:
+def check_features(x: Array, options: dict[str, Any], dtype: str = "int32") -> None:
     want = microfrontend.features(x, {**options, "out_float": dtype == "float32"}).astype(dtype)
-    hold(model(len(x), want.shape, dtype, options), [x], [want], tolerance=0)
+    check_reference(model(len(x), want.shape, dtype, options), [x], [want], tolerance=0)
 
 
 SOUNDS = ["low", "high", "tone", "step"]
@@ -64,21 +64,21 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("sound", SOUNDS)
 @pytest.mark.parametrize("more", CHANGES)
 def test_features(more: dict[str, Any], sound: str) -> None:
-    prove(sounds(149)[sound], {**SMALL, **more})
+    check_features(make_sounds(149)[sound], {**SMALL, **more})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
 def test_types(dtype: str) -> None:
-    prove(sounds(149)["high"], {**SMALL, "out_scale": 7, "left_context": 1}, dtype)
+    check_features(make_sounds(149)["high"], {**SMALL, "out_scale": 7, "left_context": 1}, dtype)
 
 
 def test_speech() -> None:
     """The settings that TensorFlow has as defaults: frames of 400 samples of 16 kHz."""
-    prove(sounds(1201)["tone"], DEFAULTS)
+    check_features(make_sounds(1201)["tone"], DEFAULTS)
 
 
 def test_one_frame() -> None:
-    prove(sounds(25)["high"], SMALL)
+    check_features(make_sounds(25)["high"], SMALL)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, Tensor, difference, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -22,7 +22,7 @@ def spectrum(m: Build, shape: list[int], *lengths: int) -> Tensor:
     return m.op("RFFT2D", [m.input(shape), length], [made], dtype="complex64")[0]
 
 
-def parts(m: Build, x: Tensor) -> list[Tensor]:
+def add_parts(m: Build, x: Tensor) -> list[Tensor]:
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
     return [m.op(code, [x], [x.shape], dtype="float32")[0] for code in codes]
 
@@ -38,25 +38,25 @@ def parts(m: Build, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("opset", [None, 20])
 def test_transforms(shape: list[int], lengths: tuple[int, ...], opset: int | None) -> None:
     m = Build()
-    prove(m, *parts(m, spectrum(m, shape, *lengths)), opset=opset)
+    check_outputs(m, *add_parts(m, spectrum(m, shape, *lengths)), opset=opset)
 
 
-def reshaped(m: Build, x: Tensor) -> Tensor:
+def add_reshape(m: Build, x: Tensor) -> Tensor:
     size = m.constant(np.array([2, 15, 4], np.int32))
     return m.op("RESHAPE", [x, size], [[2, 15, 4]], new_shape=[2, 15, 4])[0]
 
 
-def transposed(m: Build, x: Tensor) -> Tensor:
+def add_transpose(m: Build, x: Tensor) -> Tensor:
     order = m.constant(np.array([2, 0, 1], np.int32))
     return m.op("TRANSPOSE", [x, order], [[5, 3, 8]])[0]
 
 
-def sliced(m: Build, x: Tensor) -> Tensor:
+def add_slice(m: Build, x: Tensor) -> Tensor:
     begin, size = m.constant([1, 2, 0]), m.constant([2, 5, 4])
     return m.op("SLICE", [x, begin, size], [[2, 5, 4]])[0]
 
 
-def strided(m: Build, x: Tensor) -> Tensor:
+def add_strided_slice(m: Build, x: Tensor) -> Tensor:
     bounds = [m.constant(each) for each in ([0, 6, 1], [3, 1, 5], [2, -2, 1])]
     return m.op("STRIDED_SLICE", [x, *bounds], [[2, 3, 4]], begin_mask=1, end_mask=4)[0]
 
@@ -71,7 +71,7 @@ def first_axis(m: Build, x: Tensor) -> Tensor:
     return m.op("STRIDED_SLICE", [x, *bounds], [[2, 8, 5]])[0]
 
 
-def behind_an_ellipsis(m: Build, x: Tensor) -> Tensor:
+def add_slice_with_ellipsis(m: Build, x: Tensor) -> Tensor:
     bounds = [m.constant(each) for each in ([0, 1], [0, 4], [1, 2])]
     return m.op("STRIDED_SLICE", [x, *bounds], [[3, 8, 2]], ellipsis_mask=1)[0]
 
@@ -81,15 +81,15 @@ def new_axis(m: Build, x: Tensor) -> Tensor:
     return m.op("STRIDED_SLICE", [x, *bounds], [[1, 2, 1, 8, 5]], new_axis_mask=5)[0]
 
 
-def expanded(m: Build, x: Tensor) -> Tensor:
+def add_expand_dims(m: Build, x: Tensor) -> Tensor:
     return m.op("EXPAND_DIMS", [x, m.constant(np.int32(-1))], [[*x.shape, 1]])[0]
 
 
-def multiplied(m: Build, x: Tensor) -> Tensor:
+def add_multiplication(m: Build, x: Tensor) -> Tensor:
     return m.op("MUL", [x, x], [x.shape])[0]
 
 
-def scaled(m: Build, x: Tensor) -> Tensor:
+def add_scaling(m: Build, x: Tensor) -> Tensor:
     factor = m.constant(np.array([1 - 2j, 3j, -1, 0, 2 + 2j], np.complex64))
     return m.op("MUL", [x, factor], [x.shape])[0]
 
@@ -100,21 +100,22 @@ def from_real(m: Build, x: Tensor) -> Tensor:
     return m.op("MUL", [x, y], [x.shape])[0]
 
 
-def selected(m: Build, x: Tensor) -> Tensor:
+def add_select(m: Build, x: Tensor) -> Tensor:
     condition = m.constant(np.arange(8)[:, None] % 3 == 1)
-    return m.op("SELECT_V2", [condition, x, multiplied(m, x)], [x.shape])[0]
+    return m.op("SELECT_V2", [condition, x, add_multiplication(m, x)], [x.shape])[0]
 
 
 MOVES = [
-    first_axis, behind_an_ellipsis, new_axis, reshaped, transposed, sliced, strided, shrunk,
-    expanded, multiplied, scaled, from_real, selected,
+    first_axis, add_slice_with_ellipsis, new_axis, add_reshape, add_transpose, add_slice,
+    add_strided_slice, shrunk,
+    add_expand_dims, add_multiplication, add_scaling, from_real, add_select,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("move", MOVES)
 def test_complex_numbers(move: Any) -> None:
     m = Build()
-    prove(m, *parts(m, move(m, spectrum(m, [3, 8, 8]))))
+    check_outputs(m, *add_parts(m, move(m, spectrum(m, [3, 8, 8]))))
 
 
 def test_sizes() -> None:
@@ -122,13 +123,13 @@ def test_sizes() -> None:
     x = spectrum(m, [3, 8, 8])
     (sizes,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
     (rank,) = m.op("RANK", [x], [[]], dtype="int32")
-    prove(m, sizes, rank, *parts(m, x))
+    check_outputs(m, sizes, rank, *add_parts(m, x))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16"])
 def test_casts_of_the_real_part(dtype: str) -> None:
     m = Build()
-    prove(m, *m.op("CAST", [spectrum(m, [4, 8])], [[4, 5]], dtype=dtype), tolerance=1e-3)
+    check_outputs(m, *m.op("CAST", [spectrum(m, [4, 8])], [[4, 5]], dtype=dtype), tolerance=1e-3)
 
 
 def test_interfaces_of_pairs() -> None:
@@ -154,7 +155,7 @@ def test_constants(dtype: str) -> None:
     x = m.constant(values)
     width = {"complex64": "float32", "complex128": "float64"}[dtype]
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
-    prove(m, *(m.op(code, [x], [x.shape], dtype=width)[0] for code in codes), inputs=[])
+    check_outputs(m, *(m.op(code, [x], [x.shape], dtype=width)[0] for code in codes), inputs=[])
 
 
 @pytest.mark.parametrize("opset", [13, None])
@@ -164,7 +165,7 @@ def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
     x = m.input([2, 3], dtype="complex64")
     values = np.array([[3e30 + 4e30j, 3e-30 - 4e-30j, 0], [1e38j, -1e-40, np.inf]], np.complex64)
     (y,) = m.op("COMPLEX_ABS", [x], [x.shape], dtype="float32")
-    result = prove(m, y, inputs=[values], opset=opset)
+    result = check_outputs(m, y, inputs=[values], opset=opset)
     feeds = {result.inputs[0].name: values.view(np.float32).reshape(2, 3, 2)}
     (made,) = run_onnx(result.model, feeds)
     np.testing.assert_allclose(made, np.abs(values), rtol=1e-6)
@@ -179,7 +180,7 @@ def test_refuses() -> None:
         convert(m.bytes())
     assert str(error.value).count("it takes complex numbers") == 2
     m = Build()
-    m.output(*parts(m, spectrum(m, [4, 8], 4, 6)))
+    m.output(*add_parts(m, spectrum(m, [4, 8], 4, 6)))
     m.output(*m.op("REAL", [m.input([3])], [[3]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold, hold_runs, signals, streams, transforms
+from tests.references import (
+    check_reference,
+    check_reference_runs,
+    draw_numbers,
+    signals,
+    streams,
+    transforms,
+)
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -27,7 +34,7 @@ def model(code: str, shape: tuple[int, ...], made: int, dtype: str, length: int)
     return m
 
 
-def numbers(dtype: str, *shape: int, seed: int = 0) -> Array:
+def extreme_integers(dtype: str, *shape: int, seed: int = 0) -> Array:
     """Return integers of the type, the largest ones too, along the last axis."""
     limits, generator = np.iinfo(dtype), np.random.default_rng(seed)
     made: Array = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
@@ -35,9 +42,9 @@ def numbers(dtype: str, *shape: int, seed: int = 0) -> Array:
     return made
 
 
-def prove(code: str, x: Array, want: Array, length: int, tolerance: float = 0) -> Result:
+def check_transform(code: str, x: Array, want: Array, length: int, tolerance: float = 0) -> Result:
     m = model(code, x.shape, want.shape[-1], x.dtype.name, length)
-    return hold(m, [x], [want.astype(x.dtype)], tolerance=tolerance)
+    return check_reference(m, [x], [want.astype(x.dtype)], tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +52,19 @@ def prove(code: str, x: Array, want: Array, length: int, tolerance: float = 0) -
 )
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_floats(lead: tuple[int, ...], size: int, length: int) -> None:
-    x = drawn(*lead, size)
+    x = draw_numbers(*lead, size)
     parts = np.fft.rfft(x, length)
     want = np.stack([parts.real, parts.imag], -1).reshape(*lead, -1)
-    prove("SignalRfft", x, want, length, 1e-6)
+    check_transform("SignalRfft", x, want, length, 1e-6)
 
 
 @pytest.mark.parametrize("length", [512, 60, 62, 7, 2])
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_floats_back(lead: tuple[int, ...], length: int) -> None:
     """The imaginary parts of what has no counterpart do not count."""
-    x = drawn(*lead, length // 2 + 1, 2)
+    x = draw_numbers(*lead, length // 2 + 1, 2)
     want = np.fft.irfft(x[..., 0] + 1j * x[..., 1], length)
-    prove("SignalIrfft", x.reshape(*lead, -1), want, length, 1e-6)
+    check_transform("SignalIrfft", x.reshape(*lead, -1), want, length, 1e-6)
 
 
 # Of halves that have every butterfly in them, once and more than once, at either end.
@@ -68,11 +75,11 @@ LENGTHS = (4, 6, 8, 10, 12, 16, 20, 30, 48, 54, 100, 120, 250, 480, 512)
 @pytest.mark.parametrize("dtype", ["int16", "int32"])
 def test_integers(dtype: str, length: int) -> None:
     bits = np.iinfo(dtype).bits
-    x = numbers(dtype, 3, length)
+    x = extreme_integers(dtype, 3, length)
     x[1] = np.iinfo(dtype).min
     x[2, length // 2 :] = 0
     want = [transforms.real_transform(row.tolist(), bits) for row in x]
-    result = prove("SignalRfft", x, np.array(want), length)
+    result = check_transform("SignalRfft", x, np.array(want), length)
     assert len(result.model.graph.node) <= 160
 
 
@@ -80,26 +87,26 @@ def test_integers(dtype: str, length: int) -> None:
 @pytest.mark.parametrize("dtype", ["int16", "int32"])
 def test_integers_back(dtype: str, length: int) -> None:
     bits = np.iinfo(dtype).bits
-    x = numbers(dtype, 3, length + 2)
+    x = extreme_integers(dtype, 3, length + 2)
     x[1] = np.iinfo(dtype).min
     x[2] = 0
     x[2, 4] = 1 << bits - 3
     want = [transforms.real_inverse(row.tolist(), bits) for row in x]
-    prove("SignalIrfft", x, np.array(want), length)
+    check_transform("SignalIrfft", x, np.array(want), length)
 
 
 def test_integers_that_are_fewer_of_several_streams() -> None:
-    x = numbers("int16", 2, 3, 29)
+    x = extreme_integers("int16", 2, 3, 29)
     padded = np.pad(x, [(0, 0), (0, 0), (0, 3)]).reshape(6, 32)
     want = np.array([transforms.real_transform(row.tolist(), 16) for row in padded])
-    prove("SignalRfft", x, want.reshape(2, 3, 34), 32)
+    check_transform("SignalRfft", x, want.reshape(2, 3, 34), 32)
 
 
 @pytest.mark.parametrize("bits", [16, 32])
 def test_the_reference(bits: int) -> None:
     """It is the Fourier transform, divided by the length, to some steps of rounding."""
     dtype = f"int{bits}"
-    x = numbers(dtype, 240).astype(np.int64) // 2
+    x = extreme_integers(dtype, 240).astype(np.int64) // 2
     made = np.array(transforms.real_transform(x.tolist(), bits)).reshape(-1, 2)
     want = np.fft.rfft(x) / 240
     assert np.abs(made[:, 0] - want.real).max() < 8
@@ -162,7 +169,7 @@ class FrontEnd:
         spectrum = np.array(transforms.real_transform(padded, 16), np.int16)
         energy = signals.energy(spectrum, 1, 31)
         bands = signals.filter_bank(energy, BANDS, self._tables)
-        roots = np.array([signals.root(int(n)) >> bits for n in bands], np.uint32)
+        roots = np.array([signals.square_root(int(n)) >> bits for n in bands], np.uint32)
         clean, noise = self._subtraction(roots)
         assert clean is not None
         assert noise is not None
@@ -179,7 +186,7 @@ def test_a_front_end() -> None:
     tables, gains = filters(), generator.integers(0, 2000, 125, np.int16)
     m = Build()
 
-    def stage(
+    def add_stage(
         code: str, operands: list[Any], made: tuple[tuple[list[int], str], ...], **options: Any
     ) -> Any:
         tensors = [m.tensor(shape, dtype=dtype) for shape, dtype in made]
@@ -187,20 +194,20 @@ def test_a_front_end() -> None:
 
     x = m.input([SAMPLES], dtype="int16")
     samples, frequencies, bands = [SAMPLES], LENGTH // 2 + 1, [BANDS]
-    (y,) = stage("SignalWindow", [x, m.constant(window)], ((samples, "int16"),), shift=12)
-    y, bits = stage("SignalFftAutoScale", [y], ((samples, "int16"), ([], "int32")))
-    (y,) = stage("SignalRfft", [y], (([2 * frequencies], "int16"),), T=7, fft_length=LENGTH)
-    (y,) = stage("SignalEnergy", [y], (([frequencies], "uint32"),), start_index=1, end_index=31)
+    (y,) = add_stage("SignalWindow", [x, m.constant(window)], ((samples, "int16"),), shift=12)
+    y, bits = add_stage("SignalFftAutoScale", [y], ((samples, "int16"), ([], "int32")))
+    (y,) = add_stage("SignalRfft", [y], (([2 * frequencies], "int16"),), T=7, fft_length=LENGTH)
+    (y,) = add_stage("SignalEnergy", [y], (([frequencies], "uint32"),), start_index=1, end_index=31)
     operands = [y, *(m.constant(table) for table in tables)]
-    (y,) = stage("SignalFilterBank", operands, ((bands, "uint64"),), num_channels=BANDS)
-    (y,) = stage("SignalFilterBankSquareRoot", [y, bits], ((bands, "uint32"),))
+    (y,) = add_stage("SignalFilterBank", operands, ((bands, "uint64"),), num_channels=BANDS)
+    (y,) = add_stage("SignalFilterBankSquareRoot", [y, bits], ((bands, "uint32"),))
     both = ((bands, "uint32"), (bands, "uint32"))
-    y, noise = stage("SignalFilterBankSpectralSubtraction", [y], both, **SMOOTHING)
+    y, noise = add_stage("SignalFilterBankSpectralSubtraction", [y], both, **SMOOTHING)
     operands = [y, noise, m.constant(gains)]
-    (y,) = stage("SignalPCAN", operands, ((bands, "uint32"),), snr_shift=6)
+    (y,) = add_stage("SignalPCAN", operands, ((bands, "uint32"),), snr_shift=6)
     options = {"input_correction_bits": 3, "output_scale": 1600}
-    m.output(*stage("SignalFilterBankLog", [y], ((bands, "int16"),), **options))
+    m.output(*add_stage("SignalFilterBankLog", [y], ((bands, "int16"),), **options))
     kernel = FrontEnd(window, tables, gains)
     xs = [generator.integers(-(1 << 15) >> i, 1 << 15 - i, SAMPLES, np.int16) for i in range(1, 13)]
-    result = hold_runs(m, [([each], kernel(each)) for each in xs], tolerance=0)
+    result = check_reference_runs(m, [([each], kernel(each)) for each in xs], tolerance=0)
     assert len(result.states) == 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold, signals
+from tests.references import check_reference, signals
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -51,7 +51,9 @@ def squares() -> Array:
     )
 
 
-def prove(code: str, operands: list[Any], want: list[Array], options: dict[str, Any]) -> None:
+def check_operator(
+    code: str, operands: list[Any], want: list[Array], options: dict[str, Any]
+) -> None:
     """Prove that inputs, which are arrays, and constants, in tuples, make what is wanted."""
     m = Build()
     inputs = [x for x in operands if not isinstance(x, tuple)]
@@ -61,7 +63,7 @@ def prove(code: str, operands: list[Any], want: list[Array], options: dict[str, 
     ]
     outputs = [m.tensor(each.shape, dtype=each.dtype.name) for each in want]
     m.output(*m.custom(code, tensors, outputs, options))
-    hold(m, inputs, want, tolerance=0)
+    check_reference(m, inputs, want, tolerance=0)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 12, 15, 31])
@@ -69,7 +71,7 @@ def prove(code: str, operands: list[Any], want: list[Array], options: dict[str, 
 def test_window(shape: tuple[int, ...], shift: int) -> None:
     x, weights = samples(*shape), samples(shape[-1], low=0)
     want = [signals.window(x, weights, shift)]
-    prove("SignalWindow", [x, (weights,)], want, {"shift": shift})
+    check_operator("SignalWindow", [x, (weights,)], want, {"shift": shift})
 
 
 @pytest.mark.parametrize("largest", [0, 1, 2, 255, 256, 16383, 16384, 32767])
@@ -78,29 +80,31 @@ def test_auto_scale(sign: int, largest: int) -> None:
     x = samples(37, low=-largest, high=largest)
     x[5] = sign * largest
     scaled, bits = signals.auto_scale(x)
-    prove("SignalFftAutoScale", [x], [scaled, np.array([bits], np.int32)], {})
-    prove("SignalFftAutoScale", [x], [scaled, np.array(bits, np.int32)], {})
+    check_operator("SignalFftAutoScale", [x], [scaled, np.array([bits], np.int32)], {})
+    check_operator("SignalFftAutoScale", [x], [scaled, np.array(bits, np.int32)], {})
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 257), (4, 129), (7, 7)])
 def test_energy(start: int, end: int) -> None:
     x = samples(514)
     want = [signals.energy(x, start, end)]
-    prove("SignalEnergy", [x], want, {"start_index": start, "end_index": end})
+    check_operator("SignalEnergy", [x], want, {"start_index": start, "end_index": end})
 
 
 def test_filter_bank() -> None:
     x, bands = energies(257), 5
     want = [signals.filter_bank(x, bands, tables())]
-    prove("SignalFilterBank", [x, *((t,) for t in tables())], want, {"num_channels": bands})
+    check_operator(
+        "SignalFilterBank", [x, *((t,) for t in tables())], want, {"num_channels": bands}
+    )
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7, 31])
 def test_square_root(bits: int) -> None:
     x = squares()
-    want = np.array([signals.root(int(n)) >> bits for n in x], np.uint32)
+    want = np.array([signals.square_root(int(n)) >> bits for n in x], np.uint32)
     operands = [x, np.array(bits, np.int32)]
-    prove("SignalFilterBankSquareRoot", operands, [want], {})
+    check_operator("SignalFilterBankSquareRoot", operands, [want], {})
 
 
 @pytest.mark.parametrize(("correction", "scale"), [(3, 1600), (0, 65536), (31, 1), (5, 1 << 20)])
@@ -108,7 +112,7 @@ def test_log(correction: int, scale: int) -> None:
     x = energies(500)
     want = np.array([signals.logarithm(int(n), correction, scale) for n in x], np.int16)
     options = {"input_correction_bits": correction, "output_scale": scale}
-    prove("SignalFilterBankLog", [x], [want], options)
+    check_operator("SignalFilterBankLog", [x], [want], options)
 
 
 @pytest.mark.parametrize("shift", [0, 6, 20])
@@ -117,7 +121,7 @@ def test_pcan(shift: int) -> None:
     table = samples(125, low=0, high=2000)
     want = [signals.pcan(int(n), int(m), table, shift) for n, m in zip(x, noise, strict=True)]
     made = np.array(want, np.uint32)
-    prove("SignalPCAN", [x, noise, (table,)], [made], {"snr_shift": shift})
+    check_operator("SignalPCAN", [x, noise, (table,)], [made], {"snr_shift": shift})
 
 
 def refusal(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold_runs, streams
+from tests.references import check_reference_runs, draw_numbers, streams
 from tests.support import Build
-from tests.support.streams import assign, handle, initialise, read_from, states
+from tests.support.streams import assign, handle, initialise, read_variable, states
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -23,7 +23,7 @@ RUNS = 12
 FLAG = ((), "bool")
 
 
-def integers(dtype: str, *shape: int) -> list[Array]:
+def random_runs(dtype: str, *shape: int) -> list[Array]:
     """Return an input for each run: any integers of the type."""
     generator, limits = np.random.default_rng(0), np.iinfo(dtype)
     return [
@@ -41,14 +41,14 @@ def model(
     return m
 
 
-def prove(
+def check_stream(
     code: str, xs: Sequence[Array], made: Sequence[tuple[Sequence[int], str]],
     options: dict[str, Any], kernel: Callable[[Array], list[Array | None]],
 ) -> Result:  # fmt: skip
     """Prove that runs one after another make what a kernel makes that remembers."""
     exact = 0 if xs[0].dtype.kind in "iu" else 1e-6
     runs = [([x], kernel(x)) for x in xs]
-    return hold_runs(model(code, xs[0], made, options), runs, tolerance=exact)
+    return check_reference_runs(model(code, xs[0], made, options), runs, tolerance=exact)
 
 
 DELAYS = [0, 3, 7, 11, 23]
@@ -68,8 +68,8 @@ ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (
 def test_delay(lead: tuple[int, ...], length: int) -> None:
     shape = *lead, 7
     kernel = streams.Delay(int(np.prod(lead)), length)
-    result = prove(
-        "SignalDelay", integers("int16", *shape), [(shape, "int16")], {"delay_length": length},
+    result = check_stream(
+        "SignalDelay", random_runs("int16", *shape), [(shape, "int16")], {"delay_length": length},
         kernel,
     )  # fmt: skip
     assert states(result) == ([("y0/delayed", "y0/delayed/next")] if length else [])
@@ -83,7 +83,9 @@ def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, pref
     kernel = streams.Framer(int(np.prod(lead)), size, step, prefill=prefill)
     options = {"frame_size": size, "frame_step": step, "prefill": prefill}
     made = [((*lead, count, size), "int16"), FLAG]
-    result = prove("SignalFramer", integers("int16", *lead, step * count), made, options, kernel)
+    result = check_stream(
+        "SignalFramer", random_runs("int16", *lead, step * count), made, options, kernel
+    )
     names = [name for name, _ in states(result)]
     assert names == ["y0/past", "y0/steps"][: 0 if size == step else 1 if prefill else 2]
 
@@ -91,8 +93,8 @@ def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, pref
 def test_framer_that_leaves_samples_out() -> None:
     options = {"frame_size": 2, "frame_step": 3, "prefill": False}
     kernel = streams.Framer(1, 2, 3, prefill=False)
-    xs = integers("int16", 15)
-    assert not prove("SignalFramer", xs, [((5, 2), "int16"), FLAG], options, kernel).states
+    xs = random_runs("int16", 15)
+    assert not check_stream("SignalFramer", xs, [((5, 2), "int16"), FLAG], options, kernel).states
 
 
 @pytest.mark.parametrize(("channels", "left", "right", "step"), STACKINGS)
@@ -103,7 +105,7 @@ def test_stacker(channels: int, left: int, right: int, step: int) -> None:
     }  # fmt: skip
     made = [((channels * (left + right + 1),), "int16"), FLAG]
     kernel = streams.Stacker(left, right, step)
-    prove("SignalStacker", integers("int16", channels), made, options, kernel)
+    check_stream("SignalStacker", random_runs("int16", channels), made, options, kernel)
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
@@ -111,11 +113,11 @@ def test_stacker(channels: int, left: int, right: int, step: int) -> None:
 @pytest.mark.parametrize(("count", "size", "step"), ADDITIONS)
 def test_overlap_add(count: int, size: int, step: int, lead: tuple[int, ...], dtype: str) -> None:
     shape = *lead, count, size
-    xs = [drawn(*shape, seed=seed) for seed in range(RUNS)]
-    xs = integers("int16", *shape) if dtype == "int16" else xs
+    xs = [draw_numbers(*shape, seed=seed) for seed in range(RUNS)]
+    xs = random_runs("int16", *shape) if dtype == "int16" else xs
     options = {"T": 7 if dtype == "int16" else 0, "frame_step": step}
     made = [((*lead, count * step), dtype)]
-    prove("SignalOverlapAdd", xs, made, options, streams.OverlapAdd(step))
+    check_stream("SignalOverlapAdd", xs, made, options, streams.OverlapAdd(step))
 
 
 SUBTRACTION = {
@@ -129,16 +131,18 @@ SUBTRACTION = {
 @pytest.mark.parametrize("clamping", [0, 1])
 def test_spectral_subtraction(clamping: int, bits: int) -> None:
     options = {**SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
-    xs = [x >> np.uint32(3 * run) for run, x in enumerate(integers("uint32", 11))]
+    xs = [x >> np.uint32(3 * run) for run, x in enumerate(random_runs("uint32", 11))]
     made = [((11,), "uint32")] * 2
     code = "SignalFilterBankSpectralSubtraction"
-    prove(code, xs, made, options, streams.SpectralSubtraction(options))
+    check_stream(code, xs, made, options, streams.SpectralSubtraction(options))
 
 
 SCALE: Any = {"dtype": "int8", "scale": 0.5, "zero_point": -3}
 
 
-def circular(slots: int, options: Any, image: tuple[int, int] = (2, 3), **other: Any) -> Build:
+def build_circular_buffer(
+    slots: int, options: Any, image: tuple[int, int] = (2, 3), **other: Any
+) -> Build:
     """Return a model that keeps inputs in a variable tensor, and convolves them."""
     m = Build()
     x = m.input([1, 1, *image], **SCALE)
@@ -157,9 +161,11 @@ SLOTS: list[tuple[int, Any]] = [
 
 @pytest.mark.parametrize(("slots", "options"), SLOTS)
 def test_circular_buffer(slots: int, options: Any) -> None:
-    xs = integers("int8", 1, 1, 2, 3)
+    xs = random_runs("int8", 1, 1, 2, 3)
     kernel = streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8))
-    result = hold_runs(circular(slots, options), [([x], [None, *kernel(x)]) for x in xs])
+    result = check_reference_runs(
+        build_circular_buffer(slots, options), [([x], [None, *kernel(x)]) for x in xs]
+    )
     assert len(result.states) == 1
     assert np.all(result.states[0].initial == -3)
 
@@ -182,13 +188,13 @@ def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
         kernels.append(streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8), cycles or 2))
     (real,) = m.op("DEQUANTIZE", [y], [m.tensor([1, 1, 2, 3])])
     variable = handle(m)
-    before = read_from(m, variable, (1, 1, 2, 3))
+    before = read_variable(m, variable, (1, 1, 2, 3))
     (total,) = m.op("ADD", [before, real], [m.tensor([1, 1, 2, 3])])
     assign(m, variable, total)
     m.output(total)
     runs: list[tuple[list[Array], list[Array | None]]] = []
     want: Array = np.zeros((1, 1, 2, 3), np.float32)
-    for each in integers("int8", 1, 1, 2, 3) * 2:
+    for each in random_runs("int8", 1, 1, 2, 3) * 2:
         line: Array | None = each
         for kernel in kernels:
             (kept_now,) = kernel(line) if line is not None else (None,)
@@ -196,7 +202,7 @@ def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
         want = want if line is None else want + (line.astype(np.float32) + 3) / 2
         runs.append(([each], [None if line is None else want]))
     assert 0 < sum(made is None for _, (made,) in runs) < len(runs)
-    hold_runs(m, runs)
+    check_reference_runs(m, runs)
 
 
 def refusal(m: Build) -> str:
@@ -206,10 +212,14 @@ def refusal(m: Build) -> str:
 
 
 def test_circular_buffer_refuses() -> None:
-    assert "its cycles_max is 2147483648" in refusal(circular(7, {"cycles_max": 1 << 31}))
-    assert "it does not say after how many runs" in refusal(circular(7, b"", (2, 96)))
-    assert "different scales" in refusal(circular(7, {"cycles_max": 1}, scale=0.25))
-    assert "int8[1, 7, 2, 3] is expected" in refusal(circular(7, {}, dtype="uint8", zero_point=3))
+    assert "its cycles_max is 2147483648" in refusal(
+        build_circular_buffer(7, {"cycles_max": 1 << 31})
+    )
+    assert "it does not say after how many runs" in refusal(build_circular_buffer(7, b"", (2, 96)))
+    assert "different scales" in refusal(build_circular_buffer(7, {"cycles_max": 1}, scale=0.25))
+    assert "int8[1, 7, 2, 3] is expected" in refusal(
+        build_circular_buffer(7, {}, dtype="uint8", zero_point=3)
+    )
 
 
 X, FRAMES, PAIR = np.zeros(6, np.int16), [((2, 7), "int16"), FLAG], [((6,), "uint32")] * 2
@@ -256,8 +266,8 @@ def test_two_of_a_kind_remember_apart() -> None:
         made = m.tensor([7], dtype="int16", name="y")
         m.output(*m.custom("SignalDelay", [x], [made], {"delay_length": length}))
     one, other = streams.Delay(1, 2), streams.Delay(1, 3)
-    runs = [([each], [*one(each), *other(each)]) for each in integers("int16", 7)]
-    result = hold_runs(m, runs)
+    runs = [([each], [*one(each), *other(each)]) for each in random_runs("int16", 7)]
+    result = check_reference_runs(m, runs)
     assert [name for name, _ in states(result)] == ["y/delayed", "y_2/delayed"]
 
 

@@ -51,11 +51,11 @@ def convolution(
     m = Build()
     channels = filters[0] if code == "CONV_2D" else filters[3]
     x, w, b = m.input(image), m.constant(random(*filters)), m.constant(random(channels))
-    m.output(*m.op(code, [x, w, b], [made(image, filters, channels, chosen)], **chosen))
+    m.output(*m.op(code, [x, w, b], [output_shape(image, filters, channels, chosen)], **chosen))
     return m.bytes()
 
 
-def made(
+def output_shape(
     image: Sequence[int], filters: Sequence[int], channels: int, chosen: dict[str, Any]
 ) -> list[int]:
     rows, columns = (
@@ -122,7 +122,7 @@ def sizes_before(size: int, kernel: int, stride: int, padding: str) -> list[int]
     return [n for n in range(1, 99) if steps(n, kernel, stride, 1, padding) == size]
 
 
-def transposed(
+def build_transpose_conv(
     image: Sequence[int],
     filters: Sequence[int],
     made: Sequence[int],
@@ -152,7 +152,7 @@ def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], paddi
             "stride_h": strides[0], "stride_w": strides[1], "padding": padding,
             "fused_activation_function": FUSED[i % len(FUSED)],
         }  # fmt: skip
-        data = transposed(
+        data = build_transpose_conv(
             [2, 3, 2, 5], [7, *kernel, 5], [2, height, width, 7],
             bias=random(7) if i % 2 else None, **chosen,
         )  # fmt: skip
@@ -166,7 +166,9 @@ def test_transpose_conv_of_every_size(size: int, stride: int) -> None:
     for kernel, padding in product(range(1, 6), ["SAME", "VALID"]):
         for height in sizes_before(size, kernel, stride, padding):
             chosen: dict[str, Any] = {"stride_h": stride, "stride_w": 1, "padding": padding}
-            data = transposed([1, size, 3, 2], [3, kernel, 1, 2], [1, height, 3, 3], **chosen)
+            data = build_transpose_conv(
+                [1, size, 3, 2], [3, kernel, 1, 2], [1, height, 3, 3], **chosen
+            )
             check(data, seeds=[0], random_layouts=[], optimize=[True])
 
 
@@ -239,10 +241,10 @@ def test_no_bias(code: str, *, absent: bool) -> None:
             inputs.append(None)
         build.output(*build.op(code, inputs, [[2, 3, 7, 3]], **chosen))
 
-    def without(_: bytes) -> Converted:
+    def convert_without(_: bytes) -> Converted:
         return convert(m.bytes())
 
-    check(zeros.bytes(), convert=without)
+    check(zeros.bytes(), convert=convert_without)
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
@@ -251,7 +253,7 @@ def test_opsets(opset: int) -> None:
     check(convolution([2, 5, 7, 6], [9, 3, 2, 2], **chosen), opset=opset)
     check(convolution([2, 5, 7, 3], [1, 3, 2, 6], "DEPTHWISE_CONV_2D", **chosen), opset=opset)
     chosen = {"stride_h": 3, "stride_w": 2, "padding": "VALID"}
-    check(transposed([2, 2, 3, 3], [5, 2, 3, 3], [2, 6, 8, 5], **chosen), opset=opset)
+    check(build_transpose_conv([2, 2, 3, 3], [5, 2, 3, 3], [2, 6, 8, 5], **chosen), opset=opset)
 
 
 @pytest.mark.parametrize("scale", [None, 0.125])
@@ -290,7 +292,9 @@ GOOD: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def single(code: str, shapes: dict[str, Any], types: dict[str, str], **chosen: Any) -> bytes:
+def build_convolution(
+    code: str, shapes: dict[str, Any], types: dict[str, str], **chosen: Any
+) -> bytes:
     """Return one convolution of inputs with any shapes and types, that no kernel need like."""
     m = Build()
     inputs = [
@@ -307,7 +311,7 @@ def single(code: str, shapes: dict[str, Any], types: dict[str, str], **chosen: A
 
 @pytest.mark.parametrize("code", GOOD)
 def test_what_is_refused_is_otherwise_good(code: str) -> None:
-    convert(single(code, GOOD[code], {}))
+    convert(build_convolution(code, GOOD[code], {}))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +354,7 @@ def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
     shapes = GOOD[code] | {k: v for k, v in bad.items() if k in GOOD[code]}
     chosen = {k: v for k, v in bad.items() if k not in GOOD[code] and k != "types"}
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
-        convert(single(code, shapes, bad.get("types", {}), **chosen))
+        convert(build_convolution(code, shapes, bad.get("types", {}), **chosen))
 
 
 @pytest.mark.parametrize("code", GOOD)

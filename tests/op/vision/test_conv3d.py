@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -38,7 +38,9 @@ WINDOWS: list[tuple[Shape, Shape, Shape, Shape]] = [
 ]
 
 
-def made(volume: Shape, kernel: Shape, strides: Shape, dilations: Shape, padding: str) -> Shape:
+def output_shape(
+    volume: Shape, kernel: Shape, strides: Shape, dilations: Shape, padding: str
+) -> Shape:
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     triples = zip(volume, extents, strides, strict=True)
     return tuple(-(-n // s) if padding == "SAME" else (n - k) // s + 1 for n, k, s in triples)
@@ -53,9 +55,9 @@ def test_conv(
     m = Build()
     inputs = [m.input([2, *volume, CHANNELS]), m.constant(floats(*kernel, CHANNELS, FILTERS))]
     inputs += [m.constant(floats(FILTERS))] if bias else []
-    shape = [2, *made(volume, kernel, strides, dilations, padding), FILTERS]
+    shape = [2, *output_shape(volume, kernel, strides, dilations, padding), FILTERS]
     words = options(strides, dilations)
-    prove(m, *m.op("CONV_3D", inputs, [shape], padding=padding, **words))
+    check_outputs(m, *m.op("CONV_3D", inputs, [shape], padding=padding, **words))
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
@@ -66,7 +68,7 @@ def test_activations(activation: str) -> None:
         "CONV_3D", inputs, [[1, 5, 7, 4, FILTERS]], padding="SAME",
         fused_activation_function=activation, **options((1, 1, 1)),
     )  # fmt: skip
-    prove(m, y)
+    check_outputs(m, y)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -76,14 +78,16 @@ def test_transpose(
     volume: Shape, kernel: Shape, strides: Shape, dilations: Shape, padding: str, *, bias: bool
 ) -> None:
     m = Build()
-    small = made(volume, kernel, strides, dilations, padding)
+    small = output_shape(volume, kernel, strides, dilations, padding)
     shape = [2, *volume, FILTERS]
     inputs = [
         m.constant(np.array(shape, np.int32)), m.constant(floats(*kernel, FILTERS, CHANNELS)),
         m.input([2, *small, CHANNELS]), *([m.constant(floats(FILTERS))] if bias else []),
     ]  # fmt: skip
     words = options(strides, dilations)
-    prove(m, *m.op("CONV_3D_TRANSPOSE", inputs, [m.tensor(shape)], padding=padding, **words))
+    check_outputs(
+        m, *m.op("CONV_3D_TRANSPOSE", inputs, [m.tensor(shape)], padding=padding, **words)
+    )
 
 
 def conv(

@@ -12,7 +12,7 @@ from tests.support.layouts import random_planner
 from tflite2onnx.convert import convert, convert_model
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.layout import plan
-from tflite2onnx.reader.model import read
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def anchors(boxes: int = BOXES) -> Array:
     return np.hstack([places, generator.uniform(0.1, 0.5, (boxes, 2))]).astype(np.float32)
 
 
-def detected(
+def add_detection(
     m: Build, operands: Sequence[Tensor], words: dict[str, Any], *, declared: bool = True
 ) -> list[Tensor]:
     """Return the boxes, classes and scores of encoded ones, scores and anchors; their number."""
@@ -74,12 +74,12 @@ def detector(
     encoded = m.input([1, boxes, width], name="boxes")
     scores = m.input([1, boxes, CLASSES + 1], name="scores")
     given = m.constant(anchors(boxes)) if fixed else m.input([boxes, 4], name="anchors")
-    outputs = detected(m, [encoded, scores, given], words, declared=declared)
+    outputs = add_detection(m, [encoded, scores, given], words, declared=declared)
     m.output(*outputs)
     return outputs
 
 
-def drawn(seed: int, width: int = 4, boxes: int = BOXES, levels: int = 31) -> list[Array]:
+def draw_detections(seed: int, width: int = 4, boxes: int = BOXES, levels: int = 31) -> list[Array]:
     """Return encoded boxes, and scores of which many are equal."""
     generator = np.random.default_rng(seed)
     encoded = generator.normal(0, 1, (1, boxes, width))
@@ -87,7 +87,7 @@ def drawn(seed: int, width: int = 4, boxes: int = BOXES, levels: int = 31) -> li
     return [encoded.astype(np.float32), scores / np.float32(levels)]
 
 
-def prove(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
+def check_detections(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
     """Prove that the same is found, that all else is 0, and return how many are found.
 
     LiteRT leaves all else as it was in memory.
@@ -97,7 +97,7 @@ def prove(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
     if words["use_regular_nms"]:
         classes = 1
     for planner in (plan, random_planner(0), random_planner(1)):
-        result = convert_model(read(m.bytes()), planner=planner)
+        result = convert_model(read_model(m.bytes()), planner=planner)
         feeds = {
             end.name: each.transpose(end.order)
             for end, each in zip(result.inputs, inputs, strict=True)
@@ -108,11 +108,11 @@ def prove(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
             np.testing.assert_array_equal(have[3], want[3])
             for a, b in zip(want[:3], have[:3], strict=True):
                 shape = a.shape[1] // classes, classes, -1
-                hold(a.reshape(shape), b.reshape(shape), found)
+                check_padding(a.reshape(shape), b.reshape(shape), found)
     return found
 
 
-def hold(want: Array, have: Array, found: int) -> None:
+def check_padding(want: Array, have: Array, found: int) -> None:
     np.testing.assert_array_equal(have[:found, :CLASSES], want[:found, :CLASSES])
     assert not have[found:].any()
     assert not have[:, CLASSES:].any()
@@ -124,24 +124,24 @@ def test_options(changes: dict[str, Any], *, regular: bool) -> None:
     m, words = Build(), options(use_regular_nms=regular, **changes)
     detector(m, words)
     for seed in (0, 1):
-        prove(m, drawn(seed), words)
+        check_detections(m, draw_detections(seed), words)
 
 
 @pytest.mark.parametrize("changes", REGULAR, ids=str)
 def test_options_of_regular_suppression(changes: dict[str, Any]) -> None:
     m, words = Build(), options(use_regular_nms=True, **changes)
     detector(m, words)
-    prove(m, drawn(0), words)
+    check_detections(m, draw_detections(0), words)
 
 
 @pytest.mark.parametrize(("regular", "found"), [(False, 11), (True, 7)])
 def test_a_score_at_the_threshold_counts(found: int, *, regular: bool) -> None:
     m, words = Build(), options(use_regular_nms=regular, nms_score_threshold=0.5)
     detector(m, words)
-    boxes, scores = drawn(0)
+    boxes, scores = draw_detections(0)
     scores[:] = np.float32(0.25)
     scores[0, ::3, 2] = np.float32(0.5)
-    assert prove(m, [boxes, scores], words) == found
+    assert check_detections(m, [boxes, scores], words) == found
 
 
 @pytest.mark.parametrize("classes", [2, 3, CLASSES, CLASSES + 2])
@@ -153,28 +153,28 @@ def test_several_classes_of_a_box(classes: int) -> None:
         nms_score_threshold=0.8,
     )  # fmt: skip
     detector(m, words)
-    boxes, scores = drawn(0)
+    boxes, scores = draw_detections(0)
     # The kernel sorts the classes of a box in no order to speak of if some are equal.
     apart = np.float32(1e-3) * np.random.default_rng(0).random(scores.shape, np.float32)
-    assert 0 < prove(m, [boxes, scores + apart], words) < 53
+    assert 0 < check_detections(m, [boxes, scores + apart], words) < 53
 
 
 def test_key_points_behind_the_boxes_are_not_read() -> None:
     m = Build()
     detector(m, options(), width=7)
-    check(m.bytes(), inputs=drawn(0, width=7), tolerance=0)
+    check(m.bytes(), inputs=draw_detections(0, width=7), tolerance=0)
 
 
 def test_one_box() -> None:
     m, words = Build(), options(nms_score_threshold=0.0)
     detector(m, words, boxes=1)
-    assert prove(m, drawn(0, boxes=1), words) == 1
+    assert check_detections(m, draw_detections(0, boxes=1), words) == 1
 
 
 def test_anchors_that_are_computed() -> None:
     m = Build()
     detector(m, options(use_regular_nms=True), fixed=False)
-    check(m.bytes(), inputs=[*drawn(0), anchors()], tolerance=0)
+    check(m.bytes(), inputs=[*draw_detections(0), anchors()], tolerance=0)
 
 
 @pytest.mark.parametrize("regular", [False, True])
@@ -186,7 +186,7 @@ def test_quantized(quantization: str, *, regular: bool) -> None:
     encoded = m.input([1, BOXES, 4], dtype="uint8", scale=0.07, zero_point=131)
     scores = m.input([1, BOXES, CLASSES + 1], dtype="uint8", scale=1 / 256, zero_point=3)
     given = m.constant(stored, scale=1 / 200, zero_point=0)
-    m.output(*detected(m, [encoded, scores, given], words))
+    m.output(*add_detection(m, [encoded, scores, given], words))
     if quantization == "qdq":
         check(m.bytes(), tolerance=0)
     else:
@@ -212,7 +212,7 @@ def test_scores_behind_a_logistic_are_moved_once() -> None:
     x = m.input([1, BOXES, CLASSES + 1])
     (scores,) = m.op("LOGISTIC", [x], [x.shape])
     encoded, given = m.input([1, BOXES, 4]), m.constant(anchors())
-    m.output(*detected(m, [encoded, scores, given], options()))
+    m.output(*add_detection(m, [encoded, scores, given], options()))
     check(m.bytes(), tolerance=1e-6)
 
 
@@ -222,7 +222,7 @@ def test_shapes_that_the_file_does_not_have() -> None:
     boxes, *_ = detector(m, options(), declared=False)
     m.output(*m.op("ABS", [boxes], [[1, 11, 4]]))
     result = convert(m.bytes())
-    inputs = drawn(0)
+    inputs = draw_detections(0)
     feeds = {"boxes": inputs[0], "scores": inputs[1]}
     want = run_tflite(m.bytes(), inputs)
     for a, b in zip(want, run_onnx(result.model, feeds), strict=True):

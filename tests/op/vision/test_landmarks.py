@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold, landmarks
+from tests.references import check_reference, draw_numbers, landmarks
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -41,49 +41,49 @@ SECONDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(("shape", "numbers"), POINTS)
 @pytest.mark.parametrize("scale", [1.0, 192.0, -0.5])
 def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
-    x, matrix = drawn(*shape), MATRIX.reshape(1, 4, 4)
+    x, matrix = draw_numbers(*shape), MATRIX.reshape(1, 4, 4)
     m = Build()
     options = {"dimensions": numbers, "scale": scale}
     operands = [m.input(shape), m.input(matrix.shape)]
     m.output(*m.custom("TransformLandmarks", operands, [[]], options))
-    hold(m, [x, matrix], [landmarks.transform(x, matrix, numbers, scale)])
+    check_reference(m, [x, matrix], [landmarks.transform(x, matrix, numbers, scale)])
 
 
 @pytest.mark.parametrize("shape", SECOND_POINTS)
 def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
-    x, matrix = drawn(*shape), MATRIX.reshape(1, 1, 4, 4)
+    x, matrix = draw_numbers(*shape), MATRIX.reshape(1, 1, 4, 4)
     m = Build()
     operands = [m.input(shape), m.input(matrix.shape)]
     m.output(*m.custom("TransformLandmarks", operands, [[]], op_version=2))
-    hold(m, [x, matrix], [landmarks.transform(x, matrix, shape[-1])])
+    check_reference(m, [x, matrix], [landmarks.transform(x, matrix, shape[-1])])
 
 
 @pytest.mark.parametrize("options", FIRSTS, ids=str)
 def test_matrix(options: dict[str, Any]) -> None:
-    x = drawn(1, 1, 1, 33, low=0, high=192)
+    x = draw_numbers(1, 1, 1, 33, low=0, high=192)
     m = Build()
     words = {**FIRST, **options}
     m.output(*m.custom("Landmarks2TransformMatrix", [m.input(x.shape)], [[]], words))
-    hold(m, [x], [landmarks.first(x, words)])
+    check_reference(m, [x], [landmarks.matrix_version_1(x, words)])
 
 
 def test_matrix_of_points_above_each_other() -> None:
     """A tangent that is infinite."""
-    x = drawn(1, 1, 1, 33, low=0, high=192)
+    x = draw_numbers(1, 1, 1, 33, low=0, high=192)
     x[..., 7 * 3] = x[..., 2 * 3]
     m = Build()
     m.output(*m.custom("Landmarks2TransformMatrix", [m.input(x.shape)], [[]], FIRST))
-    hold(m, [x], [landmarks.first(x, FIRST)])
+    check_reference(m, [x], [landmarks.matrix_version_1(x, FIRST)])
 
 
 @pytest.mark.parametrize("options", SECONDS, ids=str)
 def test_matrix_of_version_2(options: dict[str, Any]) -> None:
-    x = drawn(1, 11, 3, low=0, high=192)
+    x = draw_numbers(1, 11, 3, low=0, high=192)
     m = Build()
     words = {**SECOND, **options}
     code = "Landmarks2TransformMatrix"
     m.output(*m.custom(code, [m.input(x.shape)], [[]], words, op_version=2))
-    hold(m, [x], [landmarks.second(x, words)])
+    check_reference(m, [x], [landmarks.matrix_version_2(x, words)])
 
 
 def refusal(code: str, shape: list[int], options: dict[str, Any], version: int = 1) -> str:

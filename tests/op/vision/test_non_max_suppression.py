@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.op.ports import prove
+from tests.op.ports import check_outputs
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -25,7 +25,7 @@ def boxes_of(count: int, seed: int = 0) -> tuple[Array, Array]:
     return flipped.reshape(count, 4).astype(np.float32), scores.astype(np.float32)
 
 
-def suppressed(
+def add_suppression(
     m: Build, count: int, most: int | None, *parameters: float | Tensor
 ) -> list[Tensor]:
     """Return the outputs of V5 if a sigma is given, else of V4; parameters may be inputs."""
@@ -43,7 +43,7 @@ def suppressed(
 @pytest.mark.parametrize("most", [3, 20, 31, 0])
 def test_boxes(most: int, overlap: float, least: float) -> None:
     m = Build()
-    prove(m, *suppressed(m, 20, most, overlap, least), inputs=boxes_of(20))
+    check_outputs(m, *add_suppression(m, 20, most, overlap, least), inputs=boxes_of(20))
 
 
 @pytest.mark.parametrize("least", [0.1, -1.0, 0.95])
@@ -53,15 +53,17 @@ def test_boxes(most: int, overlap: float, least: float) -> None:
 def test_falling_scores(most: int, sigma: float, overlap: float, least: float) -> None:
     m = Build()
     boxes, scores = boxes_of(20)
-    prove(m, *suppressed(m, 20, most, overlap, least, sigma), inputs=[boxes, abs(scores) + 0.01])
+    check_outputs(
+        m, *add_suppression(m, 20, most, overlap, least, sigma), inputs=[boxes, abs(scores) + 0.01]
+    )
 
 
 @pytest.mark.parametrize("values", [(0.4, 0.1, 0.2), (0.0, 0.1, 0.0), (0.6, -1.0, 0.0)])
 def test_computed_parameters(values: tuple[float, ...]) -> None:
     m = Build()
     parameters = [m.input([]) for _ in values]
-    outputs = suppressed(m, 20, 7, *parameters)
-    prove(m, *outputs, inputs=[*(np.float32(v) for v in values), *boxes_of(20)])
+    outputs = add_suppression(m, 20, 7, *parameters)
+    check_outputs(m, *outputs, inputs=[*(np.float32(v) for v in values), *boxes_of(20)])
 
 
 def test_boxes_that_overlap_by_just_the_threshold() -> None:
@@ -70,15 +72,15 @@ def test_boxes_that_overlap_by_just_the_threshold() -> None:
     scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5], np.float32)
     for parameters in ((0.5, 0.0), (0.25, 0.0), (0.5, 0.0, 0.0), (0.5, 0.0, 1e9)):
         m = Build()
-        outputs = suppressed(m, 5, 5, *parameters)
-        prove(m, *outputs, inputs=[np.array(boxes, np.float32), scores])
+        outputs = add_suppression(m, 5, 5, *parameters)
+        check_outputs(m, *outputs, inputs=[np.array(boxes, np.float32), scores])
 
 
 def test_boxes_without_an_area_are_found_again_and_again() -> None:
     boxes = np.array([[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0.5, 1]], np.float32)
     m = Build()
-    outputs = suppressed(m, 3, 5, 0.8, 0.3, 0.5)
-    prove(m, *outputs, inputs=[boxes, np.array([0.9, 0.6, 0.8], np.float32)])
+    outputs = add_suppression(m, 3, 5, 0.8, 0.3, 0.5)
+    check_outputs(m, *outputs, inputs=[boxes, np.array([0.9, 0.6, 0.8], np.float32)])
 
 
 @pytest.mark.parametrize("parameters", [(0.5, 0.1), (0.5, 0.1, 0.0), (0.5, 0.1, 0.3)])
@@ -86,18 +88,18 @@ def test_boxes_without_an_area_are_found_again_and_again() -> None:
 def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> None:
     """Indices and scores are as many, and can be computed with together."""
     m = Build()
-    indices, *scores, number = suppressed(m, 20, None, *parameters)
+    indices, *scores, number = add_suppression(m, 20, None, *parameters)
     if scores:
         (real,) = m.op("CAST", [indices], [m.tensor([None])])
         scores += m.op("ADD", [real, *scores], [m.tensor([None])])
     boxes, values = boxes_of(20)
-    prove(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
+    check_outputs(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
 
 
 def test_without_a_sigma_it_is_one_node() -> None:
     for parameters in ((0.5, 0.0), (0.5, 0.0, 0.0)):
         m = Build()
-        result = prove(m, *suppressed(m, 20, 7, *parameters), inputs=boxes_of(20))
+        result = check_outputs(m, *add_suppression(m, 20, 7, *parameters), inputs=boxes_of(20))
         kinds = [node.op_type for node in result.model.graph.node]
         assert "NonMaxSuppression" in kinds
         assert "Loop" not in kinds
@@ -109,10 +111,10 @@ def test_refuses() -> None:
             convert(m.bytes())
 
     m = Build()
-    m.output(*suppressed(m, 20, 3, 0.5, 0.5, -1.0))
+    m.output(*add_suppression(m, 20, 3, 0.5, 0.5, -1.0))
     refuse(m, "sigma is -1.0")
     m = Build()
-    m.output(*suppressed(m, 0, 3, 0.5, 0.5))
+    m.output(*add_suppression(m, 0, 3, 0.5, 0.5))
     refuse(m, "0 boxes, 5 inputs")
     m = Build()
     inputs = [m.input([5, 3]), m.input([5]), m.constant(np.int32(2)), m.input([]), m.input([])]

@@ -32,7 +32,7 @@ def options(
     }  # fmt: skip
 
 
-def pooling(code: str, image: Sequence[int], chosen: dict[str, Any], **fields: Any) -> bytes:
+def build_pool(code: str, image: Sequence[int], chosen: dict[str, Any], **fields: Any) -> bytes:
     """Return a model that pools its input."""
     batch, *size, channels = image
     window = [("filter_height", "stride_h"), ("filter_width", "stride_w")]
@@ -56,7 +56,7 @@ def test_pool(
     for activation in FUSED:
         chosen = options(kernel, strides, padding, activation)
         for channels in (3, 16):  # ONNX Runtime lays out multiples of 8 or 16 in its own way
-            check(pooling(code, [2, 11, 13, channels], chosen), random_layouts=[0])
+            check(build_pool(code, [2, 11, 13, channels], chosen), random_layouts=[0])
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -65,19 +65,19 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
     """Windows that stick out, on one side or both, or are larger than the image."""
     for kernel, stride in product([1, 2, 3, 5, 11], [1, 2, 3, 4]):
         chosen = options((kernel, 2), (stride, 1), "SAME")
-        check(pooling(code, [1, height, 5, 3], chosen), seeds=[0], random_layouts=[])
+        check(build_pool(code, [1, height, 5, 3], chosen), seeds=[0], random_layouts=[])
 
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("opset", [13, 18, 22])
 def test_opsets(opset: int, code: str) -> None:
-    check(pooling(code, [2, 5, 7, 3], options((3, 2), (2, 1), "SAME")), opset=opset)
+    check(build_pool(code, [2, 5, 7, 3], options((3, 2), (2, 1), "SAME")), opset=opset)
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_padding_is_no_number(code: str) -> None:
     """Zeros that pad would lower these averages, and be the largest of these numbers."""
-    data = pooling(code, [2, 5, 7, 3], options((3, 3), (2, 2), "SAME"))
+    data = build_pool(code, [2, 5, 7, 3], options((3, 3), (2, 2), "SAME"))
     check(data, ranges={"float32": (-8, -7)})
 
 
@@ -87,7 +87,7 @@ def test_max_pool_of_integers(dtype: str, activation: str) -> None:
     """The largest integer is the largest real number."""
     chosen = options((3, 2), (2, 1), "SAME", activation)
     quantized = {"dtype": dtype, "scale": 0.25, "zero_point": 5}
-    check(pooling("MAX_POOL_2D", [2, 5, 7, 3], chosen, **quantized))
+    check(build_pool("MAX_POOL_2D", [2, 5, 7, 3], chosen, **quantized))
 
 
 def refusable(**bad: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import hold
+from tests.references import check_reference
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -36,7 +36,7 @@ def counts(volume: Shape, window: tuple[Shape, Shape], padding: str) -> list[int
     ]
 
 
-def pooled(x: Array, window: tuple[Shape, Shape], padding: str, *, average: bool) -> Array:
+def pool_reference(x: Array, window: tuple[Shape, Shape], padding: str, *, average: bool) -> Array:
     """LiteRT's kernels/pooling3d.cc; halves of integers are rounded away from 0."""
     kernel, strides = window
     volume = x.shape[1:4]
@@ -68,13 +68,13 @@ def test_pool(dtype: str, kernel: Shape, strides: Shape, padding: str, code: str
     shape, average = (2, 5, 7, 4, 3), code == "AvgPool3D"
     generator = np.random.default_rng(0)
     x: Array = generator.integers(-90, 90, shape).astype(dtype)
-    want = pooled(x, (kernel, strides), padding, average=average)
+    want = pool_reference(x, (kernel, strides), padding, average=average)
     m = Build()
     scale: dict[str, Any] = {} if dtype == "float32" else {"scale": 0.5, "zero_point": 0}
     outputs = [m.tensor(want.shape, dtype=dtype, **scale)]
     operands = [m.input(shape, dtype=dtype, **scale)]
     m.output(*m.custom(code, operands, outputs, options(kernel, strides, padding)))
-    hold(m, [x], [want])
+    check_reference(m, [x], [want])
 
 
 def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 4, 4, 2)) -> str:

@@ -21,7 +21,7 @@ MODES = [PLAIN, ALIGNED, CENTERED, ALIGNED | CENTERED]
 TYPES = ("float32", "float16", "int32", "uint8", "bool", "int16", "int8", "uint32", "uint16")
 
 
-def resizing(
+def build_resize(
     code: str, size: Sequence[int], made: Sequence[int], options: dict[str, Any], **fields: Any
 ) -> bytes:
     """Return a model that resizes images of a size, (height, width), to another."""
@@ -42,22 +42,22 @@ def random_sizes(seed: int, most: int, count: int) -> list[tuple[tuple[int, ...]
 def test_bilinear(options: dict[str, Any]) -> None:
     """Up, down, one axis up and one down."""
     for size, made in random_sizes(0, 40, 80):
-        check(resizing(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
+        check(build_resize(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
 
 
 @pytest.mark.parametrize("options", MODES[:3])
 @pytest.mark.parametrize("made", [(1, 1), (1, 7), (5, 1), (5, 7), (10, 14), (15, 21), (2, 3)])
 def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any]) -> None:
     """A single pixel, the same size, whole multiples."""
-    check(resizing(BILINEAR, (5, 7), made, options))
-    check(resizing(BILINEAR, made, (5, 7), options))
+    check(build_resize(BILINEAR, (5, 7), made, options))
+    check(build_resize(BILINEAR, made, (5, 7), options))
 
 
 @pytest.mark.parametrize("options", MODES)
 def test_nearest(options: dict[str, Any]) -> None:
     """Exactly, over random sizes of both kinds: close together, and far apart."""
     for size, made in (*random_sizes(1, 40, 80), *random_sizes(2, 300, 20)):
-        data = resizing(NEAREST, size, made, options)
+        data = build_resize(NEAREST, size, made, options)
         check(data, seeds=[0], random_layouts=[0], tolerance=0, optimize=[True])
 
 
@@ -66,7 +66,7 @@ def test_nearest(options: dict[str, Any]) -> None:
 def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
     """Small sizes have the most positions halfway between two pixels."""
     for size in range(1, 25):
-        data = resizing(NEAREST, (1, size), (1, made), options)
+        data = build_resize(NEAREST, (1, size), (1, made), options)
         check(data, seeds=[0], random_layouts=[], tolerance=0, optimize=[False])
 
 
@@ -75,25 +75,25 @@ def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
 def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
     """Up and down; 14 to 1 and 5 to 5 are for Gather and for nothing at all."""
     for size, made in [((5, 7), (11, 3)), ((14, 5), (1, 5))]:
-        check(resizing(NEAREST, size, made, options, dtype=dtype), tolerance=0)
+        check(build_resize(NEAREST, size, made, options, dtype=dtype), tolerance=0)
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
 @pytest.mark.parametrize("options", MODES[:3])
 def test_opsets(opset: int, options: dict[str, Any]) -> None:
     for code in (BILINEAR, NEAREST):
-        check(resizing(code, (5, 7), (11, 3), options), opset=opset)
+        check(build_resize(code, (5, 7), (11, 3), options), opset=opset)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_nearest_of_quantized_numbers(dtype: str) -> None:
     """The integers move as they are."""
     quantized = {"dtype": dtype, "scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
-    check(resizing(NEAREST, (5, 7), (11, 3), CENTERED, **quantized))
+    check(build_resize(NEAREST, (5, 7), (11, 3), CENTERED, **quantized))
 
 
 def nodes(size: Sequence[int], made: Sequence[int], options: dict[str, Any]) -> list[str]:
-    model = convert(resizing(NEAREST, size, made, options)).model
+    model = convert(build_resize(NEAREST, size, made, options)).model
     return [node.op_type for node in model.graph.node if node.op_type != "Transpose"]
 
 
@@ -118,7 +118,7 @@ def test_the_plainest_node_that_is_exact(
     assert nodes(size, made, options) == expected
 
 
-def resized(code: str, **bad: Any) -> bytes:
+def build_any_resize(code: str, **bad: Any) -> bytes:
     """Return resizing from any shape to any shape, that no kernel need like."""
     m = Build()
     x = m.input(bad.pop("x", [2, 5, 7, 3]), dtype=bad.pop("dtype", "float32"))
@@ -145,12 +145,12 @@ def resized(code: str, **bad: Any) -> bytes:
 )
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
-        convert(resized(code, **bad))
+        convert(build_any_resize(code, **bad))
 
 
 def test_refused_by_bilinear_alone() -> None:
     """There is nothing between two integers; and two modes exclude each other."""
     with pytest.raises(ConversionError, match="int32, neither float32 nor quantized"):
-        convert(resized(BILINEAR, dtype="int32"))
+        convert(build_any_resize(BILINEAR, dtype="int32"))
     with pytest.raises(ConversionError, match="exclude each other"):
-        convert(resized(BILINEAR, **ALIGNED, **CENTERED))
+        convert(build_any_resize(BILINEAR, **ALIGNED, **CENTERED))

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.references import drawn, hold, images
+from tests.references import check_reference, draw_numbers, images
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -29,19 +29,23 @@ def options(padding: int, strides: Pair) -> bytes:
 @pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
 @pytest.mark.parametrize("image", IMAGES)
 def test_sizes(image: Pair, kernel: Pair, strides: Pair, padding: str) -> None:
-    x, w, b = drawn(2, *image, 3), drawn(5, *kernel, 3, seed=1), drawn(5, seed=2)
+    x, w, b = (
+        draw_numbers(2, *image, 3),
+        draw_numbers(5, *kernel, 3, seed=1),
+        draw_numbers(5, seed=2),
+    )
     want = images.transpose_conv(x, w, b, strides, same=padding == "SAME")
     m = Build()
     operands = [m.input(x.shape), m.constant(w), m.constant(b)]
     given = options(PADDINGS[padding], strides)
     m.output(*m.custom("Convolution2DTransposeBias", operands, [[]], given))
-    hold(m, [x], [want])
+    check_reference(m, [x], [want])
 
 
 def refusal(given: bytes, *, channels: int = 3, biases: int = 5) -> str:
     m = Build()
-    operands = [m.input([1, 5, 7, 3]), m.constant(drawn(5, 2, 2, channels))]
-    operands.append(m.constant(drawn(biases)))
+    operands = [m.input([1, 5, 7, 3]), m.constant(draw_numbers(5, 2, 2, channels))]
+    operands.append(m.constant(draw_numbers(biases)))
     m.output(*m.custom("Convolution2DTransposeBias", operands, [[]], given))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold, images
+from tests.references import check_reference, draw_numbers, images
 from tests.support import Build
 from tests.support.small import convolve
 from tflite2onnx.convert import convert
@@ -34,7 +34,7 @@ def raw(padding: str, kernel: Pair, strides: Pair, activation: int = 0) -> bytes
     return struct.pack("<10i", *fields, 0, 0, 0, 0)
 
 
-def flexible(padding: str, kernel: Pair, strides: Pair) -> dict[str, Any]:
+def flex_options_of(padding: str, kernel: Pair, strides: Pair) -> dict[str, Any]:
     return {
         "ksize": [1, *kernel, 1], "strides": [1, *strides, 1], "padding": padding,
         "include_batch_in_index": False,
@@ -56,7 +56,7 @@ def test_max_pooling_with_argmax(kernel: Pair, strides: Pair, padding: str) -> N
     options = raw(padding, kernel, strides)
     outputs = [m.tensor(want[0].shape), m.tensor(want[1].shape)]
     m.output(*m.custom("MaxPoolingWithArgmax2D", [m.input(x.shape)], outputs, options))
-    hold(m, [x], want, tolerance=0)
+    check_reference(m, [x], want, tolerance=0)
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
@@ -66,10 +66,10 @@ def test_max_pool_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None
     same = padding == "SAME"
     want = images.max_pool(x, kernel, strides, same=same, within=False)
     m = Build()
-    options = flexible(padding, kernel, strides)
+    options = flex_options_of(padding, kernel, strides)
     outputs = [m.tensor([]), m.tensor([], dtype="int32")]
     m.output(*m.custom("MaxPoolWithArgmax", [m.input(x.shape)], outputs, options))
-    hold(m, [x], want, tolerance=0)
+    check_reference(m, [x], want, tolerance=0)
 
 
 @pytest.mark.parametrize(("number", "low", "high"), [(1, 0, 9), (2, -1, 1), (3, 0, 6)])
@@ -81,7 +81,7 @@ def test_fused_activations(number: int, low: float, high: float) -> None:
     options = raw("VALID", (2, 2), (2, 2), number)
     outputs = [m.tensor(values.shape), m.tensor(values.shape)]
     m.output(*m.custom("MaxPoolingWithArgmax2D", [m.input(x.shape)], outputs, options))
-    hold(m, [x], [values.clip(low, high), places], tolerance=0)
+    check_reference(m, [x], [values.clip(low, high), places], tolerance=0)
 
 
 class Unpooling(NamedTuple):
@@ -92,7 +92,7 @@ class Unpooling(NamedTuple):
     image: Pair | None = None
     padding: str = "SAME"
 
-    def places(self, generator: np.random.Generator) -> Array:
+    def random_places(self, generator: np.random.Generator) -> Array:
         """Return places at random."""
         shape = (2, 5, 3, 7)
         if self.image:
@@ -102,7 +102,7 @@ class Unpooling(NamedTuple):
         most, shape = (1, (2, 2, 3, 7)) if gaps else (self.kernel[0] * self.kernel[1], shape)
         return np.asarray(generator.integers(0, most, shape) + np.float32(0.1), np.float32)
 
-    def unpooled(self, x: Array, places: Array) -> Array:
+    def reference(self, x: Array, places: Array) -> Array:
         """Return what a reference makes."""
         if self.image:
             return images.unpool(x, places, self.image)
@@ -121,12 +121,12 @@ UNPOOLINGS = (
 
 @pytest.mark.parametrize("case", UNPOOLINGS, ids=str)
 def test_unpooling(case: Unpooling) -> None:
-    places = case.places(np.random.default_rng(1))
-    x = drawn(*places.shape)
+    places = case.random_places(np.random.default_rng(1))
+    x = draw_numbers(*places.shape)
     m = Build()
     operands = [m.input(x.shape), m.input(places.shape, dtype=places.dtype.name)]
     m.output(*m.custom("MaxUnpooling2D", operands, [[]], case.options()))
-    hold(m, [x, places], [case.unpooled(x, places)], tolerance=0)
+    check_reference(m, [x, places], [case.reference(x, places)], tolerance=0)
 
 
 def test_there_and_back_moves_nothing_between_convolutions() -> None:
@@ -151,13 +151,13 @@ def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "flo
 
 def test_refuses() -> None:
     pool, within = "MaxPoolWithArgmax", "MaxPoolingWithArgmax2D"
-    good = flexible("SAME", (2, 2), (2, 2))
+    good = flex_options_of("SAME", (2, 2), (2, 2))
     assert "where int32[1, 3, 2, 3] is expected" in refusal(pool, good)
     assert "where float32[1, 6, 4, 3] is expected" in refusal(pool, good, dtype="int8")
     assert "count the images" in refusal(pool, {**good, "include_batch_in_index": True})
     assert "a window of (2, 2)" in refusal(pool, {**good, "ksize": [2, 2]})
     assert "a window of (1, 2, 2, 3)" in refusal(pool, {**good, "ksize": [1, 2, 2, 3]})
-    assert "has strides (0, 2)" in refusal(pool, flexible("SAME", (2, 2), (0, 2)))
+    assert "has strides (0, 2)" in refusal(pool, flex_options_of("SAME", (2, 2), (0, 2)))
     assert "padding is OTHER" in refusal(pool, {**good, "padding": "OTHER"})
     assert "its options have 3 bytes" in refusal(within, b"123")
     assert "there is no padding 7" in refusal(within, struct.pack("<6i", 7, 2, 2, 2, 2, 0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import drawn, hold, images
+from tests.references import check_reference, draw_numbers, images
 from tests.support import Build
 from tests.support.small import convolve
 from tflite2onnx.convert import convert
@@ -26,20 +26,23 @@ THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
 @pytest.mark.parametrize("shape", [*SIZES, *THIN])
 def test_resampler(shape: tuple[int, ...]) -> None:
     """Inside, outside, and in the last pixel around the image, where it fades away."""
-    x, places = drawn(*shape), drawn(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5)
+    x, places = (
+        draw_numbers(*shape),
+        draw_numbers(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5),
+    )
     places.reshape(-1)[::5] = np.round(places.reshape(-1)[::5])
     m = Build()
     m.output(*m.custom("Resampler", [m.input(shape), m.input(places.shape)], [[]]))
-    hold(m, [x, places], [images.resampler(x, places)])
+    check_reference(m, [x, places], [images.resampler(x, places)])
 
 
 @pytest.mark.parametrize("shape", SIZES)
 def test_dense_image_warp(shape: tuple[int, ...]) -> None:
-    x, flow = drawn(*shape), drawn(*shape[:3], 2, seed=1, low=-5, high=5)
+    x, flow = draw_numbers(*shape), draw_numbers(*shape[:3], 2, seed=1, low=-5, high=5)
     flow.reshape(-1)[::5] = np.round(flow.reshape(-1)[::5])
     m = Build()
     m.output(*m.custom("DenseImageWarp", [m.input(shape), m.input(flow.shape)], [[]]))
-    hold(m, [x, flow], [images.dense_image_warp(x, flow)])
+    check_reference(m, [x, flow], [images.dense_image_warp(x, flow)])
 
 
 MATRICES: dict[str, list[float]] = {
@@ -51,7 +54,7 @@ MATRICES: dict[str, list[float]] = {
 }
 
 
-def transformed(
+def add_transformation(
     m: Build, code: str, operands: Sequence[Tensor], size: tuple[int, int], version: int
 ) -> list[Tensor]:
     """Return the output of a transformation, whose options depend on the version."""
@@ -71,11 +74,11 @@ def matrix_of(name: str) -> Array:
 @pytest.mark.parametrize("size", [(5, 9), (12, 8)])
 def test_transform_tensor(size: tuple[int, int], version: int, name: str) -> None:
     code = "TransformTensor" if version == 1 else "TransformTensorBilinear"
-    x, matrix = drawn(1, 11, 7, 3), matrix_of(name)
+    x, matrix = draw_numbers(1, 11, 7, 3), matrix_of(name)
     m = Build()
     operands = [m.input(x.shape), m.input(matrix.shape)]
-    m.output(*transformed(m, code, operands, size, version))
-    hold(m, [x, matrix], [images.transform_tensor(x, matrix, size, version=version)])
+    m.output(*add_transformation(m, code, operands, size, version))
+    check_reference(m, [x, matrix], [images.transform_tensor(x, matrix, size, version=version)])
 
 
 def test_between_convolutions_nothing_moves() -> None:

@@ -137,7 +137,7 @@ CASES: list[Case] = [
 MAKES = {"BUCKETIZE": "int32"}
 
 
-def typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def cast_operand(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return an operand of the case in another type, unless it is one of indices."""
     return array.astype(dtype) if array.dtype == np.float32 else array
 
@@ -145,7 +145,7 @@ def typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 def model(case: Case, *, flex: bool, dtype: str = "float32") -> bytes:
     name, attributes, theirs, code, options, ours, shape, made = case
     m = Build()
-    constants = (m.constant(typed(c, dtype)) for c in (theirs if flex else ours))
+    constants = (m.constant(cast_operand(c, dtype)) for c in (theirs if flex else ours))
     operands = [m.input(shape, dtype=dtype), *constants]
     outputs = [m.tensor(s, dtype=MAKES.get(code, dtype)) for s in made]
     if flex:
@@ -168,7 +168,7 @@ def test_the_same_as_tflite(case: Case) -> None:
         assert not difference(a, b, tolerance=0)
 
 
-def flexed(
+def build_flex(
     name: str, shapes: list[Any], made: list[int], dtype: str = "float32", **attributes: Any
 ) -> bytes:
     m = Build()
@@ -190,11 +190,11 @@ def test_of_integers() -> None:
         ("SplitV", [[3, 5], ints(5), scalar(1)], [3, 5], "float32"),
         ("Split", [scalar(1), [3, 5]], [3, 5], "float32"),
     ):  # fmt: skip
-        assert convert(flexed(name, shapes, made, dtype, num_split=1)).outputs
+        assert convert(build_flex(name, shapes, made, dtype, num_split=1)).outputs
 
 
 def test_clipping() -> None:
-    result = convert(flexed("ClipByValue", [[3, 5], np.float32(-1), np.float32(2)], [3, 5]))
+    result = convert(build_flex("ClipByValue", [[3, 5], np.float32(-1), np.float32(2)], [3, 5]))
     assert [node.op_type for node in result.model.graph.node] == ["Min", "Max"]
 
 
@@ -231,13 +231,13 @@ def test_what_has_no_counterpart(
     if name != "Qr":
         message += ", is converted, but not with these"
     with pytest.raises(UnsupportedOperators, match=message):
-        convert(flexed(name, shapes, [3], **attributes))
+        convert(build_flex(name, shapes, [3], **attributes))
 
 
 def test_the_form_that_has_no_counterpart_is_named() -> None:
     attributes = {**WINDOW, "data_format": "NCHW", "T": 1}
     with pytest.raises(UnsupportedOperators) as error:
-        convert(flexed("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], [3], **attributes))
+        convert(build_flex("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], [3], **attributes))
     form = "attributes (strides=[1, 2, 1, 1], padding='SAME', data_format='NCHW'): convert"
     assert form in str(error.value)
 
@@ -267,7 +267,7 @@ def test_a_class_of_ones_own_comes_first() -> None:
 
     register("FlexSqueeze")(Own)
     try:
-        data = flexed("Squeeze", [[1, 3]], [3], squeeze_dims=[0], T="x")
+        data = build_flex("Squeeze", [[1, 3]], [3], squeeze_dims=[0], T="x")
         assert [node.op_type for node in convert(data).model.graph.node] == ["Reshape"]
     finally:
         unregister("FlexSqueeze")
@@ -366,7 +366,7 @@ def test_transposed_convolution() -> None:
 def test_explicit_paddings() -> None:
     """They are a PAD in front."""
     attributes = {**WINDOW, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
-    theirs = flexed("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)
+    theirs = build_flex("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)
     m = Build()
     pads = m.constant(np.reshape(ints(0, 0, 1, 2, 0, 1, 0, 0), (4, 2)))
     (padded,) = m.op("PAD", [m.input(IMAGE), pads], [[2, 8, 8, 3]])

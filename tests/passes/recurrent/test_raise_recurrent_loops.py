@@ -13,11 +13,11 @@ from tests.support import Build, check, random_inputs
 from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
 from tflite2onnx.op import rules_for
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, matches
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, match_pattern
+from tflite2onnx.reader.model import read_model
 
 
-def kinds(form: Keras) -> set[str]:
+def proved_node_types(form: Keras) -> set[str]:
     """Return the types of the nodes, once their numbers are proved."""
     result: Any = check(form.model().bytes(), ranges={"float32": (-1, 1)}, random_layouts=[0])
     return {node.op_type for node in result.model.graph.node} - {"Reshape", "Squeeze", "Identity"}
@@ -34,7 +34,7 @@ def kinds(form: Keras) -> set[str]:
     ids=str,
 )  # fmt: skip
 def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
-    assert kinds(form) == {form.cell.partition("-")[0]}
+    assert proved_node_types(form) == {form.cell.partition("-")[0]}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
-    assert "Loop" in kinds(form)
+    assert "Loop" in proved_node_types(form)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_product_that_rounds_its_data_is_no_sum() -> None:
 
 def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     """Return the formulas of a graph, and those of its outputs."""
-    graph = read(m.bytes()).graphs[0]
+    graph = read_model(m.bytes()).graphs[0]
     found = Formulas(graph.ops, rules_for)
-    return found, [found.of(t) for t in graph.outputs]
+    return found, [found.formula_of(t) for t in graph.outputs]
 
 
 def test_sums_are_cut_by_columns_alone() -> None:
@@ -143,13 +143,13 @@ def test_a_constant_for_each_row_is_no_bias() -> None:
 
 
 def test_names_of_a_pattern_stand_for_one_thing() -> None:
-    a, b = (Atom(read(Keras().model().bytes()).graphs[0].inputs[i]) for i in range(2))
+    a, b = (Atom(read_model(Keras().model().bytes()).graphs[0].inputs[i]) for i in range(2))
     both = Applied("MUL", (a, b))
-    assert len(list(matches(("MUL", "p", "q"), both, {}))) == 2
-    assert list(matches(("MUL", "p", "q"), both, {"q": a})) == [{"p": b, "q": a}]
-    assert not list(matches(("MUL", "p", "p"), both, {}))
-    assert not list(matches(("ADD", "p", "q"), both, {}))
-    assert not list(matches(("MUL", "p", "q", "r"), both, {}))
+    assert len(list(match_pattern(("MUL", "p", "q"), both, {}))) == 2
+    assert list(match_pattern(("MUL", "p", "q"), both, {"q": a})) == [{"p": b, "q": a}]
+    assert not list(match_pattern(("MUL", "p", "p"), both, {}))
+    assert not list(match_pattern(("ADD", "p", "q"), both, {}))
+    assert not list(match_pattern(("MUL", "p", "q", "r"), both, {}))
 
 
 def test_what_is_no_sum_of_products() -> None:
@@ -177,8 +177,8 @@ def test_a_cast_to_its_own_type_makes_nothing() -> None:
     (again,) = m.op("CAST", [tanh], [[2, 3]])
     (whole,) = m.op("CAST", [again], [[2, 3]], dtype="int32")
     m.output(again, whole)
-    graph = read(m.bytes()).graphs[0]
+    graph = read_model(m.bytes()).graphs[0]
     known = Formulas(graph.ops, rules_for)
-    made = [known.maker(t) for t in graph.outputs]
+    made = [known.producer(t) for t in graph.outputs]
     assert [op and op.code for op in made] == ["TANH", "CAST"]
-    assert isinstance(known.of(graph.outputs[0]), Applied)
+    assert isinstance(known.formula_of(graph.outputs[0]), Applied)

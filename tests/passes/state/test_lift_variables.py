@@ -8,18 +8,26 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Subgraph, Tensor, check
-from tests.support.needs import since
+from tests.support.needs import needs_onnxruntime
 from tests.support.reading import float32, int32
 from tests.support.runtimes import session
 from tests.support.small import convolve
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from, states, summing
+from tests.support.streams import (
+    SHAPE,
+    assign,
+    build_sum,
+    handle,
+    initialise,
+    read_variable,
+    states,
+)
 from tflite2onnx import Stateful, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.graph import Graph
 from tflite2onnx.op import rules_for
-from tflite2onnx.passes.state.lift_variables import explicit
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +37,8 @@ NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
 
 def graph_of(data: bytes) -> Graph:
     """Return the primary sub-graph without variables."""
-    model = read(data)
-    return explicit(model, model.graphs[0], rules_for)
+    model = read_model(data)
+    return lift_variables(model, model.graphs[0], rules_for)
 
 
 # Resources
@@ -38,19 +46,19 @@ def graph_of(data: bytes) -> Graph:
 
 def test_a_sum() -> None:
     """The first run begins with the initial value, each other with what the last one left."""
-    result: Any = check(summing(), runs=50)
+    result: Any = check(build_sum(), runs=50)
     assert states(result) == [("memory", "memory/next")]
     assert [node.op_type for node in result.model.graph.node] == ["Add", "Identity"]
     np.testing.assert_array_equal(result.states[0].initial.ravel(), np.arange(30))
 
 
 def test_names_that_are_taken() -> None:
-    result = check(summing("x"), runs=2)
+    result = check(build_sum("x"), runs=2)
     assert states(result) == [("x_1", "x_1/next")]
 
 
 def test_a_graph_says_what_its_state_is() -> None:
-    graph = graph_of(summing())
+    graph = graph_of(build_sum())
     assert [t.name for t in graph.inputs] == ["x", "memory"]
     assert [t.name for t in graph.outputs] == ["y", "memory/next"]
     assert (graph.own_inputs, graph.own_outputs) == (graph.inputs[:1], graph.outputs[:1])
@@ -67,7 +75,7 @@ def test_two_handles_of_one_variable_and_one_of_another() -> None:
     initialise(m, memory=ZEROS)
     assign(m, handle(m, container="other"), x)
     assign(m, handle(m), *m.op("NEG", [x], [SHAPE]))
-    m.output(read_from(m, handle(m)), read_from(m, handle(m, container="other")))
+    m.output(read_variable(m, handle(m)), read_variable(m, handle(m, container="other")))
     assert states(check(m.bytes(), runs=2)) == []
 
 
@@ -77,12 +85,12 @@ def test_values_are_those_of_the_moment() -> None:
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
     memory = handle(m)
-    old = read_from(m, memory)
+    old = read_variable(m, memory)
     assign(m, memory, x)
-    middle = read_from(m, memory)
+    middle = read_variable(m, memory)
     (more,) = m.op("ADD", [old, middle], [SHAPE])
     assign(m, memory, more)
-    m.output(old, middle, read_from(m, memory))
+    m.output(old, middle, read_variable(m, memory))
     result = check(m.bytes(), runs=4)
     assert states(result) == [("memory", "memory/next")]
 
@@ -90,7 +98,7 @@ def test_values_are_those_of_the_moment() -> None:
 def test_a_variable_that_is_never_set_again_is_constant() -> None:
     m = Build()
     initialise(m, memory=np.arange(30, dtype=np.float32).reshape(SHAPE))
-    (twice,) = m.op("ADD", [read_from(m, handle(m)), m.constant(float32(2.0))], [SHAPE])
+    (twice,) = m.op("ADD", [read_variable(m, handle(m)), m.constant(float32(2.0))], [SHAPE])
     m.output(*m.op("ADD", [twice, m.input(SHAPE, name="x")], [SHAPE]))
     result = check(m.bytes(), runs=2)
     assert states(result) == []
@@ -112,7 +120,7 @@ def test_a_constant_may_be_assigned() -> None:
     """The next value of a state need not be computed, and may be an output beside it."""
     m = Build()
     initialise(m, memory=ZEROS)
-    (y,) = m.op("ADD", [read_from(m, handle(m)), m.input(SHAPE, name="x")], [SHAPE])
+    (y,) = m.op("ADD", [read_variable(m, handle(m)), m.input(SHAPE, name="x")], [SHAPE])
     ones = m.constant(np.ones(SHAPE, np.float32))
     assign(m, handle(m), ones)
     m.output(y, ones)
@@ -124,7 +132,7 @@ def test_an_input_may_be_assigned() -> None:
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
-    m.output(read_from(m, handle(m), name="y"))
+    m.output(read_variable(m, handle(m), name="y"))
     assign(m, handle(m), x)
     result = check(m.bytes(), runs=3)
     assert [e.name for e in result.outputs] == ["y"]
@@ -135,7 +143,7 @@ def test_other_shapes_of_as_many_elements() -> None:
     m = Build()
     x = m.input([5, 6], name="x")
     initialise(m, memory=ZEROS)
-    m.output(read_from(m, handle(m), [2, 15]))
+    m.output(read_variable(m, handle(m), [2, 15]))
     assign(m, handle(m), *m.op("ABS", [x], [[5, 6]]))
     check(m.bytes(), runs=3)
 
@@ -162,12 +170,12 @@ def test_initial_values_may_be_computed() -> None:
     half = inner.constant(np.full(SHAPE, 1.5, np.float16))
     (wide,) = inner.op("DEQUANTIZE", [half], [SHAPE], dtype="float32")
     assign(inner, handle(inner), wide)
-    again = read_from(inner, handle(inner))
+    again = read_variable(inner, handle(inner))
     assign(inner, handle(inner, "more"), *inner.op("ADD", [again, again], [SHAPE]))
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     x = m.input(SHAPE, name="x")
     for name in ("memory", "more"):
-        m.output(read_from(m, handle(m, name)))
+        m.output(read_variable(m, handle(m, name)))
         assign(m, handle(m, name), x)
     check(m.bytes(), runs=2)
     initial: Any = [state.initial for state in convert(m.bytes()).states]
@@ -181,7 +189,7 @@ def test_a_graph_is_called_once_though_there_are_two_calls() -> None:
     assign(inner, handle(inner), inner.constant(np.ones(SHAPE, np.float32)))
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
-    m.output(read_from(m, handle(m)))
+    m.output(read_variable(m, handle(m)))
     assign(m, handle(m), x)
     check(m.bytes(), runs=2)
 
@@ -199,7 +207,7 @@ def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, valu
     m = Build()
     scale = {} if dtype == "float32" else {"scale": 0.5, "zero_point": -7 if value else 7}
     fields: dict[str, Any] = {"dtype": dtype, **scale}
-    m.output(read_from(m, handle(m), **fields))
+    m.output(read_variable(m, handle(m), **fields))
     assign(m, handle(m), m.input(SHAPE, **fields))
     (state,) = convert(m.bytes()).states
     assert (state.initial == value).all()
@@ -212,7 +220,7 @@ def test_state_of_complex_numbers() -> None:
     initialise(m, memory=np.full(shape, 1 + 2j, np.complex64))
     sizes = m.constant(int32([4, 8]))
     (waves,) = m.op("RFFT2D", [m.input([4, 8]), sizes], [m.tensor(shape, dtype="complex64")])
-    before = read_from(m, handle(m), shape, **fields)
+    before = read_variable(m, handle(m), shape, **fields)
     assign(m, handle(m), waves)
     m.output(*m.op("COMPLEX_ABS", [before], [m.tensor(shape)]))
     result: Any = check(m.bytes(), runs=3, tolerance=1e-4)
@@ -224,7 +232,7 @@ def test_state_has_a_fixed_size(*, remembers: bool) -> None:
     """What is not added to it may have any."""
     m = Build()
     initialise(m, memory=np.zeros((1, 3), np.float32))
-    before = read_from(m, handle(m), [1, 3])
+    before = read_variable(m, handle(m), [1, 3])
     (y,) = m.op("ADD", [before, m.input([None, 3])], [m.tensor([None, 3])])
     assign(m, handle(m), y if remembers else m.op("COS", [before], [[1, 3]])[0])
     m.output(y)
@@ -236,13 +244,13 @@ def test_state_has_a_fixed_size(*, remembers: bool) -> None:
 # Layout
 
 
-def streaming(**fields: Any) -> bytes:
+def build_streaming(**fields: Any) -> bytes:
     """Return a convolution over the last three frames: "x" -> "y"; the state is two of them."""
     m = Build()
     x = m.input((1, 1, 7, 3), name="x", **fields)
     first = np.full((1, 2, 7, 3), fields.get("zero_point", 0), fields.get("dtype", "float32"))
     initialise(m, memory={"values": first, **fields})
-    (frames,) = m.op("CONCATENATION", [read_from(m, handle(m), first.shape, **fields), x],
+    (frames,) = m.op("CONCATENATION", [read_variable(m, handle(m), first.shape, **fields), x],
                      [m.tensor([1, 3, 7, 3], **fields)], axis=1)  # fmt: skip
     bounds = [m.constant(int32(b)) for b in ([0, 1, 0, 0], [1, 3, 7, 3], [1, 1, 1, 1])]
     (kept,) = m.op("STRIDED_SLICE", [frames, *bounds], [m.tensor([1, 2, 7, 3], **fields)])
@@ -263,7 +271,7 @@ def streaming(**fields: Any) -> bytes:
 )
 def test_state_is_laid_out_as_costs_least(mode: str, order: tuple[int, ...]) -> None:
     """Its input and its output in the same way; "tflite" is for state, too."""
-    result: Any = check(streaming(), runs=4, io_layout=mode)
+    result: Any = check(build_streaming(), runs=4, io_layout=mode)
     (state,) = result.states
     assert state.input.order == state.output.order == order
     assert state.initial.shape == state.input.onnx_shape == tuple((1, 2, 7, 3)[i] for i in order)
@@ -271,7 +279,7 @@ def test_state_is_laid_out_as_costs_least(mode: str, order: tuple[int, ...]) -> 
 
 
 def test_state_is_laid_out_as_asked() -> None:
-    result: Any = check(streaming(), runs=3, layouts={"memory": ("NHWC", "CNWH")})
+    result: Any = check(build_streaming(), runs=3, layouts={"memory": ("NHWC", "CNWH")})
     assert result.states[0].output.layout == ("NHWC", "CNWH")
 
 
@@ -284,7 +292,7 @@ INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
     """Integers are carried from run to run, not the real numbers that they stand for."""
-    result: Any = check(streaming(**INT8), runs=50, steps=1, activations=activations)
+    result: Any = check(build_streaming(**INT8), runs=50, steps=1, activations=activations)
     (state,) = result.states
     assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
     np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))
@@ -292,7 +300,7 @@ def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
 
 def test_state_without_quantization() -> None:
     """Real numbers all over, the initial value included."""
-    result = convert(streaming(**INT8), quantization="float")
+    result = convert(build_streaming(**INT8), quantization="float")
     (state,) = result.states
     assert state.input.dtype == "float32"
     np.testing.assert_array_equal(state.initial, np.zeros(state.input.onnx_shape, np.float32))
@@ -307,18 +315,18 @@ def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: st
     """The kernels copy bytes, whatever these stand for."""
     m = Build()
     initialise(m, memory=np.full(SHAPE, 3, np.int8))
-    value = read_from(m, handle(m), **INT8)
+    value = read_variable(m, handle(m), **INT8)
     m.output(*m.op("DEQUANTIZE", [value], [SHAPE], dtype="float32"))
     other = {**INT8, "scale": 0.25, "zero_point": 0}
     assign(m, handle(m), *m.op("QUANTIZE", [m.input(SHAPE, name="x")], [m.tensor(SHAPE, **other)]))
-    since(1, 24, "an optimization that leaves the graph whole")
+    needs_onnxruntime(1, 24, "an optimization that leaves the graph whole")
     check(m.bytes(), runs=3, quantization=quantization)
 
 
 # What cannot be converted
 
 
-def refused(m: Build) -> str:
+def refusal_reason(m: Build) -> str:
     """Return why a model cannot be converted."""
     with pytest.raises(UnsupportedOperators) as error:
         convert(m.bytes())
@@ -327,9 +335,9 @@ def refused(m: Build) -> str:
 
 def test_what_was_never_set() -> None:
     m = Build()
-    m.output(read_from(m, handle(m), name="y"))
+    m.output(read_variable(m, handle(m), name="y"))
     assert "READ_VARIABLE (operator 1, y): nothing assigns a value to the variable memory" in (
-        refused(m)
+        refusal_reason(m)
     )
 
 
@@ -343,8 +351,8 @@ def test_what_was_never_set() -> None:
 def test_what_is_read_as_something_else(fields: Any, reason: str) -> None:
     m = Build()
     initialise(m, memory=ZEROS)
-    m.output(read_from(m, handle(m), name="y", **fields))
-    assert reason in refused(m)
+    m.output(read_variable(m, handle(m), name="y", **fields))
+    assert reason in refusal_reason(m)
 
 
 def test_what_is_set_to_something_else() -> None:
@@ -352,9 +360,9 @@ def test_what_is_set_to_something_else() -> None:
     m = Build()
     x = m.input([2, 3], name="x")
     initialise(m, memory=ZEROS)
-    m.output(read_from(m, handle(m)))
+    m.output(read_variable(m, handle(m)))
     assign(m, handle(m), x)
-    assert "x): float32[2, 3] of x cannot become float32[2, 3, 5]" in refused(m)
+    assert "x): float32[2, 3] of x cannot become float32[2, 3, 5]" in refusal_reason(m)
 
 
 def test_initial_values_that_are_not_constant() -> None:
@@ -363,41 +371,41 @@ def test_initial_values_that_are_not_constant() -> None:
     size = inner.constant(int32(SHAPE))
     assign(inner, handle(inner), *inner.op("RANDOM_UNIFORM", [size], [SHAPE]))
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
-    m.output(read_from(m, handle(m), name="y"))
-    assert "the initial value of memory follows from what is not constant" in refused(m)
+    m.output(read_variable(m, handle(m), name="y"))
+    assert "the initial value of memory follows from what is not constant" in refusal_reason(m)
 
 
 def test_calls_of_what_is_not_there() -> None:
     m = Build()
     m.op("CALL_ONCE", [], [], init_subgraph_index=5)
-    m.output(read_from(m, handle(m)))
-    assert "CALL_ONCE (operator 0, no output): there is no sub-graph 5" in refused(m)
+    m.output(read_variable(m, handle(m)))
+    assert "CALL_ONCE (operator 0, no output): there is no sub-graph 5" in refusal_reason(m)
 
 
 def test_handles_that_come_from_elsewhere() -> None:
     m = Build()
-    m.output(read_from(m, m.input([], dtype="resource", name="h"), name="y"))
-    assert "READ_VARIABLE (operator 0, y): its variable is not known" in refused(m)
+    m.output(read_variable(m, m.input([], dtype="resource", name="h"), name="y"))
+    assert "READ_VARIABLE (operator 0, y): its variable is not known" in refusal_reason(m)
 
 
 def test_handles_that_go_elsewhere() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
-    assert "VAR_HANDLE (operator 0, h): its handle is used otherwise" in refused(m)
+    assert "VAR_HANDLE (operator 0, h): its handle is used otherwise" in refusal_reason(m)
 
 
 def test_resources_in_variable_tensors() -> None:
     m = Build()
     state = m.tensor([2], variable=True, dtype="resource", name="state")
     m.output(*m.op("RESHAPE", [state], [[2]]))
-    assert "state is a variable of type resource" in refused(m)
+    assert "state is a variable of type resource" in refusal_reason(m)
 
 
 def test_more_zeros_than_memory_holds() -> None:
     m = Build()
     state = m.tensor([1 << 20, 1 << 20], variable=True, name="state")
     m.output(*m.op("RESHAPE", [state], [[1 << 20, 1 << 20]]))
-    assert "state is a variable of 4,398,046,511,104 bytes" in refused(m)
+    assert "state is a variable of 4,398,046,511,104 bytes" in refusal_reason(m)
 
 
 @pytest.mark.parametrize("code", ["READ_VARIABLE", "ASSIGN_VARIABLE"])
@@ -406,7 +414,7 @@ def test_operands_that_are_missing(code: str, operands: int) -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
     m.op(code, [handle(m)][:operands], [])
-    assert code in refused(m)
+    assert code in refusal_reason(m)
 
 
 # Variable tensors
@@ -482,7 +490,7 @@ def test_variable_tensors_that_nothing_writes_to_are_constant() -> None:
 def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """States stand apart from what the model takes and gives."""
     path = tmp_path / "model.tflite"
-    path.write_bytes(summing())
+    path.write_bytes(build_sum())
     assert main([str(path), "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
         "input   x       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",

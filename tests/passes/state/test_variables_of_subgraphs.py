@@ -8,7 +8,7 @@ from flatbuffers import flexbuffers
 
 from tests.support import Build, Subgraph, Tensor, check
 from tests.support.reading import float32
-from tests.support.streams import SHAPE, assign, handle, initialise, read_from, states
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable, states
 from tflite2onnx import convert
 from tflite2onnx.errors import UnsupportedOperators
 
@@ -20,7 +20,7 @@ def test_state_of_a_graph_that_is_called() -> None:
     m = Build()
     inner = m.subgraph("inner")
     a = inner.input(SHAPE)
-    (b,) = inner.op("ADD", [read_from(inner, handle(inner)), a], [SHAPE])
+    (b,) = inner.op("ADD", [read_variable(inner, handle(inner)), a], [SHAPE])
     assign(inner, handle(inner), b)
     inner.output(b)
     initialise(m, memory=ZEROS)
@@ -46,16 +46,16 @@ def test_a_loop_that_remembers(rounds: int) -> None:
     cond, body = m.subgraph("cond"), m.subgraph("body")
     cond.output(condition(cond, cond.input([]), rounds))
     count = body.input([])
-    (more,) = body.op("ADD", [read_from(body, handle(body)),
-                              read_from(body, handle(body, "constant"))], [SHAPE])  # fmt: skip
+    (more,) = body.op("ADD", [read_variable(body, handle(body)),
+                              read_variable(body, handle(body, "constant"))], [SHAPE])  # fmt: skip
     assign(body, handle(body), more)
     body.output(*body.op("ADD", [count, body.constant(float32(1.0))], [[]]))
     x = m.input(SHAPE, name="x")
-    (before,) = m.op("ADD", [read_from(m, handle(m)), x], [SHAPE])
+    (before,) = m.op("ADD", [read_variable(m, handle(m)), x], [SHAPE])
     assign(m, handle(m), before)
     m.op("WHILE", [m.constant(float32(0.0))], [[]], cond_subgraph_index=cond.index,
          body_subgraph_index=body.index)  # fmt: skip
-    m.output(read_from(m, handle(m)))
+    m.output(read_variable(m, handle(m)))
     assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
 
 
@@ -67,9 +67,9 @@ def test_branches_that_remember() -> None:
     for name, other in (("memory", "other"), ("other", "memory")):
         inner = m.subgraph(name)
         x = inner.input(SHAPE)
-        (y,) = inner.op("ADD", [read_from(inner, handle(inner, name)), x], [SHAPE])
+        (y,) = inner.op("ADD", [read_variable(inner, handle(inner, name)), x], [SHAPE])
         assign(inner, handle(inner, name), y)
-        inner.output(*inner.op("SUB", [y, read_from(inner, handle(inner, other))], [SHAPE]))
+        inner.output(*inner.op("SUB", [y, read_variable(inner, handle(inner, other))], [SHAPE]))
         graphs.append(inner.index)
     x, number = m.input(SHAPE, name="x"), m.input([], name="number")
     m.output(*m.op("IF", [condition(m, number, 0), x], [SHAPE], then_subgraph_index=graphs[0],
@@ -78,7 +78,7 @@ def test_branches_that_remember() -> None:
     assert [state for state, _ in states(result)] == ["memory", "other"]
 
 
-def counting(m: Subgraph) -> list[Tensor]:
+def add_counting(m: Subgraph) -> list[Tensor]:
     """Return what a variable tensor has become by adding an input up, and a count one higher."""
     x, count = m.input(SHAPE), m.input([])
     state = m.tensor(SHAPE, name="state", variable=True)
@@ -93,7 +93,7 @@ def test_variable_tensors_of_a_loop_last_as_long_as_it() -> None:
     cond, body = m.subgraph("cond"), m.subgraph("body")
     cond.input(SHAPE)
     cond.output(condition(cond, cond.input([]), 3))
-    body.output(*counting(body))
+    body.output(*add_counting(body))
     y, _ = m.op("WHILE", [m.input(SHAPE), m.constant(float32(0.0))], [SHAPE, []],
                 cond_subgraph_index=cond.index, body_subgraph_index=body.index)  # fmt: skip
     m.output(y)
@@ -103,7 +103,7 @@ def test_variable_tensors_of_a_loop_last_as_long_as_it() -> None:
 def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
     m = Build()
     inner = m.subgraph("inner")
-    inner.output(*counting(inner))
+    inner.output(*add_counting(inner))
     ends = [m.input(SHAPE, name="x"), m.constant(float32(0.0))]
     for _ in range(2):
         ends = m.op("STABLEHLO_COMPOSITE", ends, [SHAPE, []], name="some.thing",
@@ -117,10 +117,10 @@ def test_an_initial_value_that_is_not_there_yet() -> None:
     """CALL_ONCE reads what it sets afterwards."""
     m = Build()
     inner = m.subgraph("init")
-    value = read_from(inner, handle(inner), name="value")
+    value = read_variable(inner, handle(inner), name="value")
     assign(inner, handle(inner), value)
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
-    m.output(read_from(m, handle(m)))
+    m.output(read_variable(m, handle(m)))
     with pytest.raises(UnsupportedOperators, match=r"value.: it reads a variable that is not set"):
         convert(m.bytes())
 

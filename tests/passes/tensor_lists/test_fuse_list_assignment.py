@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import set_items
-from tflite2onnx.reader.model import read
+from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.reader.model import read_model
 
 SHAPE = (7, 3, 5)
 ITEM = (1, 3, 5)
@@ -19,7 +19,7 @@ def int32(*numbers: int) -> np.ndarray[Any, Any]:
     return np.array(numbers, np.int32)
 
 
-def setting(  # noqa: PLR0913 - each is a choice
+def build_set_item(  # noqa: PLR0913 - each is a choice
     *, step: int = 1, before: int = -1, behind: int = 0, begin: int = 0, rest: int = -1,
     axis: int = 0, shape: tuple[int, ...] = SHAPE, item: tuple[int, ...] = ITEM,
     swapped: bool = False, other: bool = False, activation: str = "NONE", dtype: str = "float32",
@@ -44,16 +44,16 @@ def setting(  # noqa: PLR0913 - each is a choice
     index = m.input([], dtype="int32", name="index")
     (following,) = m.op("ADD", [index, m.constant(np.array(step, np.int32))], [[]])
 
-    def led(number: Tensor, rest: int) -> Tensor:
+    def add_leading(number: Tensor, rest: int) -> Tensor:
         (first,) = m.op("RESHAPE", [number, m.constant(int32(1))], [[1]])
         return m.op("CONCATENATION", [first, m.constant(int32(rest, rest))], [[3]], axis=0)[0]
 
-    def cut(of: Tensor, begin: Tensor, size: Tensor) -> Tensor:
+    def add_slice(of: Tensor, begin: Tensor, size: Tensor) -> Tensor:
         return m.op("SLICE", [of, begin, size], [unknown()])[0]
 
-    head = cut(items, m.constant(int32(begin, 0, 0)), led(index, before))
+    head = add_slice(items, m.constant(int32(begin, 0, 0)), add_leading(index, before))
     source = m.op("NEG", [items], [SHAPE])[0] if other else items
-    tail = cut(source, led(following, behind), m.constant(int32(rest, -1, -1)))
+    tail = add_slice(source, add_leading(following, behind), m.constant(int32(rest, -1, -1)))
     parts = [tail, update, head] if swapped else [head, update, tail]
     made = unknown() if guessed else m.tensor(shape, **fields)
     m.output(*m.op("CONCATENATION", parts, [made], axis=axis, fused_activation_function=activation))
@@ -64,8 +64,8 @@ def setting(  # noqa: PLR0913 - each is a choice
 @pytest.mark.parametrize("guessed", [False, True])
 @pytest.mark.parametrize("axis", [0, -3])
 def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: FBT001
-    data = setting(axis=axis, dtype=dtype, guessed=guessed).bytes()
-    codes = [op.code for op in set_items(read(data).graphs[0]).ops]
+    data = build_set_item(axis=axis, dtype=dtype, guessed=guessed).bytes()
+    codes = [op.code for op in fuse_list_assignment(read_model(data).graphs[0]).ops]
     assert codes[-1] == "DYNAMIC_UPDATE_SLICE"
     for index in (0, 3, 6):
         check(data, ranges={"index": (index, index)})
@@ -81,5 +81,5 @@ def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: 
     ids=str,
 )  # fmt: skip
 def test_what_is_something_else_stays(options: dict[str, Any]) -> None:
-    graph = read(setting(**options).bytes()).graphs[0]
-    assert [op.code for op in set_items(graph).ops] == [op.code for op in graph.ops]
+    graph = read_model(build_set_item(**options).bytes()).graphs[0]
+    assert [op.code for op in fuse_list_assignment(graph).ops] == [op.code for op in graph.ops]

@@ -15,7 +15,7 @@ import pytest
 from tests.support import Build, Tensor, check, difference, run_onnx
 from tests.support.control import loop, number, op
 from tests.support.flex import flex_options
-from tests.support.keras import BATCH, Keras, listing
+from tests.support.keras import BATCH, Keras, add_list_operator
 from tflite2onnx import convert
 from tflite2onnx.errors import UnsupportedOperators
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHAPE, ITEM = [7, 3, 5], [3, 5]
 
 
-def proved(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
+def check_lists(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
     """Hold what becomes of lists to what LiteRT makes of tensors; sizes can be fixed."""
     given, expected = listed.bytes(), plain.bytes()
     for static in (True, False) if fixed else (False,):
@@ -39,7 +39,7 @@ def proved(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
     return result
 
 
-def kinds(result: Result) -> set[str]:
+def node_types_of(result: Result) -> set[str]:
     return {node.op_type for node in result.model.graph.node}
 
 
@@ -58,9 +58,9 @@ def kinds(result: Result) -> set[str]:
 def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
     """With an open batch, too."""
     listed = replace(form, listed=True, turned=turned, batch=None if turned else form.batch)
-    result = proved(replace(form, turned=turned).model(), listed.model(), fixed=not turned)
-    assert form.cell.partition("-")[0] in kinds(result)
-    assert "Loop" not in kinds(result)
+    result = check_lists(replace(form, turned=turned).model(), listed.model(), fixed=not turned)
+    assert form.cell.partition("-")[0] in node_types_of(result)
+    assert "Loop" not in node_types_of(result)
     assert all(end.symbols == ({0: "batch"} if turned else {}) for end in result.inputs)
 
 
@@ -69,7 +69,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
 def test_other_loops_stay_loops(*, last: bool, turned: bool) -> None:
     form = Keras(squash="RELU", last=last, turned=turned)
     listed = replace(form, listed=True, batch=None if turned else BATCH)
-    assert "Loop" in kinds(proved(form.model(), listed.model(), fixed=not turned))
+    assert "Loop" in node_types_of(check_lists(form.model(), listed.model(), fixed=not turned))
 
 
 # Single operators
@@ -80,45 +80,47 @@ def variant(m: Subgraph) -> Tensor:
 
 
 def of_tensor(m: Subgraph, x: Tensor) -> Tensor:
-    return listing(m, "FromTensor", [x, m.constant([-1] * (len(x.shape) - 1))])[0]
+    return add_list_operator(m, "FromTensor", [x, m.constant([-1] * (len(x.shape) - 1))])[0]
 
 
-def stacked(m: Subgraph, items: Tensor, shape: list[int]) -> Tensor:
+def add_stack(m: Subgraph, items: Tensor, shape: list[int]) -> Tensor:
     how = [items, m.constant([-1] * (len(shape) - 1))]
-    return listing(m, "Stack", how, [m.tensor(shape)], num_elements=-1)[0]
+    return add_list_operator(m, "Stack", how, [m.tensor(shape)], num_elements=-1)[0]
 
 
-def reserved(m: Subgraph, count: Tensor, sizes: list[int]) -> Tensor:
-    return listing(m, "Reserve", [m.constant(np.array(sizes, np.int32)), count])[0]
+def add_reserve(m: Subgraph, count: Tensor, sizes: list[int]) -> Tensor:
+    return add_list_operator(m, "Reserve", [m.constant(np.array(sizes, np.int32)), count])[0]
 
 
 def get(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     items = of_tensor(m, x)
-    return listing(m, "GetItem", [items, i, m.constant([-1, 5])], [m.tensor(ITEM)])
+    return add_list_operator(m, "GetItem", [items, i, m.constant([-1, 5])], [m.tensor(ITEM)])
 
 
 def get_of_unknown_rank(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
-    (item,) = listing(m, "GetItem", [of_tensor(m, x), i, number(m, -1)], [m.tensor(None)])
+    (item,) = add_list_operator(m, "GetItem", [of_tensor(m, x), i, number(m, -1)], [m.tensor(None)])
     return m.op("NEG", [item], [ITEM])
 
 
-def set_(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+def add_set_item(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     item = m.constant(np.ones(ITEM, np.float32))
-    (items,) = listing(m, "SetItem", [of_tensor(m, x), i, item])
-    return [stacked(m, items, SHAPE)]
+    (items,) = add_list_operator(m, "SetItem", [of_tensor(m, x), i, item])
+    return [add_stack(m, items, SHAPE)]
 
 
 def reserve(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     (item,) = m.op("GATHER", [x, i], [ITEM])
-    items = reserved(m, m.constant([4]), [-1, -1])
+    items = add_reserve(m, m.constant([4]), [-1, -1])
     for place in (2, 0):
-        (items,) = listing(m, "SetItem", [items, number(m, place), item])
-    return [stacked(m, items, [4, *ITEM])]
+        (items,) = add_list_operator(m, "SetItem", [items, number(m, place), item])
+    return [add_stack(m, items, [4, *ITEM])]
 
 
 def gather(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     (places,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
-    return listing(m, "Gather", [of_tensor(m, x), places, number(m, -1)], [m.tensor([1, *ITEM])])
+    return add_list_operator(
+        m, "Gather", [of_tensor(m, x), places, number(m, -1)], [m.tensor([1, *ITEM])]
+    )
 
 
 def push(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
@@ -128,15 +130,15 @@ def push(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     )
     for place in (i, number(m, 1)):
         (item,) = m.op("GATHER", [x, place], [ITEM])
-        (items,) = listing(m, "PushBack", [items, item])
-    return [stacked(m, items, [2, *ITEM])]
+        (items,) = add_list_operator(m, "PushBack", [items, item])
+    return [add_stack(m, items, [2, *ITEM])]
 
 
 def pop(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     del i
     outputs = [variant(m), m.tensor(ITEM)]
-    items, item = listing(m, "PopBack", [of_tensor(m, x), m.constant([3, 5])], outputs)
-    return [stacked(m, items, [6, *ITEM]), item]
+    items, item = add_list_operator(m, "PopBack", [of_tensor(m, x), m.constant([3, 5])], outputs)
+    return [add_stack(m, items, [6, *ITEM]), item]
 
 
 def concat(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
@@ -144,14 +146,14 @@ def concat(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     leading = m.constant(np.zeros(0, np.int64))
     outputs = [m.tensor([21, 5]), m.tensor([7], dtype="int64")]
     items = of_tensor(m, x)
-    return listing(m, "ConcatV2", [items, m.constant([-1, 5]), leading], outputs)
+    return add_list_operator(m, "ConcatV2", [items, m.constant([-1, 5]), leading], outputs)
 
 
-def told(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+def add_length_and_shape(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     del i
     items = of_tensor(m, x)
-    (length,) = listing(m, "Length", [items], [m.tensor([], dtype="int32")])
-    (shape,) = listing(m, "ElementShape", [items], [m.tensor([2], dtype="int64")])
+    (length,) = add_list_operator(m, "Length", [items], [m.tensor([], dtype="int32")])
+    (shape,) = add_list_operator(m, "ElementShape", [items], [m.tensor([2], dtype="int64")])
     return [length, shape]
 
 
@@ -159,7 +161,7 @@ Array = np.ndarray[Any, Any]
 Make = Callable[[Build, Tensor, Tensor], list[Tensor]]
 
 
-def with_item(x: Array, i: int) -> Array:
+def set_item(x: Array, i: int) -> Array:
     made = x.copy()
     made[i] = 1
     return made
@@ -169,12 +171,12 @@ def with_item(x: Array, i: int) -> Array:
     ("make", "want"),
     [
         (get, lambda x, i: [x[i]]), (get_of_unknown_rank, lambda x, i: [-x[i]]),
-        (set_, lambda x, i: [with_item(x, i)]),
+        (add_set_item, lambda x, i: [set_item(x, i)]),
         (reserve, lambda x, i: [np.stack([x[i], 0 * x[0], x[i], 0 * x[0]])]),
         (gather, lambda x, i: [x[[i]]]), (push, lambda x, i: [np.stack([x[i], x[1]])]),
         (pop, lambda x, _: [x[:-1], x[-1]]),
         (concat, lambda x, _: [x.reshape(21, 5), np.full(7, 3)]),
-        (told, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
+        (add_length_and_shape, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
     ],
 )
 def test_an_operator(make: Make, want: Callable[[Array, int], list[Array]]) -> None:
@@ -192,7 +194,7 @@ def test_an_operator(make: Make, want: Callable[[Array, int], list[Array]]) -> N
 # Sizes
 
 
-def looped(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) -> Build:
+def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) -> Build:
     """Return what keeps the sums of an input's columns, one more in each round.
 
     `first` is how many columns there are.
@@ -207,7 +209,7 @@ def looped(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) 
     (least,) = m.op("REDUCE_MIN", [columns, m.constant([0])], [m.tensor([batch, 3])])
     zero, zeros = number(m, 0), m.op("SUB", [least, least], [m.tensor([batch, 3])])[0]
     if listed:
-        items = reserved(m, count, [-1, 3])
+        items = add_reserve(m, count, [-1, 3])
     else:
         (items,) = m.op("SUB", [columns, columns], [m.tensor([first, batch, 3])])
 
@@ -216,7 +218,7 @@ def looped(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) 
         (column,) = m.op("GATHER", [columns, i], [m.tensor([batch, 3])])
         (total,) = m.op("ADD", [total, column], [m.tensor([batch, 3])])
         if listed:
-            (items,) = listing(m, "SetItem", [items, i, total])
+            (items,) = add_list_operator(m, "SetItem", [items, i, total])
         else:
             (row,) = m.op("EXPAND_DIMS", [total, number(m, 0)], [m.tensor([1, batch, 3])])
             (first,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
@@ -229,16 +231,18 @@ def looped(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) 
 
     _, total, items, *_ = loop(m, [zero, zeros, items, columns, count], change, goes_on)
     if listed:
-        (items,) = listing(m, "Stack", [items, m.constant([-1, 3])], [m.tensor([first, batch, 3])])
+        (items,) = add_list_operator(
+            m, "Stack", [items, m.constant([-1, 3])], [m.tensor([first, batch, 3])]
+        )
     m.output(total, items)
     return m
 
 
 @pytest.mark.parametrize(("batch", "first"), [(None, 5), (2, None), (None, None)])
 def test_open_sizes(batch: int | None, first: int | None) -> None:
-    plain = looped(Build(), listed=False, batch=2, first=5)
-    listed = looped(Build(), listed=True, batch=batch, first=first)
-    result = proved(plain, listed, fixed=False)
+    plain = build_loop(Build(), listed=False, batch=2, first=5)
+    listed = build_loop(Build(), listed=True, batch=batch, first=first)
+    result = check_lists(plain, listed, fixed=False)
     assert result.inputs[0].symbols.keys() == {i for i, n in enumerate((batch, first)) if n is None}
 
 
@@ -247,55 +251,58 @@ def test_open_sizes(batch: int | None, first: int | None) -> None:
 
 def several_ranks(m: Build, x: Tensor) -> list[Tensor]:
     (item,) = m.op("RESHAPE", [x, m.constant([15])], [[15]])
-    (items,) = listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), number(m, 0), item])
-    return [stacked(m, items, [2, 15])]
+    (items,) = add_list_operator(
+        m, "SetItem", [add_reserve(m, number(m, 2), [3, 5]), number(m, 0), item]
+    )
+    return [add_stack(m, items, [2, 15])]
 
 
 def several_sizes(m: Build, x: Tensor) -> list[Tensor]:
-    items = reserved(m, number(m, 2), [3, 5])
-    (items,) = listing(m, "SetItem", [items, number(m, 0), x])
-    return listing(m, "Stack", [items, m.constant([3, 4])], [m.tensor([2, 3, 5])])
+    items = add_reserve(m, number(m, 2), [3, 5])
+    (items,) = add_list_operator(m, "SetItem", [items, number(m, 0), x])
+    return add_list_operator(m, "Stack", [items, m.constant([3, 4])], [m.tensor([2, 3, 5])])
 
 
-def nothing_set(m: Build, x: Tensor) -> list[Tensor]:
-    items = reserved(m, number(m, 2), [-1, 5])
-    return [stacked(m, items, [2, 3, 5]), x]
+def add_unset_list(m: Build, x: Tensor) -> list[Tensor]:
+    items = add_reserve(m, number(m, 2), [-1, 5])
+    return [add_stack(m, items, [2, 3, 5]), x]
 
 
-def growing(m: Build, x: Tensor) -> list[Tensor]:
-    items = reserved(m, number(m, 2), [3, 5])
+def add_growing_list(m: Build, x: Tensor) -> list[Tensor]:
+    items = add_reserve(m, number(m, 2), [3, 5])
     inputs = [items, number(m, 0), x]
-    (items,) = listing(m, "SetItem", inputs, resize_if_index_out_of_bounds=True)
-    return [stacked(m, items, [2, 3, 5])]
+    (items,) = add_list_operator(m, "SetItem", inputs, resize_if_index_out_of_bounds=True)
+    return [add_stack(m, items, [2, 3, 5])]
 
 
 def unknown_operator(m: Build, x: Tensor) -> list[Tensor]:
-    (items,) = listing(m, "Resize", [reserved(m, number(m, 2), [3, 5]), number(m, 3)])
-    return [stacked(m, items, [3, 3, 5]), x]
+    (items,) = add_list_operator(m, "Resize", [add_reserve(m, number(m, 2), [3, 5]), number(m, 3)])
+    return [add_stack(m, items, [3, 3, 5]), x]
 
 
-def at_the_end(m: Build, x: Tensor) -> list[Tensor]:
-    return listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), number(m, 0), x])
+def add_unread_list(m: Build, x: Tensor) -> list[Tensor]:
+    return add_list_operator(m, "SetItem", [add_reserve(m, number(m, 2), [3, 5]), number(m, 0), x])
 
 
-def missing(m: Build, x: Tensor) -> list[Tensor]:
-    (items,) = listing(m, "SetItem", [reserved(m, number(m, 2), [3, 5]), x])
-    return [stacked(m, items, [3, 3, 5]), x]
+def add_missing_item(m: Build, x: Tensor) -> list[Tensor]:
+    (items,) = add_list_operator(m, "SetItem", [add_reserve(m, number(m, 2), [3, 5]), x])
+    return [add_stack(m, items, [3, 3, 5]), x]
 
 
 def of_text(m: Build, x: Tensor) -> list[Tensor]:
-    items = reserved(m, number(m, 2), [3, 5])
+    items = add_reserve(m, number(m, 2), [3, 5])
     how = [items, m.constant([3, 5])]
-    return [*listing(m, "Stack", how, [m.tensor([2, 3, 5], dtype="string")]), x]
+    return [*add_list_operator(m, "Stack", how, [m.tensor([2, 3, 5], dtype="string")]), x]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (several_ranks, "have several types or ranks"), (several_sizes, "have several shapes"),
-        (nothing_set, "nothing tells how large"), (growing, "makes its list longer"),
+        (add_unset_list, "nothing tells how large"), (add_growing_list, "makes its list longer"),
         (unknown_operator, "FlexTensorListResize .* about a list of TensorFlow's"),
-        (at_the_end, "is an input or output of the model"), (missing, "input 2 is missing"),
+        (add_unread_list, "is an input or output of the model"),
+        (add_missing_item, "input 2 is missing"),
         (of_text, "a list of string"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ _PADDINGS = ("UNKNOWN", "SAME", "VALID")  # TfLitePadding
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedActivation
 
 
-def integers(operator: Operator, count: int) -> tuple[int, ...]:
+def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
     """Return the first fields of the struct, which are int32."""
     raw = operator.op.custom_options
     if len(raw) < 4 * count:

@@ -119,7 +119,7 @@ def expect_same_shape(one: Tensor, other: Tensor) -> None:
         raise DeclaredShapeError(message, other, one.shape)
 
 
-def affordable(count: float) -> None:
+def check_element_count(count: float) -> None:
     """Raise OperatorError if a constant that the file does not hold would fill the memory.
 
     A few bytes of a file can declare axes of any size.
@@ -135,6 +135,6 @@ def features_from(shape: Shape, features: int) -> int:
     return next(fitting, len(shape))
 
 
-def without(items: Sequence[T], axis: int) -> tuple[T, ...]:
+def drop_axis(items: Sequence[T], axis: int) -> tuple[T, ...]:
     """Return the items of all axes but one."""
     return (*items[:axis], *items[axis + 1 :])

@@ -94,7 +94,7 @@ _NEAR = 2.0**-10
 _ULPS = 4  # by which a scale is moved at most
 
 
-def negated(tensor: Tensor) -> Tensor:
+def negate_constant(tensor: Tensor) -> Tensor:
     """Return a constant of 8 bits that stands for the negative numbers: each bit is the other."""
     if tensor.data is None or tensor.quantization is None:
         return tensor
@@ -144,10 +144,10 @@ class _Sums(NamedTuple):
     def wrong(self, p: np.float32, q: np.float32) -> int:
         """Return how often ONNX Runtime's kernels make something else with these scales."""
         low, high = integer_range(self.dtype)
-        made = (np.clip(sums, low, high) for sums in self._rounded(p, q))
+        made = (np.clip(sums, low, high) for sums in self._round_sums(p, q))
         return sum(int((sums != self.made).sum()) for sums in made)
 
-    def _rounded(self, p: np.float32, q: np.float32) -> Iterator[Array]:
+    def _round_sums(self, p: np.float32, q: np.float32) -> Iterator[Array]:
         """Yield what kernels make: of real numbers, and of integers, which may be kept as uint8."""
         (a, b), zeros = (self.a, self.b), self.zeros
         real = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)

@@ -34,7 +34,7 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
 
 
 @dataclass(frozen=True)
-class Rounded:
+class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
     Scale and zero point are scalars if there is one row, else one of each belongs to each row.
@@ -47,34 +47,34 @@ class Rounded:
     rows: int
     shared: Value | None
 
-    def real(self, g: Builder) -> Value:
+    def dequantize(self, g: Builder) -> Value:
         """Return the real numbers that are left of the data."""
         return g.DequantizeLinear(
             self.integers, self.scale, self.zero_point, axis=_axis((self.rows,))
         )
 
 
-def symmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
+def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, which has this shape, around 0."""
     peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
     zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
     integers = g.QuantizeLinear(x, scale, zeros[0], axis=_axis(shape))
-    return Rounded(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
+    return QuantizedRows(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
 
 
-def asymmetric(g: Builder, x: Operand, shape: Shape) -> Rounded:
+def asymmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, which has this shape, between their extremes and 0."""
     if shape[0] == 1:
-        integers, scale, zero = g.many("DynamicQuantizeLinear", 3, x)
-        return Rounded(integers, scale, zero, 1, zero)
+        integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
+        return QuantizedRows(integers, scale, zero, 1, zero)
     least = g.Min(_extreme(g, "ReduceMin", x, shape), g.scalar(0, DType.FLOAT32))
     most = g.Max(_extreme(g, "ReduceMax", x, shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
     zero = g.cast(g.Round(g.Div(g.Neg(least), scale)), DType.UINT8)
     integers = g.QuantizeLinear(x, scale, zero, axis=_axis(shape))
-    return Rounded(integers, scale, zero, shape[0], None)
+    return QuantizedRows(integers, scale, zero, shape[0], None)
 
 
 def _axis(shape: Shape) -> int | None:
@@ -87,7 +87,7 @@ def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
     return g.reduce(op_type, x, list(axes), keepdims=False)
 
 
-def multiply(g: Builder, x: Rounded, weights: Value, kept: Storage, sums: Array) -> Value:
+def multiply(g: Builder, x: QuantizedRows, weights: Value, kept: Storage, sums: Array) -> Value:
     """Return [rows, features] times integer weights [features, out], as real numbers.
 
     `kept` is how the weights are stored, with one scale or [out], and `sums` are the sums of their

@@ -9,44 +9,44 @@ from tflite2onnx.tensor import DType
 
 
 @dataclass(frozen=True)
-class Word:
+class UnsignedInt:
     """Unsigned integers of 32 or 64 bits, and how to compute with them and with plain numbers."""
 
     g: Builder
     value: Value
     dtype: DType
 
-    def _with(self, node: str, other: Word | int, **attributes: str) -> Word:
+    def _apply_node(self, node: str, other: UnsignedInt | int, **attributes: str) -> UnsignedInt:
         operand = self.g.scalar(other, self.dtype) if isinstance(other, int) else other.value
         return replace(self, value=self.g.node(node, self.value, operand, **attributes))
 
-    def __add__(self, other: Word | int) -> Word:
-        return self._with("Add", other)
+    def __add__(self, other: UnsignedInt | int) -> UnsignedInt:
+        return self._apply_node("Add", other)
 
-    def __mul__(self, other: Word | int) -> Word:
-        return self._with("Mul", other)
+    def __mul__(self, other: UnsignedInt | int) -> UnsignedInt:
+        return self._apply_node("Mul", other)
 
-    def __xor__(self, other: Word | int) -> Word:
-        return self._with("BitwiseXor", other)
+    def __xor__(self, other: UnsignedInt | int) -> UnsignedInt:
+        return self._apply_node("BitwiseXor", other)
 
-    def __and__(self, other: Word | int) -> Word:
-        return self._with("BitwiseAnd", other)
+    def __and__(self, other: UnsignedInt | int) -> UnsignedInt:
+        return self._apply_node("BitwiseAnd", other)
 
-    def __lshift__(self, places: int) -> Word:
-        return self._with("BitShift", places, direction="LEFT")
+    def __lshift__(self, places: int) -> UnsignedInt:
+        return self._apply_node("BitShift", places, direction="LEFT")
 
-    def __rshift__(self, places: int) -> Word:
-        return self._with("BitShift", places, direction="RIGHT")
+    def __rshift__(self, places: int) -> UnsignedInt:
+        return self._apply_node("BitShift", places, direction="RIGHT")
 
-    def rotated_left(self, places: int) -> Word:
+    def rotate_left(self, places: int) -> UnsignedInt:
         """Return the words with all bits moved up, those that leave at the top below."""
         return (self << places) + (self >> (self.dtype.bits - places))
 
-    def as_type(self, dtype: DType) -> Word:
+    def as_type(self, dtype: DType) -> UnsignedInt:
         """Return the words in another type, which holds as many of the lowest bits as it can."""
-        return Word(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
+        return UnsignedInt(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
 
 
-def halves(word: Word) -> tuple[Word, Word]:
+def halves(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
     """Return the low and the high 32 bits of words of 64."""
     return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)

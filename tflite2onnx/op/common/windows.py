@@ -16,7 +16,7 @@ class ImageOperator(Operator):
     category = Category.IMPLICIT
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
-    any_size = "N"
+    dynamic_axes = "N"
 
     def sizes(self, operand: int) -> dict[str, int]:
         """Return the sizes of an operand's axes by their letters.
@@ -24,7 +24,7 @@ class ImageOperator(Operator):
         Raises OperatorError if it has not the axes that the letters name, or one is empty.
         """
         tensor = self.output if operand < 0 else self.input(operand)
-        letters = self.letters(operand)
+        letters = self.axis_letters(operand)
         if len(letters) != tensor.rank or 0 in tensor.shape:
             message = f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
             raise OperatorError(message)
@@ -65,11 +65,11 @@ class Window(NamedTuple):
         counts = tuple(
             -(-size // stride) if self.same else (size + pads - extent) // stride + 1
             for size, pads, extent, stride in zip(
-                image, self._added(), self._extents(), self.strides, strict=True
+                image, self._total_padding(), self._dilated_kernel(), self.strides, strict=True
             )
         )
         if min(counts) < 1:
-            message = f"a window of {self._extents()} does not fit into {image}"
+            message = f"a window of {self._dilated_kernel()} does not fit into {image}"
             raise OperatorError(message)
         return counts
 
@@ -79,9 +79,9 @@ class Window(NamedTuple):
         SAME pads with what the last window lacks. Of an odd number the larger half is behind.
         """
         if self.pads:
-            return self._described() | {"pads": self.pads}
+            return self._node_attributes() | {"pads": self.pads}
         lacking = [max(excess, 0) for excess in self._excess(image)]
-        return self._described() | {
+        return self._node_attributes() | {
             "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking]
         }
 
@@ -90,11 +90,11 @@ class Window(NamedTuple):
         if all(isinstance(size, int) for size in sizes):
             return self.attributes(tuple(size for size in sizes if isinstance(size, int)))
         if self.same and max(self.strides) > 1:
-            return self._described() | {"auto_pad": "SAME_UPPER"}
+            return self._node_attributes() | {"auto_pad": "SAME_UPPER"}
         # What is lacking depends on no size then.
-        return self.attributes(self._extents())
+        return self.attributes(self._dilated_kernel())
 
-    def _described(self) -> dict[str, Any]:
+    def _node_attributes(self) -> dict[str, Any]:
         return {
             "kernel_shape": self.kernel,
             "strides": self.strides,
@@ -102,25 +102,25 @@ class Window(NamedTuple):
             "dilations": self.dilations if max(self.dilations) > 1 else None,
         }
 
-    def unreached(self, image: Shape) -> Shape:
+    def count_unreached(self, image: Shape) -> Shape:
         """Return how many of the last rows and columns lie behind the last window.
 
         They are fewer than the stride: more had room for another window.
         """
         return tuple(max(-excess, 0) for excess in self._excess(image))
 
-    def _added(self) -> Shape:
+    def _total_padding(self) -> Shape:
         axes = len(self.kernel)
         pads = self.pads or (0,) * (2 * axes)
         return tuple(pads[axis] + pads[axes + axis] for axis in range(axes))
 
-    def _extents(self) -> Shape:
+    def _dilated_kernel(self) -> Shape:
         pairs = zip(self.kernel, self.dilations, strict=True)
         return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
 
     def _excess(self, image: Shape) -> Shape:
         """Return how far the last window would stick out if the first stood at the very start."""
-        places = zip(self.steps(image), self.strides, self._extents(), image, strict=True)
+        places = zip(self.steps(image), self.strides, self._dilated_kernel(), image, strict=True)
         return tuple((n - 1) * stride + extent - size for n, stride, extent, size in places)
 
 
@@ -130,7 +130,7 @@ def window_of(options: Options, *kernel: int) -> Window:
     Raises OperatorError if they describe none.
     """
     axes = "dhw"[-len(kernel) :]
-    return checked(
+    return build_window(
         kernel,
         tuple(getattr(options, f"stride_{axis}") for axis in axes),
         tuple(options.get(f"dilation_{axis}_factor", 1) for axis in axes),
@@ -139,7 +139,7 @@ def window_of(options: Options, *kernel: int) -> Window:
     )
 
 
-def listed_window_of(options: Options, axes: int) -> Window:
+def window_from_lists(options: Options, axes: int) -> Window:
     """Return the window of options that say something of all axes, batch and channels too.
 
     Raises OperatorError if they describe none.
@@ -149,10 +149,10 @@ def listed_window_of(options: Options, axes: int) -> Window:
     if not len(kernel) == len(strides) == axes or outer != {1}:
         message = f"a window of {kernel} has strides {strides}"
         raise OperatorError(message)
-    return checked(kernel[1:-1], strides[1:-1], (1,) * (axes - 2), options.padding)
+    return build_window(kernel[1:-1], strides[1:-1], (1,) * (axes - 2), options.padding)
 
 
-def checked(
+def build_window(
     kernel: Shape, strides: Shape, dilations: Shape, padding: str, pads: Shape = ()
 ) -> Window:
     """Return the window that these numbers describe; OperatorError if they describe none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
-from tflite2onnx.graph import Graph, Op, copying
+from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -17,12 +17,12 @@ class Control(Operator):
     """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
 
     category = Category.TRANSPARENT
-    many_outputs = True
-    moves = True
-    any_size = "..."
+    returns_tuple = True
+    moves_only = True
+    dynamic_axes = "..."
 
     @property
-    def one_scale(self) -> bool:
+    def has_one_scale(self) -> bool:
         # What is handed on has the same scale on its whole way.
         return True
 
@@ -43,37 +43,37 @@ class If(Control):
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
     @property
-    def _chosen(self) -> Graph | None:
+    def _known_branch(self) -> Graph | None:
         """The branch that runs, if that is known."""
         condition = self.input(0).data
         return None if condition is None else self.op.graphs[0 if condition.all() else 1]
 
-    def inferred(self) -> tuple[Shape, ...]:
-        if self._chosen:
-            return tuple(t.shape for t in self._chosen.outputs)
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+        if self._known_branch:
+            return tuple(t.shape for t in self._known_branch.outputs)
         then, other = self.op.graphs
         pairs = zip(self.op.outputs, then.outputs, other.outputs, strict=True)
         return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that differ from branch to branch."""
         self.check()
-        if self._chosen:
+        if self._known_branch:
             return []
         then, other = self.op.graphs
         pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
-        return [[(i, axis)] for i, (a, b) in pairs for axis in _changing(a.shape, b.shape)]
+        return [[(i, axis)] for i, (a, b) in pairs for axis in _differing_axes(a.shape, b.shape)]
 
-    def decided(self) -> Sequence[Op] | None:
-        branch = self._chosen
-        return [*branch.ops, *_handed_on(self.op, branch.outputs)] if branch else None
+    def fold_branch(self) -> Sequence[Op] | None:
+        branch = self._known_branch
+        return [*branch.ops, *_copy_tensors(self.op, branch.outputs)] if branch else None
 
     def emit(
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View
     ) -> Sequence[Value]:
         then, other = bodies
         _require_types(g, "If", ys)
-        return g.many("If", len(ys), condition, then_branch=then, else_branch=other)
+        return g.node_outputs("If", len(ys), condition, then_branch=then, else_branch=other)
 
 
 class While(Control):
@@ -91,7 +91,7 @@ class While(Control):
         condition = self.input(0).data
         return condition is not None and not condition.any()
 
-    def entries(self) -> Sequence[Sequence[Shape]]:
+    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
         return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
 
     def frames(self) -> Sequence[Frame]:
@@ -100,42 +100,44 @@ class While(Control):
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
-    def inferred(self) -> tuple[Shape, ...]:
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
         (body,) = self.op.graphs
-        (first,) = self.entries()
+        (first,) = self.subgraph_input_shapes()
         if self._never_begins:
             return tuple(first)
         for start, now, following in zip(first, body.inputs, body.outputs[1:], strict=True):
-            if not {*_changing(now.shape, following.shape)} <= {*_changing(start, now.shape)}:
+            if not {*_differing_axes(now.shape, following.shape)} <= {
+                *_differing_axes(start, now.shape)
+            }:
                 message = f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
                 raise OperatorError(message)
         return tuple(t.shape for t in body.inputs)
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         """Return the sizes that change from round to round: within, and in the end."""
         self.check()
         if self._never_begins:
             return []
         (body,) = self.op.graphs
-        (first,) = self.entries()
+        (first,) = self.subgraph_input_shapes()
         pairs = enumerate(zip(first, body.outputs[1:], strict=True))
-        changing = [(i, axis) for i, (a, b) in pairs for axis in _changing(a, b.shape)]
+        changing = [(i, axis) for i, (a, b) in pairs for axis in _differing_axes(a, b.shape)]
         return [[(i + n, axis)] for i, axis in changing for n in (0, len(self.op.outputs))]
 
-    def decided(self) -> Sequence[Op] | None:
+    def fold_branch(self) -> Sequence[Op] | None:
         if not self._never_begins:
             return None
-        return _handed_on(self.op, [self.input(i) for i in range(1, len(self.op.inputs))])
+        return _copy_tensors(self.op, [self.input(i) for i in range(1, len(self.op.inputs))])
 
     def emit(
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
     ) -> Sequence[Value]:
         # Loop tells its body, too, which round it is, and the condition that led to it.
         known = (("iteration", DType.INT64), ("condition", DType.BOOL))
-        given = [g.typed(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
+        given = [g.annotate(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
         body = bodies[0]._replace(inputs=(*given, *bodies[0].inputs))
         _require_types(g, "Loop", ys)
-        return g.many("Loop", len(ys), None, condition, *first, body=body)
+        return g.node_outputs("Loop", len(ys), None, condition, *first, body=body)
 
 
 def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
@@ -147,7 +149,7 @@ def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
 
 def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
     for y in ys:
-        g.carrier(node, y.dtype)
+        g.compute_type(node, y.dtype)
 
 
 def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
@@ -161,7 +163,7 @@ def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) ->
             raise OperatorError(message)
 
 
-def _changing(one: Shape, other: Shape) -> list[int]:
+def _differing_axes(one: Shape, other: Shape) -> list[int]:
     """Return the axes along which two shapes of one rank differ."""
     pairs = zip(one, other, strict=True)
     return [axis for axis, (a, b) in enumerate(pairs) if a != b]
@@ -172,6 +174,6 @@ def _frame(tensor: Tensor, *operands: int) -> Frame:
     return Frame(dict.fromkeys(operands, names), names)
 
 
-def _handed_on(op: Op, sources: Sequence[Tensor]) -> list[Op]:
+def _copy_tensors(op: Op, sources: Sequence[Tensor]) -> list[Op]:
     """Return operators that make the outputs of others."""
-    return [copying(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]
+    return [copy_op(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]

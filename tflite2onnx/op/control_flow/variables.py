@@ -13,7 +13,7 @@ class Variable(Operator):
 
     codes = RESOURCES
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         message = "its handle is used otherwise than to read or to assign a variable"

@@ -10,12 +10,12 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node, nodes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
 from tflite2onnx.quantize import BOUNDS
 from tflite2onnx.tensor import DType, Quantization
 
 
-def clipped(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
+def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
     """Apply one of the activations that are bounds (`quantize.BOUNDS`)."""
     # Bounds become elements as in C: -1 is the largest uint32.
     low, high = (
@@ -23,20 +23,20 @@ def clipped(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
         for bound in BOUNDS[name]
     )
     if high is not None:
-        return g.carried("Clip", dtype, x, low, high)
-    return g.Relu(x) if dtype.is_float else g.carried("Max", dtype, x, low)
+        return g.in_compute_type("Clip", dtype, x, low, high)
+    return g.Relu(x) if dtype.is_float else g.in_compute_type("Max", dtype, x, low)
 
 
-def fused(g: Builder, name: str, x: Value, dtype: DType) -> Value:
+def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Value:
     """Apply a fused activation as the kernels do that have no state.
 
     These turn it into bounds (CalculateActivationRange in kernel_util.h), and TANH and SIGN_BIT
-    into none: see `unbounded`.
+    into none: see `apply_unbounded_activation`.
     """
-    return clipped(g, name, x, dtype) if name in BOUNDS else x
+    return apply_bounds(g, name, x, dtype) if name in BOUNDS else x
 
 
-def unbounded(g: Builder, name: str, x: Value) -> Value:
+def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:
     """Apply those that only hybrid and recurrent kernels apply (ApplyActivationToVector)."""
     if name == "TANH":
         return g.Tanh(x)
@@ -45,26 +45,26 @@ def unbounded(g: Builder, name: str, x: Value) -> Value:
     return x
 
 
-def activated(g: Builder, name: str, x: Value) -> Value:
+def apply_activation(g: Builder, name: str, x: Value) -> Value:
     """Apply an activation as recurrent kernels do."""
-    return fused(g, name, unbounded(g, name, x), DType.FLOAT32)
+    return apply_fused_activation(g, name, apply_unbounded_activation(g, name, x), DType.FLOAT32)
 
 
-def _same(_: Builder, x: View) -> Value:
+def _pass_through(_: Builder, x: View) -> Value:
     return x.value
 
 
 class Activation(Elementwise):
     """An activation function that stands alone."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "ELU": Row(node("Elu"), "float32"),
-        "GELU": Row(
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "ELU": ElementwiseRule(node("Elu"), "float32"),
+        "GELU": ElementwiseRule(
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
         ),
-        "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
-        "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
+        "LOGISTIC": ElementwiseRule(node("Sigmoid"), "float32 float16 bfloat16"),
+        "TANH": ElementwiseRule(node("Tanh"), "float32 float16 bfloat16"),
     }
     codes = tuple(rows)
     # The kernels interpolate in tables.
@@ -74,7 +74,9 @@ class Activation(Elementwise):
 class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 
-    rows: ClassVar[Mapping[str, Row]] = {"LEAKY_RELU": Row(node("LeakyRelu"), "float32")}
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "LEAKY_RELU": ElementwiseRule(node("LeakyRelu"), "float32")
+    }
     codes = tuple(rows)
 
     @property
@@ -86,7 +88,7 @@ class LeakyRelu(Elementwise):
         return self.slopes and self.slopes.scale
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        known = None if g.plain else self.slopes
+        known = None if g.float_only else self.slopes
         return g.LeakyRelu(*xs, alpha=known.alpha if known else float(self.options.alpha))
 
 
@@ -96,11 +98,13 @@ class Bounded(Elementwise):
     Where integers stand for the same numbers before and after, it is these that are clamped.
     """
 
-    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(BOUNDS, Row(nodes(_same), "float32"))
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(
+        BOUNDS, ElementwiseRule(nodes(_pass_through), "float32")
+    )
     codes = tuple(rows)
 
-    def on_integers(self) -> bool:
-        return self.one_scale
+    def reads_stored_integers(self) -> bool:
+        return self.has_one_scale
 
     @property
     def activation(self) -> str:
@@ -110,7 +114,9 @@ class Bounded(Elementwise):
 class PRelu(Elementwise):
     """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x."""
 
-    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(node("PRelu"), "float32")}
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "PRELU": ElementwiseRule(node("PRelu"), "float32")
+    }
     codes = tuple(rows)
     arity = 2
 

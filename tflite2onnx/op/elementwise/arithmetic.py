@@ -17,7 +17,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
-from tflite2onnx.op.common.fixed_point import are_narrow, negated, sum_scales
+from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
@@ -25,7 +25,7 @@ from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 Emit = Callable[..., Value]
 
 
-class Row(NamedTuple):
+class ElementwiseRule(NamedTuple):
     """An elementwise operator.
 
     Attributes:
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 def node(op_type: str) -> Emit:
     """Return what emits one node, whose output is of its inputs' type."""
-    return lambda g, dtype, _, *xs: g.carried(op_type, dtype, *xs)
+    return lambda g, dtype, _, *xs: g.in_compute_type(op_type, dtype, *xs)
 
 
 def nodes(emit: Callable[..., Value]) -> Emit:
@@ -76,7 +76,7 @@ def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
         raise DeclaredShapeError(message, op.output, made)
 
 
-def bounded(name: str, array: Array) -> Array:
+def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
     least, most = (None if b is None else np.asarray(b).astype(array.dtype)
                    for b in BOUNDS.get(name, (None, None)))  # fmt: skip
@@ -95,13 +95,13 @@ class Elementwise(Operator):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    any_size = "..."
-    rows: ClassVar[Mapping[str, Row]] = {}
+    dynamic_axes = "..."
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {}
     arity: ClassVar[int] = 1
     makes: ClassVar[DType | None] = None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> ElementwiseRule:
         """The operator's line in its table."""
         return self.rows[self.op.code]
 
@@ -113,7 +113,7 @@ class Elementwise(Operator):
         """Raise OperatorError for inputs of other types or shapes than the kernel takes."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         types, taken = self.types(), self.row.types.split()
-        if len(types) != 1 or any(self._seen(t).label not in taken for t in inputs):
+        if len(types) != 1 or any(self._effective_dtype(t).label not in taken for t in inputs):
             given = " and ".join(dtype.label for dtype in types)
             message = f"it takes {', '.join(taken)}, not {given}"
             raise OperatorError(message)
@@ -127,8 +127,8 @@ class Elementwise(Operator):
         """Return the types of the inputs, each once. There must be one only."""
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
-    def _seen(self, tensor: Tensor) -> DType:
-        return tensor.dtype if self.as_filed else effective(tensor)
+    def _effective_dtype(self, tensor: Tensor) -> DType:
+        return tensor.dtype if self.computes_on_stored_integers else effective(tensor)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return self.row.emit(g, xs[0].dtype, self.options, *xs)
@@ -142,7 +142,7 @@ class Elementwise(Operator):
         if made is None:
             return None
         activation = self.options.get("fused_activation_function", "NONE")
-        return [bounded(activation, np.asarray(made))]
+        return [clip_to_activation(activation, np.asarray(made))]
 
 
 def square(g: Builder, x: Operand) -> Value:
@@ -160,12 +160,12 @@ def reciprocal_root(g: Builder, x: Operand) -> Value:
     return g.Reciprocal(g.Sqrt(x))
 
 
-def larger(a: Array, b: Array) -> Array:
+def elementwise_maximum(a: Array, b: Array) -> Array:
     """Return the larger elements, b where one is NaN, as the kernels do."""
     return np.where(a > b, a, b)
 
 
-def smaller(a: Array, b: Array) -> Array:
+def elementwise_minimum(a: Array, b: Array) -> Array:
     """Return the smaller elements, b where one is NaN, as the kernels do."""
     return np.where(a < b, a, b)
 
@@ -178,19 +178,19 @@ def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
 class Unary(Elementwise):
     """One input."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
-        "CEIL": Row(node("Ceil"), "float32", np.ceil),
-        "COS": Row(node("Cos"), "float32 float16"),
-        "EXP": Row(node("Exp"), "float32"),
-        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
-        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
-        "SIGN": Row(node("Sign"), "float32 float64 int32"),
-        "SIN": Row(node("Sin"), "float32 float16"),
-        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": Row(nodes(square), "float32", np.square),
-        "ZEROS_LIKE": Row(_zeros, "float32 int32 int64", np.zeros_like),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "ABS": ElementwiseRule(node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": ElementwiseRule(node("Ceil"), "float32", np.ceil),
+        "COS": ElementwiseRule(node("Cos"), "float32 float16"),
+        "EXP": ElementwiseRule(node("Exp"), "float32"),
+        "FLOOR": ElementwiseRule(node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOGICAL_NOT": ElementwiseRule(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "ROUND": ElementwiseRule(node("Round"), "float32 float16 bfloat16", np.round),
+        "SIGN": ElementwiseRule(node("Sign"), "float32 float64 int32"),
+        "SIN": ElementwiseRule(node("Sin"), "float32 float16"),
+        "SQRT": ElementwiseRule(node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": ElementwiseRule(nodes(square), "float32", np.square),
+        "ZEROS_LIKE": ElementwiseRule(_zeros, "float32 int32 int64", np.zeros_like),
     }
     codes = tuple(rows)
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
@@ -203,9 +203,9 @@ class Unbounded(Elementwise):
     of 0. (Of less the kernel of RSQRT makes nothing: it fails.)
     """
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": Row(nodes(reciprocal_root), "float32"),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "LOG": ElementwiseRule(nodes(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": ElementwiseRule(nodes(reciprocal_root), "float32"),
     }
     codes = tuple(rows)
     # The kernel interpolates in a table, in which the logarithm is steep near 0.
@@ -243,7 +243,7 @@ def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> V
     return g.Where(differs, g.Add(rest, b), rest)
 
 
-def _divided(a: Array, b: Array) -> Array | None:
+def _divide_constants(a: Array, b: Array) -> Array | None:
     if not b.all():
         return None
     return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
@@ -261,13 +261,15 @@ class Binary(Elementwise):
     """Two inputs that broadcast."""
 
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "DIV": Row(node("Div"), "float32 int32", _divided),
-        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
-        "POW": Row(node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "DIV": ElementwiseRule(node("Div"), "float32 int32", _divide_constants),
+        "LOGICAL_AND": ElementwiseRule(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MUL": ElementwiseRule(
+            node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply
+        ),
+        "POW": ElementwiseRule(node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": ElementwiseRule(nodes(squared_difference), "float32 int32"),
     }
     codes = tuple(rows)
 
@@ -279,9 +281,9 @@ class Sum(Elementwise):
     """
 
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
-        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "ADD": ElementwiseRule(node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
     }
     codes = tuple(rows)
 
@@ -291,7 +293,7 @@ class Sum(Elementwise):
         a, b = self.input(0), self.input(1)
         if self.op.code == "ADD" or b.data is None or not are_narrow(b):
             return a, b, 1 if self.op.code == "ADD" else -1
-        return a, negated(b), 1
+        return a, negate_constant(b), 1
 
     @cached_property
     def scales(self) -> tuple[Quantization, ...]:
@@ -303,11 +305,11 @@ class Sum(Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         a, b = xs
-        if g.plain or b.tensor is self.terms[1]:
+        if g.float_only or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
         scale = self.scale_read(1) or self.terms[1].quantization
-        kept = g.integers(replace(self.terms[1], quantization=scale))
-        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, kept=kept))
+        kept = g.integer_storage(replace(self.terms[1], quantization=scale))
+        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, storage=kept))
 
 
 _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
@@ -320,13 +322,13 @@ class Extreme(Elementwise):
     """
 
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "MAXIMUM": Row(node("Max"), _ORDERED, larger),
-        "MINIMUM": Row(node("Min"), _ORDERED, smaller),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
+        "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
     }
     codes = tuple(rows)
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         return True
 
 
@@ -334,13 +336,13 @@ class OfIntegers(Elementwise):
     """What the kernels do to integers as they are, whatever they stand for."""
 
     arity = 2
-    as_filed = True
-    rows: ClassVar[Mapping[str, Row]] = {
-        "BITWISE_XOR": Row(
+    computes_on_stored_integers = True
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "BITWISE_XOR": ElementwiseRule(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
-        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divided),
-        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _modulo),
+        "FLOOR_DIV": ElementwiseRule(_floor_div, "float32 int8 int16 int32", _floor_divided),
+        "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _modulo),
     }
     codes = tuple(rows)
 
@@ -348,9 +350,11 @@ class OfIntegers(Elementwise):
 class Negation(Elementwise):
     """NEG: of quantized tensors it is the integers that are negated; the smallest stays."""
 
-    as_filed = True
-    rows: ClassVar[Mapping[str, Row]] = {
-        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
+    computes_on_stored_integers = True
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "NEG": ElementwiseRule(
+            node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative
+        ),
     }
     codes = tuple(rows)
 
@@ -358,9 +362,9 @@ class Negation(Elementwise):
 class AddN(Elementwise):
     """ADD_N: the sum of any number of inputs."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         # A chain of Add and not Sum, which does not take integers.
-        "ADD_N": Row(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+        "ADD_N": ElementwiseRule(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
     }
     codes = tuple(rows)
 

@@ -27,10 +27,10 @@ class Cast(Operator):
     """
 
     codes = ("CAST",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
-    as_filed = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         check_count(self.op, 1)
@@ -45,7 +45,7 @@ class Cast(Operator):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         source, target = x.dtype, y.dtype
         if source.is_float and target.is_integer:
-            return _saturated(g, x.value, source, target)
+            return _saturate_floats(g, x.value, source, target)
         return x.value if source is target else g.cast(x, target)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
@@ -61,7 +61,7 @@ class Cast(Operator):
             return [x.astype(target.numpy)]
 
 
-def _saturated(g: Builder, x: Value, source: DType, target: DType) -> Value:
+def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Value:
     """Return the integers of floats; NaN becomes the largest.
 
     ONNX leaves open what Cast makes of floats beyond the range. The largest integer need not be
@@ -77,13 +77,13 @@ def _saturated(g: Builder, x: Value, source: DType, target: DType) -> Value:
         # Cast to types under eight bits rounds.
         byte = DType.UINT8 if low == 0 else DType.INT8
         return g.cast(g.cast(whole, byte) if target in _PACKED else whole, target)
-    carrier = g.carrier("Where", target)
+    carrier = g.compute_type("Where", target)
     whole = g.Where(within, g.cast(above, carrier), g.scalar(high, carrier))
     return g.recast(whole, carrier, target)
 
 
 def _saturate(x: Array, target: DType) -> Array:
-    """Return what `_saturated` makes, of a constant."""
+    """Return what `_saturate_floats` makes, of a constant."""
     low, high = integer_range(target)
     wide = x.astype(np.float64)
     within = wide < high + 1
@@ -95,7 +95,7 @@ class Dequantize(Operator):
     """DEQUANTIZE: real numbers of stored integers, which inputs are anyway, or of float16."""
 
     codes = ("DEQUANTIZE",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 

@@ -13,11 +13,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Stored, Value, View
+from tflite2onnx.builder.builder import AlreadyStored, Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, nodes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, nodes
 from tflite2onnx.op.indexing.hash_table import look_up
-from tflite2onnx.quantize import integer_range, stored
+from tflite2onnx.quantize import encode_constant, integer_range
 from tflite2onnx.tensor import Array, DType, Tensor
 
 _BITS = 15  # behind the point
@@ -28,8 +28,8 @@ _KNEE = 3  # where HARD_SWISH becomes the identity
 class HardSwish(Elementwise):
     """An activation function that stands alone, of stored integers a table."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32")
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "HARD_SWISH": ElementwiseRule(nodes(lambda g, x: g.hard_swish(x)), "float32")
     }
     codes = tuple(rows)
 
@@ -38,15 +38,15 @@ class HardSwish(Elementwise):
         """What the kernel makes of all integers, None if there is no table."""
         return _table(self.input(0), self.output)
 
-    def emit(self, g: Builder, y: View, *xs: View) -> Value | Stored:  # type: ignore[override]
-        if g.plain or self.table is None:
+    def emit(self, g: Builder, y: View, *xs: View) -> Value | AlreadyStored:  # type: ignore[override]
+        if g.float_only or self.table is None:
             return super().emit(g, y, *xs)
         x = g.view(xs[0].tensor, xs[0].order)
         kept = g.storage(y.tensor)
         # Negative indices are counted from the end.
         table = np.roll(self.table, 128) if x.dtype is DType.INT8 else self.table
-        elements = g.constant(stored(table, y.tensor.dtype, kept), kept.dtype, "table")
-        return Stored(look_up(g, elements, x))
+        elements = g.constant(encode_constant(table, y.tensor.dtype, kept), kept.dtype, "table")
+        return AlreadyStored(look_up(g, elements, x))
 
 
 class _Multiplier(NamedTuple):

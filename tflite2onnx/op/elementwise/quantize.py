@@ -34,14 +34,14 @@ class Quantize(Operator):
 
     codes = ("QUANTIZE",)
     steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 
     def check(self) -> None:
         check_count(self.op, 1)
         source, target = self.input(0), self.output
-        wide = [tensor for tensor in (source, target) if _wide(tensor)]
+        wide = [tensor for tensor in (source, target) if _int32_quantization(tensor)]
         known = source.dtype.is_float or is_quantized(source) or source in wide
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             message = f"{source.dtype.label} cannot become {target.dtype.label}, or has no scale"
@@ -52,13 +52,13 @@ class Quantize(Operator):
                 raise OperatorError(message)
         expect_same_shape(source, target)
 
-    def on_integers(self) -> bool:
-        return _wide(self.output) is not None
+    def reads_stored_integers(self) -> bool:
+        return _int32_quantization(self.output) is not None
 
     @property
     def slopes(self) -> Slopes | None:
         """How the kernel multiplies integers, None if that is not known."""
-        return None if self.one_scale else slopes(self.input(0), self.output)
+        return None if self.has_one_scale else slopes(self.input(0), self.output)
 
     def scale_read(self, operand: int) -> Quantization | None:
         return self.slopes and self.slopes.scale
@@ -76,33 +76,33 @@ class Quantize(Operator):
         return replace(AS_NUMBERS, zero_point=made.zero_point)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        if _wide(y.tensor):
-            return _widened(g, y, x)
-        scale = _wide(x.tensor)
+        if _int32_quantization(y.tensor):
+            return _quantize_to_int32(g, y, x)
+        scale = _int32_quantization(x.tensor)
         if scale:
             return g.dequantize(x, Storage(DType.INT32, scale), x.order)
-        if g.plain:
+        if g.float_only:
             return x.value
         if self.reciprocal is not None:
             return g.Mul(x, np.asarray(self.reciprocal))
         return g.LeakyRelu(x, alpha=self.slopes.alpha) if self.slopes else x.value
 
 
-def _wide(tensor: Tensor) -> Quantization | None:
+def _int32_quantization(tensor: Tensor) -> Quantization | None:
     """Return the scale of int32 that is no constant."""
     return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
 
 
-def _widened(g: Builder, y: View, x: View) -> Value:
+def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
     """Return integers or real numbers as int32 of a scale, which QuantizeLinear does not make.
 
     In float64, as float32 has no room for 31 bits.
     """
     scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
-    given = np.float64(x.kept.quantization.scale[0] if x.kept.quantization else 1)
+    given = np.float64(x.storage.quantization.scale[0] if x.storage.quantization else 1)
     units = g.cast(x, DType.FLOAT64)
-    if x.kept.zero_point:
-        units = g.Sub(units, g.scalar(x.kept.zero_point, DType.FLOAT64))
+    if x.storage.zero_point:
+        units = g.Sub(units, g.scalar(x.storage.zero_point, DType.FLOAT64))
     steps = g.Mul(units, np.asarray(given / scale))
     bounds = (g.scalar(bound, DType.FLOAT64) for bound in integer_range(DType.INT32))
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
@@ -116,7 +116,7 @@ class FakeQuant(Operator):
     """
 
     codes = ("FAKE_QUANT",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
 

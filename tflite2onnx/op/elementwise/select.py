@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Unshaped, Value, View
+from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
 from tflite2onnx.tensor import Array, DType, Shape
@@ -21,12 +21,12 @@ class Select(Operator):
     """
 
     codes = ("SELECT", "SELECT_V2")
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
     # The kernel copies bits, whatever they mean.
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         check_count(self.op, 3)
@@ -38,38 +38,38 @@ class Select(Operator):
             raise OperatorError(message)
         # Single elements may have any ranks; the output has the one that the file says.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
-            check_shapes(self, self._shapes)
+            check_shapes(self, self._operand_shapes)
 
     @property
     def _by_rows(self) -> bool:
         return self.op.code == "SELECT" and self.input(0).rank == 1 and self.input(1).rank > 1
 
     @property
-    def _shapes(self) -> Sequence[Shape]:
+    def _operand_shapes(self) -> Sequence[Shape]:
         """The shapes of the inputs as they are broadcast."""
-        shapes = [() if shape is None else shape for shape in super().aligned()]
+        shapes = [() if shape is None else shape for shape in super().broadcast_shapes()]
         if self._by_rows:
             shapes[0] = self.input(0).shape + (1,) * (self.input(1).rank - 1)
         return shapes
 
-    def aligned(self) -> Sequence[Shape | None]:
-        condition, *others = self._shapes
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
+        condition, *others = self._operand_shapes
         return [None if self._by_rows else condition, *others]
 
     def emit(
         self, g: Builder, y: View, condition: View, x: View, other: View
-    ) -> Value | Unshaped:
+    ) -> Value | NeedsReshape:
         if not x.dtype is other.dtype is y.dtype:
             message = "some of its tensors are quantized and some are not"
             raise OperatorError(message)
         where = condition.value
         if self._by_rows:
-            where = condition.reshaped(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
-        made = g.within("Where", y.dtype, partial(g.Where, where), x, other)
-        return made if x.rank == y.rank else Unshaped(made)
+            where = condition.reshape(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
+        made = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
+        return made if x.rank == y.rank else NeedsReshape(made)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
         condition, x, other = (
-            array.reshape(shape) for array, shape in zip(inputs, self._shapes, strict=True)
+            array.reshape(shape) for array, shape in zip(inputs, self._operand_shapes, strict=True)
         )
         return [np.where(condition, x, other).reshape(self.output.shape)]

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, node
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit, node
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType
 
@@ -19,7 +19,7 @@ _NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 u
 _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
 
-def _by_kind(logical: str, other: str) -> Emit:
+def _by_dtype(logical: str, other: str) -> Emit:
     """Return what emits one node for bools, another for numbers."""
 
     def emit(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
@@ -28,13 +28,13 @@ def _by_kind(logical: str, other: str) -> Emit:
     return emit
 
 
-def _left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
     # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
     wide = (g.cast(operand, DType.UINT64) for operand in (x, by))
     return g.cast(g.BitShift(*wide, direction="LEFT"), dtype)
 
 
-def _right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
     """Divide by a power of two and round down, which float64 does exactly for 32 bits."""
     places = g.Max(g.cast(by, DType.FLOAT64), g.scalar(0, DType.FLOAT64))
     places = g.Min(places, g.scalar(dtype.bits - 1, DType.FLOAT64))
@@ -51,13 +51,13 @@ def _atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Valu
     ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
     ratio = g.Where(g.Equal(high, wide), ends, g.Div(g.Min(high, wide), g.Max(high, wide)))
     angle = g.Atan(ratio)
-    angle = g.Where(g.Greater(high, wide), _from(g, math.pi / 2, angle), angle)
-    angle = g.Where(_negative(g, x), _from(g, math.pi, angle), angle)
+    angle = g.Where(g.Greater(high, wide), _subtract_from(g, math.pi / 2, angle), angle)
+    angle = g.Where(_negative(g, x), _subtract_from(g, math.pi, angle), angle)
     made = g.Where(_negative(g, y), g.Neg(angle), angle)
     return made if dtype is DType.FLOAT32 else g.cast(made, dtype)
 
 
-def _from(g: Builder, whole: float, angle: Value) -> Value:
+def _subtract_from(g: Builder, whole: float, angle: Value) -> Value:
     return g.Sub(g.scalar(whole, DType.FLOAT32), angle)
 
 
@@ -71,15 +71,21 @@ class Bits(Elementwise):
     """Two inputs, of which the kernels read what is stored, not what it stands for."""
 
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "ATAN2": Row(_atan2, "float32 float16 bfloat16"),
-        "RIGHT_SHIFT": Row(_right, "int8 uint8 int16 uint16 int32 uint32"),
-        "STABLEHLO_ADD": Row(_by_kind("Or", "Add"), f"bool {_NUMBERS}", np.add),
-        "STABLEHLO_AND": Row(_by_kind("And", "BitwiseAnd"), _BITS, np.bitwise_and),
-        "STABLEHLO_MAXIMUM": Row(_by_kind("Or", "Max"), f"bool {_NUMBERS}", np.maximum),
-        "STABLEHLO_MINIMUM": Row(_by_kind("And", "Min"), f"bool {_NUMBERS}", np.minimum),
-        "STABLEHLO_MULTIPLY": Row(_by_kind("And", "Mul"), f"bool {_NUMBERS}", np.multiply),
-        "STABLEHLO_SHIFT_LEFT": Row(_left, "int8 int16 int32"),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "ATAN2": ElementwiseRule(_atan2, "float32 float16 bfloat16"),
+        "RIGHT_SHIFT": ElementwiseRule(_shift_right, "int8 uint8 int16 uint16 int32 uint32"),
+        "STABLEHLO_ADD": ElementwiseRule(_by_dtype("Or", "Add"), f"bool {_NUMBERS}", np.add),
+        "STABLEHLO_AND": ElementwiseRule(_by_dtype("And", "BitwiseAnd"), _BITS, np.bitwise_and),
+        "STABLEHLO_MAXIMUM": ElementwiseRule(
+            _by_dtype("Or", "Max"), f"bool {_NUMBERS}", np.maximum
+        ),
+        "STABLEHLO_MINIMUM": ElementwiseRule(
+            _by_dtype("And", "Min"), f"bool {_NUMBERS}", np.minimum
+        ),
+        "STABLEHLO_MULTIPLY": ElementwiseRule(
+            _by_dtype("And", "Mul"), f"bool {_NUMBERS}", np.multiply
+        ),
+        "STABLEHLO_SHIFT_LEFT": ElementwiseRule(_shift_left, "int8 int16 int32"),
     }
     codes = tuple(rows)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node
 from tflite2onnx.op.movement.bitcast import words
 from tflite2onnx.tensor import DType
 
@@ -18,21 +18,21 @@ _UNSIGNED = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
 _ONES = np.array([i.bit_count() for i in range(256)], np.int64)
 
 
-def _places(g: Builder, dtype: DType, by: Operand) -> Value:
+def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
     """Return by how many places to shift, as TensorFlow bounds them, uint64."""
     least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
-    bounded = g.carried("Min", dtype, g.carried("Max", dtype, by, least), most)
+    bounded = g.in_compute_type("Min", dtype, g.in_compute_type("Max", dtype, by, least), most)
     return g.cast(bounded, DType.UINT64)
 
 
-def _left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
     # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
-    wide, places = g.cast(x, DType.UINT64), _places(g, dtype, by)
+    wide, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
     return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
 
 
-def _right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    places = _places(g, dtype, by)
+def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    places = _shift_count(g, dtype, by)
     if dtype in _UNSIGNED:
         return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
     # Of a negative number it is the opposite of all bits that is shifted.
@@ -47,14 +47,14 @@ class FlexBits(Elementwise):
     """Two integers that broadcast, bit by bit, or one shifted by the other."""
 
     custom = True
-    as_filed = True
+    computes_on_stored_integers = True
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
-        "FlexBitwiseOr": Row(node("BitwiseOr"), _BITS, np.bitwise_or),
-        "FlexBitwiseXor": Row(node("BitwiseXor"), _BITS, np.bitwise_xor),
-        "FlexLeftShift": Row(_left, _BITS),
-        "FlexRightShift": Row(_right, _BITS),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexBitwiseAnd": ElementwiseRule(node("BitwiseAnd"), _BITS, np.bitwise_and),
+        "FlexBitwiseOr": ElementwiseRule(node("BitwiseOr"), _BITS, np.bitwise_or),
+        "FlexBitwiseXor": ElementwiseRule(node("BitwiseXor"), _BITS, np.bitwise_xor),
+        "FlexLeftShift": ElementwiseRule(_shift_left, _BITS),
+        "FlexRightShift": ElementwiseRule(_shift_right, _BITS),
     }
     codes = tuple(rows)
 
@@ -63,9 +63,9 @@ class FlexInvert(Elementwise):
     """FlexInvert: the opposite of each bit."""
 
     custom = True
-    as_filed = True
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
+    computes_on_stored_integers = True
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexInvert": ElementwiseRule(node("BitwiseNot"), _BITS, np.invert),
     }
     codes = tuple(rows)
 
@@ -74,10 +74,10 @@ class FlexPopulationCount(Elementwise):
     """FlexPopulationCount: how many bits are set."""
 
     custom = True
-    as_filed = True
+    computes_on_stored_integers = True
     makes = DType.UINT8
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexPopulationCount": Row(node("Identity"), _BITS),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexPopulationCount": ElementwiseRule(node("Identity"), _BITS),
     }
     codes = tuple(rows)
 

@@ -16,7 +16,7 @@ class _Colors(Operator):
 
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
     inputs = 1
 
     def check(self) -> None:
@@ -37,7 +37,7 @@ class FlexColors(_Colors):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         turn = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
-        return g.Concat(*turn(g, x.dtype, *_apart(g, x)), axis=-1)
+        return g.Concat(*turn(g, x.dtype, *_split_channels(g, x)), axis=-1)
 
 
 class FlexAdjustColors(_Colors):
@@ -48,12 +48,12 @@ class FlexAdjustColors(_Colors):
 
     def emit(self, g: Builder, y: View, x: View, by: View) -> Value:
         dtype, number = x.dtype, g.recast(by, by.dtype, x.dtype)
-        hue, saturation, value = _to_hues(g, dtype, *_apart(g, x))
+        hue, saturation, value = _to_hues(g, dtype, *_split_channels(g, x))
         if self.op.code == "FlexAdjustHue":
             turned = g.Add(hue, number)
             hue = g.Sub(turned, g.Floor(turned))
         else:
-            saturation = _bounded(g, dtype, g.Mul(saturation, number))
+            saturation = _clip_to_unit(g, dtype, g.Mul(saturation, number))
         return g.Concat(*_to_colors(g, dtype, hue, saturation, value), axis=-1)
 
 
@@ -63,7 +63,7 @@ class FlexAdjustContrast(Operator):
     codes = ("FlexAdjustContrastv2",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x, factor = self.input(0), self.input(1)
@@ -80,11 +80,11 @@ class FlexAdjustContrast(Operator):
         return g.Add(g.Mul(g.Sub(x, mean), number), mean)
 
 
-def _apart(g: Builder, x: View) -> tuple[Value, ...]:
-    return g.many("Split", _COLORS, x, g.ints([1] * _COLORS), axis=-1)
+def _split_channels(g: Builder, x: View) -> tuple[Value, ...]:
+    return g.node_outputs("Split", _COLORS, x, g.ints([1] * _COLORS), axis=-1)
 
 
-def _bounded(g: Builder, dtype: DType, x: Value) -> Value:
+def _clip_to_unit(g: Builder, dtype: DType, x: Value) -> Value:
     return g.Clip(x, g.scalar(0, dtype), g.scalar(1, dtype))
 
 
@@ -115,10 +115,11 @@ def _to_colors(
     one, two = g.scalar(1, dtype), g.scalar(2, dtype)
     sixths, pale = g.Mul(hue, g.scalar(6, dtype)), g.Sub(one, saturation)
 
-    def away(center: int) -> Value:
+    def distance_from(center: int) -> Value:
         return g.Abs(g.Sub(sixths, g.scalar(center, dtype)))
 
-    parts = g.Sub(away(3), one), g.Sub(two, away(2)), g.Sub(two, away(4))
+    parts = g.Sub(distance_from(3), one), g.Sub(two, distance_from(2)), g.Sub(two, distance_from(4))
     return tuple(
-        g.Mul(g.Add(pale, g.Mul(saturation, _bounded(g, dtype, part))), value) for part in parts
+        g.Mul(g.Add(pale, g.Mul(saturation, _clip_to_unit(g, dtype, part))), value)
+        for part in parts
     )

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, integer
+from tflite2onnx.op.common.checks import check_element_count, expect, integer
 from tflite2onnx.tensor import DType, Shape
 
 _CORNERS = 4
@@ -25,7 +25,7 @@ class FlexCombinedSuppression(Operator):
     codes = ("FlexCombinedNonMaxSuppression",)
     custom = True
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
     @cached_property
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -39,13 +39,13 @@ class FlexCombinedSuppression(Operator):
         return batch, count, own, classes
 
     @cached_property
-    def _most(self) -> tuple[int, int]:
+    def _box_limits(self) -> tuple[int, int]:
         """How many boxes are found of each class, and in all."""
         of_each, of_all = integer(self, 2), integer(self, 3)
         if min(of_each, of_all) < 1:
             message = f"{of_each} boxes of each class, {of_all} of all"
             raise OperatorError(message)
-        affordable(of_all)
+        check_element_count(of_all)
         if self.options.get("pad_per_class", False):
             of_all = min(of_all, of_each * self._sizes[3])
         return of_each, of_all
@@ -56,7 +56,7 @@ class FlexCombinedSuppression(Operator):
         expect(self.input(1), (batch, count, classes), _F32)
         for i in (4, 5):
             expect(self.input(i), (), _F32)
-        total = self._most[1]
+        total = self._box_limits[1]
         shapes: list[Shape] = [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
         types = _F32, _F32, _F32, DType.INT32
         if len(self.op.outputs) != len(shapes):
@@ -65,25 +65,25 @@ class FlexCombinedSuppression(Operator):
         for made, shape, dtype in zip(self.op.outputs, shapes, types, strict=True):
             expect(made, shape, dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
 
     def emit(self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View,
              *limits: View) -> tuple[Value, ...]:  # fmt: skip
         _, count, own, classes = self._sizes
-        of_each, of_all = self._most
+        of_each, of_all = self._box_limits
         _, _, overlap, least = limits
         by_class = g.Transpose(scores, perm=[0, 2, 1])
         # Where each class has boxes of its own, each is a batch.
         corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (-1, count, _CORNERS))
         rated = g.reshape(by_class, (-1, classes // own, count))
         found = g.NonMaxSuppression(
-            corners, rated, g.ints([of_each]), overlap.reshaped((1,)), least.reshaped((1,))
+            corners, rated, g.ints([of_each]), overlap.reshape((1,)), least.reshape((1,))
         )
         nothing = g.Expand(g.scalar(-np.inf, _F32), g.Shape(rated))
         left = g.scatter_nd(nothing, found, g.GatherND(rated, found))
         best = min(of_all, classes * count)
-        values, places = g.many(
+        values, places = g.node_outputs(
             "TopK", 2, g.reshape(left, (-1, classes * count)), g.ints([best]), axis=1
         )
         there = g.Greater(values, g.scalar(-np.inf, _F32))
@@ -101,17 +101,17 @@ class FlexCombinedSuppression(Operator):
             g.Where(there, g.cast(g.Div(places, size), _F32), zero),
         ]  # fmt: skip
         number = g.reduce("ReduceSum", g.cast(there, DType.INT64), [1], keepdims=False)
-        return (*(_filled(g, y, best, of_all) for y in outputs), g.cast(number, DType.INT32))
+        return (*(_pad_rows(g, y, best, of_all) for y in outputs), g.cast(number, DType.INT32))
 
 
-def _filled(g: Builder, value: Value, have: int, want: int) -> Value:
+def _pad_rows(g: Builder, value: Value, have: int, want: int) -> Value:
     """Return [batch, have, ...] as [batch, want, ...], filled up with 0."""
     if have == want:
         return value
-    return g.Concat(value, g.Expand(g.scalar(0, _F32), _rest(g, value, want - have)), axis=1)
+    return g.Concat(value, g.Expand(g.scalar(0, _F32), _row_shape(g, value, want - have)), axis=1)
 
 
-def _rest(g: Builder, value: Value, count: int) -> Value:
+def _row_shape(g: Builder, value: Value, count: int) -> Value:
     """Return the shape of a value with so many rows."""
     shape = g.Shape(value)
     ahead = g.Slice(shape, g.ints([0]), g.ints([1]))

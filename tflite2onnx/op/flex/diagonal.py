@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, ints
 from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
@@ -43,7 +43,7 @@ class _Diagonals(Operator):
     def _count(self) -> int:
         return self._range[1] - self._range[0] + 1
 
-    def _packed(self, rows: int, columns: int) -> Shape:
+    def _packed_shape(self, rows: int, columns: int) -> Shape:
         """Return the shape of the diagonals of a matrix: one, or as many rows as there are."""
         lengths = [self._length(k, rows, columns) for k in self._range]
         if min(lengths) <= 0 or not rows or not columns:
@@ -51,7 +51,7 @@ class _Diagonals(Operator):
             raise OperatorError(message)
         low, high = self._range
         longest = min(rows + min(high, 0), columns - max(low, 0))
-        affordable(rows * columns)
+        check_element_count(rows * columns)
         return (longest,) if self._count == 1 else (self._count, longest)
 
     @staticmethod
@@ -60,7 +60,7 @@ class _Diagonals(Operator):
 
     def _map(self, rows: int, columns: int) -> Array:
         """Return which element of the diagonals is where in a matrix: int64, or _NOWHERE."""
-        longest = self._packed(rows, columns)[-1]
+        longest = self._packed_shape(rows, columns)[-1]
         upper, _, lower = str(
             self.options.get("align", _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT"))
         ).partition("_")
@@ -73,7 +73,7 @@ class _Diagonals(Operator):
         found = first + np.minimum(row, column)
         return np.where((k >= low) & (k <= high), found, _NOWHERE)
 
-    def _placed(
+    def _place_diagonals(
         self, g: Builder, packed: View, where: Array, elsewhere: View | Value, y: View
     ) -> Value:
         """Return matrices with the diagonals where a map says, and something else elsewhere."""
@@ -81,7 +81,7 @@ class _Diagonals(Operator):
         if self._count > 1:
             flat = g.reshape(flat, (*packed.sizes[:-2], prod(packed.shape[-2:])))
         taken = g.Gather(flat, np.maximum(where, 0), axis=-1)
-        return g.within("Where", y.dtype, partial(g.Where, where >= 0), taken, elsewhere)
+        return g.with_compute_type("Where", y.dtype, partial(g.Where, where >= 0), taken, elsewhere)
 
 
 class FlexMatrixDiag(_Diagonals):
@@ -113,18 +113,18 @@ class FlexMatrixDiag(_Diagonals):
 
     def check(self) -> None:
         x = self.input(0)
-        packed = self._packed(*self._sides)
+        packed = self._packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
         expect(self.output, (*x.shape[: self._batch], *self._sides), x.dtype)
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(4), (1,) * self.input(4).rank, x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self._batch
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
-        elsewhere = more[-1].reshaped(()) if more else g.scalar(0, x.dtype)
-        return self._placed(g, x, self._map(*self._sides), elsewhere, y)
+        elsewhere = more[-1].reshape(()) if more else g.scalar(0, x.dtype)
+        return self._place_diagonals(g, x, self._map(*self._sides), elsewhere, y)
 
 
 class FlexMatrixSetDiag(_Diagonals):
@@ -135,15 +135,15 @@ class FlexMatrixSetDiag(_Diagonals):
 
     def check(self) -> None:
         x = self.input(0)
-        packed = self._packed(*_sides(x.shape))
+        packed = self._packed_shape(*_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
         expect(self.output, x.shape, x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, packed: View, *_: View) -> Value:
-        return self._placed(g, packed, self._map(*x.shape[-2:]), x, y)
+        return self._place_diagonals(g, packed, self._map(*x.shape[-2:]), x, y)
 
 
 class FlexMatrixDiagPart(_Diagonals):
@@ -153,18 +153,18 @@ class FlexMatrixDiagPart(_Diagonals):
 
     def check(self) -> None:
         x = self.input(0)
-        packed = self._packed(*_sides(x.shape))
+        packed = self._packed_shape(*_matrix_sides(x.shape))
         expect(self.output, (*x.shape[:-2], *packed), x.dtype)
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         rows, columns = x.shape[-2:]
         where = self._map(rows, columns).reshape(-1)
-        source = np.full(self._packed(rows, columns), _NOWHERE, np.int64)
+        source = np.full(self._packed_shape(rows, columns), _NOWHERE, np.int64)
         source.reshape(-1)[where[where >= 0]] = np.flatnonzero(where >= 0)
         taken = g.Gather(
             g.reshape(x, (*x.sizes[:-2], rows * columns)), np.maximum(source, 0), axis=-1
@@ -172,7 +172,7 @@ class FlexMatrixDiagPart(_Diagonals):
         if (source >= 0).all():
             return taken
         there = partial(g.Where, source >= 0)
-        return g.within("Where", y.dtype, there, taken, more[-1].reshaped(()))
+        return g.with_compute_type("Where", y.dtype, there, taken, more[-1].reshape(()))
 
 
 class FlexDiag(Operator):
@@ -185,7 +185,7 @@ class FlexDiag(Operator):
     def check(self) -> None:
         x, part = self.input(0), self.op.code == "FlexDiagPart"
         half = x.shape[: x.rank // 2] if part else x.shape
-        affordable(prod(half) ** 2)
+        check_element_count(prod(half) ** 2)
         if not half:
             message = f"{x.name} has {x.rank} axes"
             raise OperatorError(message)
@@ -200,7 +200,7 @@ class FlexDiag(Operator):
         here = np.eye(prod(x.shape), dtype=np.bool_)
         row, nothing = g.reshape(x, [1, prod(x.shape)]), g.scalar(0, x.dtype)
         return g.reshape(
-            g.within("Where", x.dtype, partial(g.Where, here), row, nothing), y.shape
+            g.with_compute_type("Where", x.dtype, partial(g.Where, here), row, nothing), y.shape
         )
 
 
@@ -213,15 +213,15 @@ class FlexMatrixBandPart(Operator):
 
     def check(self) -> None:
         x = self.input(0)
-        rows, columns = _sides(x.shape)
-        affordable(rows * columns)
+        rows, columns = _matrix_sides(x.shape)
+        check_element_count(rows * columns)
         for i in (1, 2):
             if len(ints(self, i)) != 1:
                 message = f"{self.input(i).name} has {self.input(i).elements} elements"
                 raise OperatorError(message)
         expect(self.output, x.shape, x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
@@ -229,10 +229,12 @@ class FlexMatrixBandPart(Operator):
         (lower,), (upper,) = ints(self, 1), ints(self, 2)
         right = np.arange(columns) - np.arange(rows).reshape(rows, 1)
         band = ((lower < 0) | (-right <= lower)) & ((upper < 0) | (right <= upper))
-        return g.within("Where", x.dtype, partial(g.Where, band), x, g.scalar(0, x.dtype))
+        return g.with_compute_type(
+            "Where", x.dtype, partial(g.Where, band), x, g.scalar(0, x.dtype)
+        )
 
 
-def _sides(shape: Shape) -> Shape:
+def _matrix_sides(shape: Shape) -> Shape:
     """Return how many rows and columns matrices have; OperatorError if they are none."""
     if len(shape) < _MATRIX:
         message = f"{list(shape)} are no matrices"

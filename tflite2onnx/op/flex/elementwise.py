@@ -17,14 +17,14 @@ from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import (
     AddN,
     Elementwise,
+    ElementwiseRule,
     Emit,
-    Row,
+    elementwise_maximum,
+    elementwise_minimum,
     floor_mod,
-    larger,
     node,
     nodes,
     reciprocal_root,
-    smaller,
     squared_difference,
 )
 from tflite2onnx.op.elementwise.comparison import comparison, not_equal
@@ -41,12 +41,12 @@ _WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DTyp
 _UNSIGNED = (DType.UINT32, DType.UINT64)
 
 
-def _one(emit: Callable[[Builder, DType, Operand], Value]) -> Emit:
+def _emit_unary(emit: Callable[[Builder, DType, Operand], Value]) -> Emit:
     """Return what emits nodes that depend on the type of the one input."""
     return lambda g, dtype, _, x: emit(g, dtype, x)
 
 
-def _two(emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
+def _emit_binary(emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
     """Return what emits nodes that depend on the type of the two inputs."""
     return lambda g, dtype, _, a, b: emit(g, dtype, a, b)
 
@@ -115,25 +115,25 @@ def _softsign(g: Builder, dtype: DType, x: Operand) -> Value:
 def _relu(g: Builder, dtype: DType, x: Operand) -> Value:
     if dtype.is_float:
         return g.Relu(x)
-    return g.carried("Max", dtype, x, g.scalar(0, dtype))
+    return g.in_compute_type("Max", dtype, x, g.scalar(0, dtype))
 
 
 def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
-    positive = g.carried("Max", dtype, x, g.scalar(0, dtype))
-    return g.carried("Min", dtype, positive, g.scalar(6, dtype))
+    positive = g.in_compute_type("Max", dtype, x, g.scalar(0, dtype))
+    return g.in_compute_type("Min", dtype, positive, g.scalar(6, dtype))
 
 
-def _filled(number: int) -> Emit:
+def _emit_fill(number: int) -> Emit:
     """Return what fills the shape of the input with a number."""
     return lambda g, dtype, _, x: g.Expand(g.scalar(number, dtype), g.Shape(x))
 
 
 def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
-    x = _told(g, dtype, x)
+    x = _cast_for_infinities(g, dtype, x)
     return g.Not(g.Or(g.IsInf(x), g.IsNaN(x)))
 
 
-def _told(g: Builder, dtype: DType, x: Operand) -> Operand:
+def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
     """Return x in a type of which ONNX Runtime tells infinities from numbers: an exact one."""
     return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
 
@@ -142,55 +142,55 @@ class FlexUnary(Elementwise):
     """One input of TensorFlow's."""
 
     custom = True
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexAbs": Row(node("Abs"), _SIGNED, np.abs),
-        "FlexAcos": Row(node("Acos"), "float32 float16"),
-        "FlexAcosh": Row(node("Acosh"), "float32 float16"),
-        "FlexAsin": Row(node("Asin"), "float32 float16"),
-        "FlexAsinh": Row(node("Asinh"), "float32 float16"),
-        "FlexAtan": Row(node("Atan"), "float32 float16"),
-        "FlexAtanh": Row(node("Atanh"), "float32 float16"),
-        "FlexCeil": Row(node("Ceil"), _REAL, np.ceil),
-        "FlexCos": Row(node("Cos"), _REAL),
-        "FlexCosh": Row(_one(_cosh), _REAL),
-        "FlexElu": Row(_one(_elu), _REAL),
-        "FlexErf": Row(node("Erf"), "float32 float16"),
-        "FlexExp": Row(node("Exp"), _REAL),
-        "FlexExpm1": Row(_one(_expm1), _PRECISE),
-        "FlexFloor": Row(node("Floor"), _REAL, np.floor),
-        "FlexInv": Row(node("Reciprocal"), _REAL),
-        "FlexLog": Row(node("Log"), _REAL),
-        "FlexLog1p": Row(_one(_log1p), _PRECISE),
-        "FlexLogicalNot": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "FlexNeg": Row(node("Neg"), _SIGNED, np.negative),
-        "FlexOnesLike": Row(_filled(1), f"{_NUMBERS} bool", np.ones_like),
-        "FlexReciprocal": Row(node("Reciprocal"), _REAL),
-        "FlexRelu": Row(_one(_relu), _NUMBERS),
-        "FlexRelu6": Row(_one(_relu6), _NUMBERS),
-        "FlexRint": Row(node("Round"), _REAL, np.rint),
-        "FlexRound": Row(node("Round"), _REAL, np.rint),
-        "FlexRsqrt": Row(nodes(reciprocal_root), _REAL),
-        "FlexSelu": Row(_one(_selu), _REAL),
-        "FlexSigmoid": Row(node("Sigmoid"), _REAL),
-        "FlexSign": Row(node("Sign"), _SIGNED),
-        "FlexSin": Row(node("Sin"), _REAL),
-        "FlexSinh": Row(_one(_sinh), _REAL),
-        "FlexSoftplus": Row(_one(_softplus), _REAL),
-        "FlexSoftsign": Row(_one(_softsign), _REAL),
-        "FlexSqrt": Row(node("Sqrt"), _REAL, np.sqrt),
-        "FlexSquare": Row(
-            lambda g, dtype, _, x: g.carried("Mul", dtype, x, x), _NUMBERS, np.square
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexAbs": ElementwiseRule(node("Abs"), _SIGNED, np.abs),
+        "FlexAcos": ElementwiseRule(node("Acos"), "float32 float16"),
+        "FlexAcosh": ElementwiseRule(node("Acosh"), "float32 float16"),
+        "FlexAsin": ElementwiseRule(node("Asin"), "float32 float16"),
+        "FlexAsinh": ElementwiseRule(node("Asinh"), "float32 float16"),
+        "FlexAtan": ElementwiseRule(node("Atan"), "float32 float16"),
+        "FlexAtanh": ElementwiseRule(node("Atanh"), "float32 float16"),
+        "FlexCeil": ElementwiseRule(node("Ceil"), _REAL, np.ceil),
+        "FlexCos": ElementwiseRule(node("Cos"), _REAL),
+        "FlexCosh": ElementwiseRule(_emit_unary(_cosh), _REAL),
+        "FlexElu": ElementwiseRule(_emit_unary(_elu), _REAL),
+        "FlexErf": ElementwiseRule(node("Erf"), "float32 float16"),
+        "FlexExp": ElementwiseRule(node("Exp"), _REAL),
+        "FlexExpm1": ElementwiseRule(_emit_unary(_expm1), _PRECISE),
+        "FlexFloor": ElementwiseRule(node("Floor"), _REAL, np.floor),
+        "FlexInv": ElementwiseRule(node("Reciprocal"), _REAL),
+        "FlexLog": ElementwiseRule(node("Log"), _REAL),
+        "FlexLog1p": ElementwiseRule(_emit_unary(_log1p), _PRECISE),
+        "FlexLogicalNot": ElementwiseRule(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "FlexNeg": ElementwiseRule(node("Neg"), _SIGNED, np.negative),
+        "FlexOnesLike": ElementwiseRule(_emit_fill(1), f"{_NUMBERS} bool", np.ones_like),
+        "FlexReciprocal": ElementwiseRule(node("Reciprocal"), _REAL),
+        "FlexRelu": ElementwiseRule(_emit_unary(_relu), _NUMBERS),
+        "FlexRelu6": ElementwiseRule(_emit_unary(_relu6), _NUMBERS),
+        "FlexRint": ElementwiseRule(node("Round"), _REAL, np.rint),
+        "FlexRound": ElementwiseRule(node("Round"), _REAL, np.rint),
+        "FlexRsqrt": ElementwiseRule(nodes(reciprocal_root), _REAL),
+        "FlexSelu": ElementwiseRule(_emit_unary(_selu), _REAL),
+        "FlexSigmoid": ElementwiseRule(node("Sigmoid"), _REAL),
+        "FlexSign": ElementwiseRule(node("Sign"), _SIGNED),
+        "FlexSin": ElementwiseRule(node("Sin"), _REAL),
+        "FlexSinh": ElementwiseRule(_emit_unary(_sinh), _REAL),
+        "FlexSoftplus": ElementwiseRule(_emit_unary(_softplus), _REAL),
+        "FlexSoftsign": ElementwiseRule(_emit_unary(_softsign), _REAL),
+        "FlexSqrt": ElementwiseRule(node("Sqrt"), _REAL, np.sqrt),
+        "FlexSquare": ElementwiseRule(
+            lambda g, dtype, _, x: g.in_compute_type("Mul", dtype, x, x), _NUMBERS, np.square
         ),
-        "FlexTan": Row(_one(_tan), _REAL),
-        "FlexTanh": Row(node("Tanh"), _REAL),
-        "FlexZerosLike": Row(_filled(0), f"{_NUMBERS} bool", np.zeros_like),
+        "FlexTan": ElementwiseRule(_emit_unary(_tan), _REAL),
+        "FlexTanh": ElementwiseRule(node("Tanh"), _REAL),
+        "FlexZerosLike": ElementwiseRule(_emit_fill(0), f"{_NUMBERS} bool", np.zeros_like),
         # They stop gradients, of which there are none here, or the run, if something is wrong.
         **dict.fromkeys(
             (
                 "FlexCheckNumerics", "FlexCheckNumericsV2", "FlexDeepCopy", "FlexEnsureShape",
                 "FlexIdentity", "FlexPreventGradient", "FlexSnapshot", "FlexStopGradient",
             ),
-            Row(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
+            ElementwiseRule(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
         ),
     }  # fmt: skip
     codes = tuple(rows)
@@ -201,22 +201,30 @@ class FlexCheck(Elementwise):
 
     custom = True
     makes = DType.BOOL
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexIsFinite": Row(_one(_is_finite), _REAL),
-        "FlexIsInf": Row(_one(lambda g, dtype, x: g.IsInf(_told(g, dtype, x))), _REAL, np.isinf),
-        "FlexIsNan": Row(_one(lambda g, dtype, x: g.IsNaN(_told(g, dtype, x))), _REAL, np.isnan),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexIsFinite": ElementwiseRule(_emit_unary(_is_finite), _REAL),
+        "FlexIsInf": ElementwiseRule(
+            _emit_unary(lambda g, dtype, x: g.IsInf(_cast_for_infinities(g, dtype, x))),
+            _REAL,
+            np.isinf,
+        ),
+        "FlexIsNan": ElementwiseRule(
+            _emit_unary(lambda g, dtype, x: g.IsNaN(_cast_for_infinities(g, dtype, x))),
+            _REAL,
+            np.isnan,
+        ),
     }
     codes = tuple(rows)
 
 
-def _unless_0(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
+def _guard_zero(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
     """Return what emits 0 where one of the two inputs is 0, whatever the other one is."""
 
-    def without(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
+    def emit_guarded(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
         zero = g.scalar(0, dtype)
         return g.Where(g.Equal(xs[of], zero), zero, emit(g, dtype, *xs))
 
-    return without
+    return emit_guarded
 
 
 def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
@@ -233,10 +241,10 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
     return g.recast(quotient, wide, dtype)
 
 
-def _truncated(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return the quotient without what is behind its point; ONNX's of integers has no such."""
     if not dtype.is_float:
-        return g.carried("Div", dtype, a, b)
+        return g.in_compute_type("Div", dtype, a, b)
     quotient = g.Div(a, b)
     return g.Mul(g.Sign(quotient), g.Floor(g.Abs(quotient)))
 
@@ -277,31 +285,33 @@ class FlexBinary(Elementwise):
 
     custom = True
     arity = 2
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexAdd": Row(node("Add"), _NUMBERS, np.add),
-        "FlexAddV2": Row(node("Add"), _NUMBERS, np.add),
-        "FlexDiv": Row(node("Div"), _NUMBERS),
-        "FlexDivNoNan": Row(_unless_0(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
-        "FlexFloorDiv": Row(_floor_div, _NUMBERS),
-        "FlexFloorMod": Row(floor_mod, _NUMBERS),
-        "FlexLogicalAnd": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "FlexMaximum": Row(node("Max"), _NUMBERS, larger),
-        "FlexMinimum": Row(node("Min"), _NUMBERS, smaller),
-        "FlexMod": Row(_two(_truncated_mod), _NUMBERS),
-        "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
-        "FlexMulNoNan": Row(_unless_0(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
-        "FlexPow": Row(_two(_power), f"{_REAL} int32 int64"),
-        "FlexRealDiv": Row(node("Div"), _REAL),
-        "FlexSquaredDifference": Row(nodes(squared_difference), f"{_REAL} int32 int64"),
-        "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
-        "FlexTruncateDiv": Row(_two(_truncated), _NUMBERS),
-        "FlexTruncateMod": Row(_two(_truncated_mod), _NUMBERS),
-        "FlexXdivy": Row(_unless_0(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
-        "FlexXlog1py": Row(
-            _unless_0(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexAdd": ElementwiseRule(node("Add"), _NUMBERS, np.add),
+        "FlexAddV2": ElementwiseRule(node("Add"), _NUMBERS, np.add),
+        "FlexDiv": ElementwiseRule(node("Div"), _NUMBERS),
+        "FlexDivNoNan": ElementwiseRule(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexFloorDiv": ElementwiseRule(_floor_div, _NUMBERS),
+        "FlexFloorMod": ElementwiseRule(floor_mod, _NUMBERS),
+        "FlexLogicalAnd": ElementwiseRule(
+            nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and
         ),
-        "FlexXlogy": Row(_unless_0(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
+        "FlexLogicalOr": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "FlexMaximum": ElementwiseRule(node("Max"), _NUMBERS, elementwise_maximum),
+        "FlexMinimum": ElementwiseRule(node("Min"), _NUMBERS, elementwise_minimum),
+        "FlexMod": ElementwiseRule(_emit_binary(_truncated_mod), _NUMBERS),
+        "FlexMul": ElementwiseRule(node("Mul"), _NUMBERS, np.multiply),
+        "FlexMulNoNan": ElementwiseRule(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
+        "FlexPow": ElementwiseRule(_emit_binary(_power), f"{_REAL} int32 int64"),
+        "FlexRealDiv": ElementwiseRule(node("Div"), _REAL),
+        "FlexSquaredDifference": ElementwiseRule(nodes(squared_difference), f"{_REAL} int32 int64"),
+        "FlexSub": ElementwiseRule(node("Sub"), _NUMBERS, np.subtract),
+        "FlexTruncateDiv": ElementwiseRule(_emit_binary(_truncate_quotient), _NUMBERS),
+        "FlexTruncateMod": ElementwiseRule(_emit_binary(_truncated_mod), _NUMBERS),
+        "FlexXdivy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexXlog1py": ElementwiseRule(
+            _guard_zero(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
+        ),
+        "FlexXlogy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
     }
     codes = tuple(rows)
 
@@ -312,14 +322,16 @@ class FlexComparison(Elementwise):
     custom = True
     arity = 2
     makes = DType.BOOL
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexApproximateEqual": Row(_close, _PRECISE),
-        "FlexEqual": Row(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
-        "FlexGreater": Row(comparison("Greater"), _NUMBERS, np.greater),
-        "FlexGreaterEqual": Row(comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
-        "FlexLess": Row(comparison("Less"), _NUMBERS, np.less),
-        "FlexLessEqual": Row(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
-        "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexApproximateEqual": ElementwiseRule(_close, _PRECISE),
+        "FlexEqual": ElementwiseRule(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
+        "FlexGreater": ElementwiseRule(comparison("Greater"), _NUMBERS, np.greater),
+        "FlexGreaterEqual": ElementwiseRule(
+            comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal
+        ),
+        "FlexLess": ElementwiseRule(comparison("Less"), _NUMBERS, np.less),
+        "FlexLessEqual": ElementwiseRule(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
+        "FlexNotEqual": ElementwiseRule(not_equal, f"{_NUMBERS} bool string", np.not_equal),
     }
     codes = tuple(rows)
 
@@ -328,9 +340,9 @@ class FlexSum(AddN):
     """FlexAddN: the sum of any number of inputs."""
 
     custom = True
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexAddN": Row(
-            lambda g, dtype, _, *xs: reduce(lambda a, b: g.carried("Add", dtype, a, b), xs),
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexAddN": ElementwiseRule(
+            lambda g, dtype, _, *xs: reduce(lambda a, b: g.in_compute_type("Add", dtype, a, b), xs),
             _NUMBERS,
         ),
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.signal.rfft import synthesis
 from tflite2onnx.tensor import DType, Shape
 
@@ -52,7 +52,7 @@ class FlexFourier(Operator):
         return not kind.real or kind.inverse, not kind.real or not kind.inverse
 
     @cached_property
-    def _apart(self) -> tuple[Shape, Shape]:
+    def _split_shape(self) -> tuple[Shape, Shape]:
         """The axes in front of those that are transformed, and those."""
         x, (pairs, _) = self.input(0), self._pairs
         shape = x.shape[:-1] if pairs else x.shape
@@ -64,41 +64,42 @@ class FlexFourier(Operator):
 
     @cached_property
     def _lengths(self) -> Shape:
-        lengths = tuple(ints(self, 1)) if self._kind.real else self._apart[1]
+        lengths = tuple(ints(self, 1)) if self._kind.real else self._split_shape[1]
         if len(lengths) != self._kind.axes or min(lengths) < 1:
             message = f"lengths {list(lengths)}"
             raise OperatorError(message)
-        affordable(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
+        check_element_count(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
         return lengths
 
     @property
-    def _halved(self) -> Shape:
+    def _halved_lengths(self) -> Shape:
         """The lengths with half of the frequencies of the last."""
         return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
 
     def check(self) -> None:
         x, (_, pairs) = self.input(0), self._pairs
         expect_type(x, (DType.FLOAT32, DType.FLOAT64))
-        made = self._halved if self._kind.real and pairs else self._lengths
-        expect(self.output, (*self._apart[0], *made, *([_PAIR] if pairs else [])), x.dtype)
+        made = self._halved_lengths if self._kind.real and pairs else self._lengths
+        expect(self.output, (*self._split_shape[0], *made, *([_PAIR] if pairs else [])), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
-        (lead, sizes), kind, (reads, _makes) = self._apart, self._kind, self._pairs
+        (lead, sizes), kind, (reads, _makes) = self._split_shape, self._kind, self._pairs
         ahead, value = len(lead) or 1, x.value
         more = ([] if lead else [0]) + ([] if reads else [ahead + kind.axes])
         if more:
             value = g.Unsqueeze(value, g.ints(more))
         if kind.real:
-            wanted = self._halved if kind.inverse else self._lengths
-            value = _fitted(g, value, ahead, [b - a for a, b in zip(sizes, wanted, strict=True)],
+            wanted = self._halved_lengths if kind.inverse else self._lengths
+            value = _fit_lengths(g, value, ahead,
+                [b - a for a, b in zip(sizes, wanted, strict=True)],
                             x.dtype)  # fmt: skip
-        value = self._transformed(g, value, ahead, x.dtype)
+        value = self._transform_axes(g, value, ahead, x.dtype)
         if kind.real and kind.inverse:
-            value = self._synthesised(g, value, x.dtype)
+            value = self._synthesize_real(g, value, x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
-    def _transformed(self, g: Builder, value: Value, ahead: int, dtype: DType) -> Value:
+    def _transform_axes(self, g: Builder, value: Value, ahead: int, dtype: DType) -> Value:
         """Return the transform along all axes, but along the last of those back to real numbers."""
         kind, axes = self._kind, [*range(ahead, ahead + self._kind.axes)]
         if kind.real:
@@ -109,7 +110,7 @@ class FlexFourier(Operator):
             value = _inverse(g, value, axis, size, dtype) if kind.inverse else g.dft(value, axis)
         return value
 
-    def _synthesised(self, g: Builder, value: Value, dtype: DType) -> Value:
+    def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:
         """Return real numbers of half of the frequencies of the last axis, by a product."""
         width = self._lengths[-1]
         matrix = synthesis(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
@@ -119,8 +120,8 @@ class FlexFourier(Operator):
         )
         return g.Add(*parts)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return axis < len(self._apart[0])
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return axis < len(self._split_shape[0])
 
 
 def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
@@ -134,7 +135,7 @@ def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
 
 
-def _fitted(g: Builder, value: Value, ahead: int, more: Sequence[int], dtype: DType) -> Value:
+def _fit_lengths(g: Builder, value: Value, ahead: int, more: Sequence[int], dtype: DType) -> Value:
     """Return numbers or pairs with so many more along their axes: 0; less than none cuts off."""
     if not any(more):
         return value

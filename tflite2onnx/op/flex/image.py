@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
@@ -58,40 +58,40 @@ class FlexCropAndResize(Operator):
             raise OperatorError(message)
         expect(self.output, (count, *_two_sizes(self, 3), channels), _F32)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
 
     def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
-        corners = g.many("Split", 4, boxes, g.ints([1] * 4), axis=1)
-        rows = _along(g, corners[0], corners[2], x.shape[1], y.shape[1])
-        columns = _along(g, corners[1], corners[3], x.shape[2], y.shape[2])
+        corners = g.node_outputs("Split", 4, boxes, g.ints([1] * 4), axis=1)
+        rows = _sample_positions(g, corners[0], corners[2], x.shape[1], y.shape[1])
+        columns = _sample_positions(g, corners[1], corners[3], x.shape[2], y.shape[2])
         pixels = g.reshape(x, (-1, x.shape[3]))
         image = g.Mul(g.cast(images, DType.INT64), g.scalar(x.shape[1], DType.INT64))
         image = g.Unsqueeze(image, g.ints([1]))
         width = g.scalar(x.shape[2], DType.INT64)
 
-        def at(row: Value, column: Value) -> Value:
+        def gather_pixel(row: Value, column: Value) -> Value:
             first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
             place = g.Add(first, g.Unsqueeze(column, g.ints([1])))
             return g.recast(g.Gather(pixels, place, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            made = at(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
+            made = gather_pixel(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
         else:
-            top, bottom, down = _between(g, rows, x.shape[1])
-            left, right, across = _between(g, columns, x.shape[2])
+            top, bottom, down = _neighbours(g, rows, x.shape[1])
+            left, right, across = _neighbours(g, columns, x.shape[2])
             down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
-            upper = _mixed(g, at(top, left), at(top, right), across)
-            lower = _mixed(g, at(bottom, left), at(bottom, right), across)
-            made = _mixed(g, upper, lower, down)
+            upper = _interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
+            lower = _interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
+            made = _interpolate(g, upper, lower, down)
         inside = g.And(
-            g.Unsqueeze(_inside(g, rows, x.shape[1]), g.ints([2, 3])),
-            g.Unsqueeze(_inside(g, columns, x.shape[2]), g.ints([1, 3])),
+            g.Unsqueeze(_is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
+            g.Unsqueeze(_is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
         )
         return g.Where(inside, made, g.scalar(self.options.get("extrapolation_value", 0.0), _F32))
 
 
-def _along(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
+def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
     """Return where, in pixels, the rows or columns of a crop are: [boxes, count]."""
     pixels = g.scalar(size - 1, _F32)
     if count == 1:
@@ -100,7 +100,7 @@ def _along(g: Builder, first: Value, last: Value, size: int, count: int) -> Valu
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def _inside(g: Builder, places: Value, size: int) -> Value:
+def _is_inside(g: Builder, places: Value, size: int) -> Value:
     low, high = g.scalar(0, _F32), g.scalar(size - 1, _F32)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
@@ -114,7 +114,7 @@ def _nearest(g: Builder, places: Value, size: int) -> Value:
     return _pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
-def _between(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
+def _neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
     """Return the pixels before and behind, and how far it is from the one to the other."""
     before = g.Floor(places)
     return (
@@ -122,7 +122,7 @@ def _between(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]
     )  # fmt: skip
 
 
-def _mixed(g: Builder, a: Value, b: Value, part: Value) -> Value:
+def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
     return g.Add(a, g.Mul(g.Sub(b, a), part))
 
 
@@ -141,10 +141,10 @@ class FlexResizeBicubic(Operator):
         batch, height, width, channels = _image(self)
         expect_type(self.input(0), _PIXELS)
         rows, columns = self._sizes
-        affordable(rows * height + columns * width)
+        check_element_count(rows * height + columns * width)
         expect(self.output, (batch, rows, columns, channels), _F32)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis in (0, 3)
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
@@ -223,7 +223,7 @@ class FlexExtractImagePatches(Operator):
             message = f"windows {lists}, padded {padding}"
             raise OperatorError(message)
         rows, columns = (
-            _stepped(size, *(each[axis] for each in lists), same=padding == "SAME")
+            _patch_steps(size, *(each[axis] for each in lists), same=padding == "SAME")
             for axis, size in ((1, height), (2, width))
         )
         return rows, columns
@@ -232,13 +232,13 @@ class FlexExtractImagePatches(Operator):
         x, (rows, columns) = self.input(0), self._windows
         pixels = rows.places.shape[1] * columns.places.shape[1]
         steps = rows.places.shape[0], columns.places.shape[0]
-        affordable(rows.places.size + columns.places.size)
+        check_element_count(rows.places.size + columns.places.size)
         if 0 in steps:
             message = f"windows larger than the image {list(x.shape)}"
             raise OperatorError(message)
         expect(self.output, (x.shape[0], *steps, pixels * x.shape[3]), x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -246,22 +246,22 @@ class FlexExtractImagePatches(Operator):
         value = x.value
         pads = [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0]
         if any(pads):
-            value = g.within(
-                "Pad", x.dtype, partial(_padded, g, pads, g.carrier("Pad", x.dtype)), value
+            value = g.with_compute_type(
+                "Pad", x.dtype, partial(_pad_zeros, g, pads, g.compute_type("Pad", x.dtype)), value
             )
         # [batch, rows, in the window, columns, in the window, channels]
         taken = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
         return g.reshape(g.Transpose(taken, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
 
 
-def _padded(g: Builder, pads: list[int], dtype: DType, x: Value) -> Value:
+def _pad_zeros(g: Builder, pads: list[int], dtype: DType, x: Value) -> Value:
     return g.Pad(x, g.ints(pads), g.scalar(0, dtype))
 
 
-def _stepped(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
+def _patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
     reach = (kernel - 1) * rate + 1
     steps = -(-size // stride) if same else max(-(-(size - reach + 1) // stride), 0)
     missing = max((steps - 1) * stride + reach - size, 0) if same else 0
-    affordable(steps * kernel)
+    check_element_count(steps * kernel)
     places = np.arange(steps).reshape(-1, 1) * stride + np.arange(kernel) * rate
     return _Steps(places, missing // 2, missing - missing // 2)

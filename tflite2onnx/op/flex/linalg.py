@@ -34,7 +34,7 @@ class _Algebra(Operator):
             raise OperatorError(message)
         return x.shape[-1]
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
 
     def _matrices(self, g: Builder, x: View, *, turned: bool = False) -> Value:
@@ -43,7 +43,7 @@ class _Algebra(Operator):
         return g.Transpose(value, perm=[0, 2, 1]) if turned else value
 
     @staticmethod
-    def _made(g: Builder, value: Value, y: View) -> Value:
+    def _reshape_result(g: Builder, value: Value, y: View) -> Value:
         return g.reshape(g.recast(value, _F64, y.dtype), y.sizes)
 
 
@@ -67,7 +67,7 @@ class FlexSolve(_Algebra):
             right = self._matrices(g, xs[1])
         else:
             right = g.Expand(g.constant(np.eye(self._side)), g.Shape(left))
-        return self._made(g, _solved(g, left, right, self._side), y)
+        return self._reshape_result(g, _solve_equations(g, left, right, self._side), y)
 
 
 class FlexTriangularSolve(_Algebra):
@@ -103,14 +103,14 @@ class FlexTriangularSolve(_Algebra):
             row = g.Gather(rest, g.ints([k]), axis=1)
             known = g.Div(row, g.Gather(column, g.ints([k]), axis=1))
             rest, rows[k] = g.Sub(rest, g.Mul(column, known)), known
-        return self._made(g, g.Concat(*(rows[k] for k in range(side)), axis=1), y)
+        return self._reshape_result(g, g.Concat(*(rows[k] for k in range(side)), axis=1), y)
 
 
 class FlexDeterminant(_Algebra):
     """FlexMatrixDeterminant and its logarithm: the product of all pivots of an elimination."""
 
     codes = ("FlexLogMatrixDeterminant", "FlexMatrixDeterminant")
-    many_outputs = True
+    returns_tuple = True
 
     def check(self) -> None:
         x, _ = self.input(0), self._side
@@ -125,16 +125,16 @@ class FlexDeterminant(_Algebra):
         pivots, signs = [], []
         for k in range(self._side):
             step = _Step(g, left, k, self._side)
-            left = step.eliminated(step.divisor)
+            left = step.eliminate_column(step.divisor)
             pivots.append(step.pivot)
             signs.append(step.sign())
         if len(ys) == 1:
             factors, (found,) = g.Concat(*pivots, *signs, axis=1), ys
-            return (self._made(g, _product(g, factors), found),)
-        sign = _product(g, g.Sign(g.Concat(*pivots, *signs, axis=1)))
+            return (self._reshape_result(g, _multiply_factors(g, factors), found),)
+        sign = _multiply_factors(g, g.Sign(g.Concat(*pivots, *signs, axis=1)))
         sizes = g.Log(g.Abs(g.Concat(*pivots, axis=1)))
         total = g.reduce("ReduceSum", sizes, [1, 2], keepdims=False)
-        return self._made(g, sign, ys[0]), self._made(g, total, ys[1])
+        return self._reshape_result(g, sign, ys[0]), self._reshape_result(g, total, ys[1])
 
 
 class FlexCholesky(_Algebra):
@@ -155,7 +155,7 @@ class FlexCholesky(_Algebra):
             column = g.Where(below, g.Div(column, root), g.scalar(0, _F64))
             columns.append(column)
             rest = g.Sub(rest, g.Mul(column, g.Transpose(column, perm=[0, 2, 1])))
-        return self._made(g, g.Concat(*columns, axis=2), y)
+        return self._reshape_result(g, g.Concat(*columns, axis=2), y)
 
 
 class _Step:
@@ -181,7 +181,7 @@ class _Step:
         g, zero = self._g, self._g.scalar(0, _F64)
         return g.Where(g.Equal(self.pivot, zero), g.scalar(1, _F64), self.pivot)
 
-    def eliminated(self, divisor: Value) -> Value:
+    def eliminate_column(self, divisor: Value) -> Value:
         """Return the matrix whose column is 1 in its own row, which is the pivot's, else 0."""
         g, here = self._g, self._g.ints([self._k])
         row = g.Div(self._chosen, divisor)
@@ -199,13 +199,13 @@ class _Step:
         return g.Where(same, g.scalar(1, _F64), g.scalar(-1, _F64))
 
 
-def _solved(g: Builder, left: Value, right: Value, side: int) -> Value:
+def _solve_equations(g: Builder, left: Value, right: Value, side: int) -> Value:
     both = g.Concat(left, right, axis=2)
     for k in range(side):
         step = _Step(g, both, k, side)
-        both = step.eliminated(step.pivot)
+        both = step.eliminate_column(step.pivot)
     return g.Slice(both, g.ints([side]), g.ints([1 << 31]), g.ints([2]))
 
 
-def _product(g: Builder, factors: Value) -> Value:
+def _multiply_factors(g: Builder, factors: Value) -> Value:
     return g.reduce("ReduceProd", factors, [1, 2], keepdims=False)

@@ -23,10 +23,10 @@ class FlexMatMul(Operator):
     codes = ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul")
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @property
-    def _turns(self) -> tuple[bool, bool]:
+    def _transposes(self) -> tuple[bool, bool]:
         """Which of the two is transposed."""
         return bool(self.options.get("adj_x")), bool(self.options.get("adj_y"))
 
@@ -34,13 +34,13 @@ class FlexMatMul(Operator):
         a, b = self.input(0), self.input(1)
         expect_type(a, _TYPES)
         expect(b, b.shape, a.dtype)
-        expect(self.output, product_shape(a.shape, b.shape, self._turns), a.dtype)
+        expect(self.output, product_shape(a.shape, b.shape, self._transposes), a.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         kind = DType.INT32 if y.dtype is DType.INT16 else y.dtype
         a, b = (
             g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2]) if turn else x.value
-            for x, turn in zip(xs, self._turns, strict=True)
+            for x, turn in zip(xs, self._transposes, strict=True)
         )
         return g.recast(g.MatMul(*(g.recast(x, y.dtype, kind) for x in (a, b))), kind, y.dtype)
 
@@ -51,7 +51,7 @@ class FlexEinsum(Operator):
     codes = ("FlexEinsum",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @property
     def _equation(self) -> str:

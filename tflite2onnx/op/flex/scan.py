@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, axis_of, expect, expect_type, integer
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
 from tflite2onnx.tensor import DType
 
 _TYPES = {
@@ -39,7 +39,7 @@ class FlexCumulative(Operator):
         expect_type(x, _TYPES[self.op.code])
         expect(self.output, x.shape, x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand in (0, ~0) and axis != self._axis
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
@@ -47,13 +47,13 @@ class FlexCumulative(Operator):
         dtype = DType.FLOAT64 if wide else x.dtype
         value, reach = g.recast(x, x.dtype, dtype), 1
         while reach < x.shape[self._axis]:
-            value = self._joined(g, value, self._moved(g, value, reach, dtype), dtype)
+            value = self._combine(g, value, self._shift_elements(g, value, reach, dtype), dtype)
             reach *= 2
         if self.options.get("exclusive", False):
-            value = self._moved(g, value, 1, dtype)
+            value = self._shift_elements(g, value, 1, dtype)
         return g.recast(value, dtype, x.dtype)
 
-    def _moved(self, g: Builder, value: Value, by: int, dtype: DType) -> Value:
+    def _shift_elements(self, g: Builder, value: Value, by: int, dtype: DType) -> Value:
         """Return elements moved along, and what changes nothing in their place."""
         nothing = 1.0 if self.op.code == "FlexCumprod" else -np.inf
         before, behind = ([0] * self.input(0).rank for _ in range(2))
@@ -61,7 +61,7 @@ class FlexCumulative(Operator):
         forth[self._axis], back[self._axis] = by, -by
         return g.Pad(value, g.ints([*before, *behind]), g.scalar(nothing, dtype))
 
-    def _joined(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
+    def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":
             return g.Mul(a, b)
         # Not the sum of exponentials, which may be infinite.
@@ -80,7 +80,7 @@ class FlexLinSpace(Operator):
     @cached_property
     def _count(self) -> int:
         count = integer(self, 2)
-        affordable(count)
+        check_element_count(count)
         if count < 1:
             message = f"{count} numbers"
             raise OperatorError(message)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type, integer, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.tensor import Array, DType
 
@@ -32,7 +32,7 @@ class FlexTensorScatter(Operator):
     codes = tuple(reductions)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
@@ -103,12 +103,12 @@ class FlexBincount(Operator):
     codes = ("FlexBincount", "FlexDenseBincount")
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @cached_property
     def _size(self) -> int:
         size = integer(self, 1)
-        affordable(size)
+        check_element_count(size)
         if size < 0:
             message = f"{size} numbers"
             raise OperatorError(message)
@@ -169,7 +169,7 @@ class FlexDynamicStitch(Operator):
         """Which row, of those of all tensors, each row is; of equal indices the last counts."""
         half = len(self.op.inputs) // 2
         places = [place for i in range(half) for place in ints(self, i)]
-        affordable(max(places, default=0))
+        check_element_count(max(places, default=0))
         rows = np.full(max(places, default=-1) + 1, -1, np.int64)
         for row, place in enumerate(places):
             rows[place] = row
@@ -203,7 +203,7 @@ class FlexInvertPermutation(Operator):
     codes = ("FlexInvertPermutation",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)

@@ -36,7 +36,7 @@ class FlexCase(Operator):
     codes = tuple(nodes)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
@@ -59,7 +59,7 @@ class FlexStringJoin(Operator):
     codes = ("FlexStringJoin",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @property
     def _separator(self) -> str:
@@ -92,7 +92,7 @@ class FlexMatch(Operator):
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @property
     def _pattern(self) -> str:
@@ -120,7 +120,7 @@ class FlexStringToNumber(Operator):
     codes = ("FlexStringToNumber",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
@@ -138,7 +138,7 @@ class FlexAsString(Operator):
     codes = ("FlexAsString",)
     custom = True
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tflite2onnx.op.elementwise.arithmetic import Elementwise
-from tflite2onnx.op.elementwise.arithmetic import Row as ElementwiseRow
+from tflite2onnx.op.elementwise.arithmetic import ElementwiseRule as ElementwiseRow
 from tflite2onnx.op.indexing.topk import Arg, TopK
 from tflite2onnx.op.reduction.cumsum_range import CumSum
-from tflite2onnx.op.reduction.reduce import Reduction, Row
+from tflite2onnx.op.reduction.reduce import Reduction, ReductionRule
 from tflite2onnx.op.reduction.softmax import LogSoftmax, Softmax
 from tflite2onnx.tensor import DType
 
@@ -20,7 +20,7 @@ class FlexReduction(Reduction):
     """Sums, means, products and extremes of float64."""
 
     custom = True
-    rows: ClassVar[Mapping[str, Row]] = {
+    rows: ClassVar[Mapping[str, ReductionRule]] = {
         f"Flex{name}": Reduction.rows[code]._replace(types="float64")
         for name, code in (
             ("Max", "REDUCE_MAX"), ("Mean", "MEAN"), ("Min", "REDUCE_MIN"),
@@ -77,7 +77,7 @@ class FlexLeakyRelu(Elementwise):
     custom = True
     rows: ClassVar[Mapping[str, ElementwiseRow]] = {
         "FlexLeakyRelu": ElementwiseRow(
-            lambda g, dtype, options, x: g.carried(
+            lambda g, dtype, options, x: g.in_compute_type(
                 "LeakyRelu", dtype, x, alpha=float(options.alpha)
             ),
             "float64",

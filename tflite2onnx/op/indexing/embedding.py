@@ -26,7 +26,7 @@ class EmbeddingLookup(Operator):
 
     codes = ("EMBEDDING_LOOKUP",)
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         ids, table, made = self.input(0), self.input(1), self.output
@@ -57,22 +57,22 @@ class EmbeddingLookup(Operator):
             return scales
         raise OperatorError(message)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         scales = self.input(1).quantization
         return scales is None or not scales.block_size
 
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:
         if y.dtype is table.dtype:
-            return g.within("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)
+            return g.with_compute_type("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)
         source = table.value
         if table.dtype.bits < 8:  # ONNX Runtime gathers whole bytes
             source = g.constant(table.constant, DType.INT8, table.tensor.name)
         rows = g.Gather(source, ids, axis=0)
         signed = g.cast(rows, DType.INT8) if table.dtype is DType.UINT8 else rows
-        real = self._scaled(g, ids, g.cast(signed, DType.FLOAT32))
+        real = self._scale_rows(g, ids, g.cast(signed, DType.FLOAT32))
         return g.recast(real, DType.FLOAT32, y.dtype)
 
-    def _scaled(self, g: Builder, ids: View, rows: Value) -> Value:
+    def _scale_rows(self, g: Builder, ids: View, rows: Value) -> Value:
         """Return rows times their scales."""
         made, scales = self.output.shape, self._scales
         if not scales.per_axis:
@@ -129,19 +129,19 @@ class EmbeddingLookupSparse(Operator):
         where = self._buckets(g, indices)
         each = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
         rows = g.Mul(g.Gather(table, ids, axis=0), each)
-        total = self._added(g, where, rows, (count, *table.shape[1:]))
+        total = self._add_rows(g, where, rows, (count, *table.shape[1:]))
         if self.options.combiner != _SUM:
             taken = g.Mul(weights, weights) if self.options.combiner == _SQUARES else weights
-            by = self._added(g, where, taken, (count,))
+            by = self._add_rows(g, where, taken, (count,))
             by = g.Sqrt(by) if self.options.combiner == _SQUARES else by
             # What has no id at all is not divided: it stays 0.
             ones = g.Expand(g.scalar(1, DType.FLOAT32), g.Shape(ids))
-            empty = g.Equal(self._added(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
+            empty = g.Equal(self._add_rows(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
             by = g.Where(empty, g.scalar(1, DType.FLOAT32), by)
             total = g.Div(total, g.Unsqueeze(by, g.ints(range(1, axes + 1))))
         return g.reshape(total, y.shape)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand in (0, 1, 3)  # how many ids there are
 
     def _buckets(self, g: Builder, indices: View) -> Value:
@@ -151,7 +151,7 @@ class EmbeddingLookupSparse(Operator):
         numbers = g.Mul(g.cast(indices, DType.INT64), factors)
         return g.reduce("ReduceSum", numbers, [1], keepdims=True)
 
-    def _added(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
+    def _add_rows(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(shape))
         return g.scatter_nd(zeros, where, values, "add")
 
@@ -166,7 +166,7 @@ class KmeansEmbeddingLookup(Operator):
     codes = ("KmeansEmbeddingLookup",)
     custom = True
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         tokens, encoding, book = (self.input(i) for i in range(3))

@@ -11,12 +11,14 @@ from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
 from tflite2onnx.tensor import Array, DType
 
 
-def _wide(g: Builder, indices: View) -> Value:
+def _widen_indices(g: Builder, indices: View) -> Value:
     return g.recast(indices, indices.dtype, DType.INT64)
 
 
 def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> Value:
-    return g.within("GatherND", x.dtype, lambda v: g.GatherND(v, where, batch_dims=batch), x)
+    return g.with_compute_type(
+        "GatherND", x.dtype, lambda v: g.GatherND(v, where, batch_dims=batch), x
+    )
 
 
 class Gather(Operator):
@@ -26,9 +28,9 @@ class Gather(Operator):
     """
 
     codes = ("GATHER",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _axis(self) -> int:
@@ -67,11 +69,11 @@ class Gather(Operator):
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if self._batch:
-            where = g.Unsqueeze(_wide(g, indices), g.ints([indices.rank]))
+            where = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
             return _gather_nd(g, x, where, self._batch)
-        where = indices.value if indices.dtype is DType.INT32 else _wide(g, indices)
+        where = indices.value if indices.dtype is DType.INT32 else _widen_indices(g, indices)
         axis = x.axis(self._axis)
-        return g.within("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), x)
+        return g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
@@ -81,9 +83,9 @@ class GatherNd(Operator):
     """GATHER_ND: each index, the last axis of the indices, is about the first axes of the data."""
 
     codes = ("GATHER_ND",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _depth(self) -> int:
@@ -108,4 +110,4 @@ class GatherNd(Operator):
         return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
-        return _gather_nd(g, x, _wide(g, indices))
+        return _gather_nd(g, x, _widen_indices(g, indices))

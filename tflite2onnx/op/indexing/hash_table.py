@@ -23,9 +23,9 @@ class HashtableLookup(Operator):
 
     codes = ("HASHTABLE_LOOKUP",)
     category = Category.TERMINATE
-    any_size = "..."
-    many_outputs = True
-    as_filed = True
+    dynamic_axes = "..."
+    returns_tuple = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         wanted, keys, rows = (self.input(i) for i in range(3))
@@ -47,14 +47,16 @@ class HashtableLookup(Operator):
         place = g.ArgMax(same, axis=1, keepdims=0)
         hits = g.reduce("ReduceMax", same, [1], keepdims=False)
         y = ys[0]
-        found = g.within("Gather", y.dtype, lambda v: g.Gather(v, place, axis=0), rows)
+        found = g.with_compute_type("Gather", y.dtype, lambda v: g.Gather(v, place, axis=0), rows)
         known = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
         if y.dtype is DType.STRING:
             nothing = g.constant(np.array(b"", np.object_), DType.STRING)
         else:
             # All bytes of a missing row are 0, whatever 0 stands for.
             nothing = g.scalar(0, y.dtype)
-        made = g.within("Where", y.dtype, lambda a, b: g.Where(known, a, b), found, nothing)
+        made = g.with_compute_type(
+            "Where", y.dtype, lambda a, b: g.Where(known, a, b), found, nothing
+        )
         return made, g.cast(hits, DType.UINT8)
 
 
@@ -73,7 +75,7 @@ class _Reader(Operator):
     """What reads a table: keys and values are its first inputs by now."""
 
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def _keys(self, more: int) -> Tensor:
         """Return the keys of a table; so many inputs are to follow its values."""
@@ -124,19 +126,19 @@ class HashtableFind(_Reader):
     def emit(
         self, g: Builder, y: View, keys: View, values: View, wanted: View, default: View
     ) -> Value:
-        other = g.Gather(default.reshaped((default.tensor.elements,)), g.scalar(0, DType.INT64))
+        other = g.Gather(default.reshape((default.tensor.elements,)), g.scalar(0, DType.INT64))
         if not keys.tensor.elements:
             return g.Expand(other, g.Shape(wanted))
         if default.tensor.data is not None:
             first = default.constant.reshape(-1)[0]
-            return self._encoded(g, wanted, keys, values.constant, first, y.dtype)
+            return self._encode_labels(g, wanted, keys, values.constant, first, y.dtype)
         places = np.arange(keys.tensor.elements)
-        place = self._encoded(g, wanted, keys, places, -1, DType.INT64)
+        place = self._encode_labels(g, wanted, keys, places, -1, DType.INT64)
         zero = g.scalar(0, DType.INT64)
         found = g.Gather(values, g.Max(place, zero))
         return g.Where(g.Less(place, zero), other, found)
 
-    def _encoded(
+    def _encode_labels(
         self, g: Builder, wanted: View, keys: View, values: Array, default: object, dtype: DType
     ) -> Value:
         (key_list, _), (value_list, one) = _LISTS[keys.dtype], _LISTS[dtype]
@@ -157,7 +159,7 @@ def look_up(g: Builder, table: Value | View, x: View) -> Value:
     index = g.reshape(g.cast(x, DType.INT32), [-1])
     found = g.GatherElements(table, index, axis=0)
     if any(isinstance(size, str) for size in x.sizes):
-        return g.reshaped_to(found, g.Shape(x))
+        return g.reshape_to_sizes(found, g.Shape(x))
     return g.reshape(found, x.sizes)
 
 
@@ -173,7 +175,7 @@ class Table(Operator):
     codes = ("Table",)
     custom = True
     category = Category.TRANSPARENT
-    as_filed = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         x, table = self.input(0), self.input(1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
-from tflite2onnx.op.common.unsigned import Word
+from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import words
 from tflite2onnx.tensor import DType
 
@@ -37,7 +37,7 @@ class LshProjection(Operator):
 
     codes = ("LSH_PROJECTION",)
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     @cached_property
     def _item(self) -> int:
@@ -99,19 +99,19 @@ class LshProjection(Operator):
             g.Transpose(g.Gather(rows, g.ints([i]), axis=1), perm=[1, 0])
             for i in range(self._item * _BYTE // unit)
         ]
-        return Key([Word(g, column, DType.UINT64) for column in columns], unit // _BYTE)
+        return Key([UnsignedInt(g, column, DType.UINT64) for column in columns], unit // _BYTE)
 
 
 class Key(NamedTuple):
     """Bytes to hash, as words of `unit` bytes each."""
 
-    words: Sequence[Word]
+    words: Sequence[UnsignedInt]
     unit: int
 
     def __len__(self) -> int:
         return len(self.words) * self.unit
 
-    def fetch(self, start: int, count: int = 8) -> Word:
+    def fetch(self, start: int, count: int = 8) -> UnsignedInt:
         """Return some bytes from a place on as a number, the lowest first."""
         first = start // self.unit
         parts = self.words[first : first + count // self.unit]
@@ -121,61 +121,69 @@ class Key(NamedTuple):
         return number
 
 
-def fingerprint(key: Key) -> Word:
+def fingerprint(key: Key) -> UnsignedInt:
     """Return FarmHash's Fingerprint64 (farmhashna::Hash64) of five bytes or more."""
     size = len(key)
     return next(make for most, make in _HASHES if size <= most)(key, size)
 
 
-def _mixed(u: Word, v: Word, factor: Word | int) -> Word:
+def _mix_words(u: UnsignedInt, v: UnsignedInt, factor: UnsignedInt | int) -> UnsignedInt:
     a = (u ^ v) * factor
     b = (v ^ a ^ (a >> 47)) * factor
     return (b ^ (b >> 47)) * factor
 
 
-def _hash_16(key: Key, size: int) -> Word:
+def _hash_16(key: Key, size: int) -> UnsignedInt:
     factor = _K2 + size * 2
     if size >= 8:  # one word
         a, b = key.fetch(0) + _K2, key.fetch(size - 8)
-        c = _turned(b, 37) * factor + a
-        d = (_turned(a, 25) + b) * factor
-        return _mixed(c, d, factor)
-    return _mixed((key.fetch(0, 4) << 3) + size, key.fetch(size - 4, 4), factor)
+        c = _rotate_right(b, 37) * factor + a
+        d = (_rotate_right(a, 25) + b) * factor
+        return _mix_words(c, d, factor)
+    return _mix_words((key.fetch(0, 4) << 3) + size, key.fetch(size - 4, 4), factor)
 
 
-def _hash_32(key: Key, size: int) -> Word:
+def _hash_32(key: Key, size: int) -> UnsignedInt:
     factor = _K2 + size * 2
     a, b = key.fetch(0) * _K1, key.fetch(8)
     c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
-    return _mixed(_turned(a + b, 43) + _turned(c, 30) + d, a + _turned(b + _K2, 18) + c, factor)
+    return _mix_words(
+        _rotate_right(a + b, 43) + _rotate_right(c, 30) + d,
+        a + _rotate_right(b + _K2, 18) + c,
+        factor,
+    )
 
 
-def _hash_64(key: Key, size: int) -> Word:
+def _hash_64(key: Key, size: int) -> UnsignedInt:
     factor = _K2 + size * 2
     a, b = key.fetch(0) * _K2, key.fetch(8)
     c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
-    y = _turned(a + b, 43) + _turned(c, 30) + d
-    z = _mixed(y, a + _turned(b + _K2, 18) + c, factor)
+    y = _rotate_right(a + b, 43) + _rotate_right(c, 30) + d
+    z = _mix_words(y, a + _rotate_right(b + _K2, 18) + c, factor)
     e, f = key.fetch(16) * factor, key.fetch(24)
     g, h = (y + key.fetch(size - 32)) * factor, (z + key.fetch(size - 24)) * factor
-    return _mixed(_turned(e + f, 43) + _turned(g, 30) + h, e + _turned(f + a, 18) + g, factor)
+    return _mix_words(
+        _rotate_right(e + f, 43) + _rotate_right(g, 30) + h,
+        e + _rotate_right(f + a, 18) + g,
+        factor,
+    )
 
 
-def _turned(word: Word, places: int) -> Word:
-    return word.rotated_left(word.dtype.bits - places)
+def _rotate_right(word: UnsignedInt, places: int) -> UnsignedInt:
+    return word.rotate_left(word.dtype.bits - places)
 
 
 class _State(NamedTuple):
     """What the hash of a long key carries from one 64 bytes to the next."""
 
-    x: Word
-    y: Word
-    z: Word
-    v: tuple[Word, Word]
-    w: tuple[Word, Word]
+    x: UnsignedInt
+    y: UnsignedInt
+    z: UnsignedInt
+    v: tuple[UnsignedInt, UnsignedInt]
+    w: tuple[UnsignedInt, UnsignedInt]
 
 
-def _hash_long(key: Key, size: int) -> Word:
+def _hash_long(key: Key, size: int) -> UnsignedInt:
     seed, start = 81, key.fetch(0)
     zero = start ^ start
     y = (seed * _K1 + 113) % 2**64
@@ -186,40 +194,42 @@ def _hash_long(key: Key, size: int) -> Word:
     )
     end = (size - 1) // 64 * 64
     for at in range(0, end, 64):
-        state = _stirred(state, key, at, _K1, 1)
+        state = _mix_block(state, key, at, _K1, 1)
     factor = ((state.z & 0xFF) << 1) + _K1
     w = state.w[0] + (size - 1) % 64
     v = state.v[0] + w
     state = state._replace(v=(v, state.v[1]), w=(w + v, state.w[1]))
-    state = _stirred(state, key, size - 64, factor, 9)
-    first = _mixed(state.v[0], state.w[0], factor) + (state.y ^ (state.y >> 47)) * _K0 + state.z
-    second = _mixed(state.v[1], state.w[1], factor) + state.x
-    return _mixed(first, second, factor)
+    state = _mix_block(state, key, size - 64, factor, 9)
+    first = _mix_words(state.v[0], state.w[0], factor) + (state.y ^ (state.y >> 47)) * _K0 + state.z
+    second = _mix_words(state.v[1], state.w[1], factor) + state.x
+    return _mix_words(first, second, factor)
 
 
-def _stirred(state: _State, key: Key, at: int, factor: Word | int, times: int) -> _State:
+def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, times: int) -> _State:
     """Return the state after 64 bytes; the last ones count `times` as much in places."""
     x, y, z, v, w = state
-    x = _turned(x + y + v[0] + key.fetch(at + 8), 37) * factor
-    y = _turned(y + v[1] + key.fetch(at + 48), 42) * factor
+    x = _rotate_right(x + y + v[0] + key.fetch(at + 8), 37) * factor
+    y = _rotate_right(y + v[1] + key.fetch(at + 48), 42) * factor
     x = x ^ (w[1] * times)
     y = y + v[0] * times + key.fetch(at + 40)
-    z = _turned(z + w[0], 33) * factor
-    v = _weak(key, at, v[1] * factor, x + w[0])
-    w = _weak(key, at + 32, z + w[1], y + key.fetch(at + 16))
+    z = _rotate_right(z + w[0], 33) * factor
+    v = _weak_hash(key, at, v[1] * factor, x + w[0])
+    w = _weak_hash(key, at + 32, z + w[1], y + key.fetch(at + 16))
     return _State(z, y, x, v, w)
 
 
-def _weak(key: Key, at: int, a: Word, b: Word) -> tuple[Word, Word]:
+def _weak_hash(
+    key: Key, at: int, a: UnsignedInt, b: UnsignedInt
+) -> tuple[UnsignedInt, UnsignedInt]:
     one, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))
     a = a + one
-    b = _turned(b + a + four, 21)
+    b = _rotate_right(b + a + four, 21)
     c = a
     a = a + two + three
-    return a + four, b + _turned(a, 44) + c
+    return a + four, b + _rotate_right(a, 44) + c
 
 
 # By the most bytes that they are for.
-_HASHES: Sequence[tuple[float, Callable[[Key, int], Word]]] = (
+_HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
     (16, _hash_16), (32, _hash_32), (64, _hash_64), (np.inf, _hash_long),
 )  # fmt: skip

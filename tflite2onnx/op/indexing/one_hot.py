@@ -9,7 +9,13 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type, integer, without
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    drop_axis,
+    expect,
+    expect_type,
+    integer,
+)
 from tflite2onnx.tensor import Array, DType
 
 _ONE_HOT_TYPES = (
@@ -29,10 +35,10 @@ class OneHot(Operator):
     """
 
     codes = ("ONE_HOT",)
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _axis(self) -> int:
@@ -44,7 +50,7 @@ class OneHot(Operator):
 
     @cached_property
     def _depth(self) -> int:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
             return self.output.shape[self._axis] if self.output.rank > self._axis else 1
         depth = integer(self, 1)
@@ -54,7 +60,7 @@ class OneHot(Operator):
         return depth
 
     @property
-    def later_axes(self) -> list[int]:
+    def data_dependent_axes(self) -> list[int]:
         return [self._axis]
 
     def check(self) -> None:
@@ -68,23 +74,27 @@ class OneHot(Operator):
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
-        return [Frame({0: without(names, self._axis), ~0: names}, names)]
+        return [Frame({0: drop_axis(names, self._axis), ~0: names}, names)]
 
     def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
         axis = y.axis(self._axis)
         shape = [-1 if i == axis else 1 for i in range(y.rank)]
-        hot = g.Equal(g.Unsqueeze(indices, g.ints([axis])), self._places(g, indices, depth, shape))
-        return g.within("Where", y.dtype, partial(g.Where, hot), on.reshaped(()), off.reshaped(()))
+        hot = g.Equal(
+            g.Unsqueeze(indices, g.ints([axis])), self._axis_indices(g, indices, depth, shape)
+        )
+        return g.with_compute_type(
+            "Where", y.dtype, partial(g.Where, hot), on.reshape(()), off.reshape(())
+        )
 
-    def _places(
+    def _axis_indices(
         self, g: Builder, indices: View, depth: View, shape: Sequence[int]
     ) -> Value | Array:
         """Return the indices along the new axis."""
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             zero, one = (g.scalar(i, indices.dtype) for i in range(2))
-            count = g.recast(depth.reshaped(()), depth.dtype, indices.dtype)
+            count = g.recast(depth.reshape(()), depth.dtype, indices.dtype)
             return g.reshape(g.Range(zero, count, one), shape)
-        affordable(self._depth)
+        check_element_count(self._depth)
         return np.arange(self._depth, dtype=indices.dtype.numpy).reshape(shape)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -102,9 +112,9 @@ class MatrixDiag(Operator):
     """
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     def check(self) -> None:
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
@@ -118,30 +128,32 @@ class MatrixDiag(Operator):
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
         nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
-        return g.within(
-            "Where", y.dtype, lambda v, other: self._placed(g, y, x, v, other),
+        return g.with_compute_type(
+            "Where", y.dtype, lambda v, other: self._place_diagonal(g, y, x, v, other),
             x if diagonal is None else diagonal, nothing if diagonal is None else x,
         )  # fmt: skip
 
-    def _placed(self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value) -> Value:
+    def _place_diagonal(
+        self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
+    ) -> Value:
         """Return matrices with vectors on their diagonals.
 
         A vector broadcasts along the shorter side: as a row, or as a column.
         """
         rows, columns = y.shape[-2:]
         if any(axis in y.tensor.symbols for axis in (y.rank - 2, y.rank - 1)):
-            return self._placed_later(g, y, x, diagonal, elsewhere)
-        affordable(rows * columns)
+            return self._place_dynamic_diagonal(g, y, x, diagonal, elsewhere)
+        check_element_count(rows * columns)
         here = np.eye(rows, columns, dtype=np.bool_)
         axis = -2 if columns <= rows else -1
         return g.Where(here, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
 
-    def _placed_later(
+    def _place_dynamic_diagonal(
         self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
     ) -> Value:
         """Return the same where the sides are known at run time: each vector is made a row."""
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-        sides = [g.reshape(g.measured([size], x), []) for size in y.sizes[-2:]]
+        sides = [g.reshape(g.runtime_shape([size], x), []) for size in y.sizes[-2:]]
         down, along = (g.Range(zero, side, one) for side in sides)
         here = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
         # Behind its end a vector is not looked at, but has to have as many elements.

@@ -30,29 +30,29 @@ _INDICES = (DType.INT32, DType.INT64)
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 
-def _full(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
+def _fill_shape(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
     # Not a constant: a few bytes of a file can declare a shape of any size.
     return g.Expand(g.scalar(number, dtype), g.ints(shape))
 
 
-def _number(g: Builder, count: View) -> Value:
-    return g.cast(count.reshaped((1,)), DType.INT64)
+def _as_int64_list(g: Builder, count: View) -> Value:
+    return g.cast(count.reshape((1,)), DType.INT64)
 
 
 class ScatterNd(Operator):
     """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
 
     codes = ("SCATTER_ND",)
-    any_size = "..."
-    sizes_from = (2,)
+    dynamic_axes = "..."
+    shape_inputs = (2,)
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         indices, updates = self.input(0), self.input(1)
         expect_type(indices, (DType.INT32,))
         expect_type(updates, _TYPES)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_list(self, 2, self.input(2).elements)
             expect_rank(self.output, self.input(2).elements, updates.dtype)
             return
@@ -67,10 +67,10 @@ class ScatterNd(Operator):
 
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         wide = _WIDE.get(y.dtype, y.dtype)
-        if self.sized_later:
-            zeros = g.Expand(g.scalar(0, wide), g.listed(shape))
+        if self.has_data_dependent_shape:
+            zeros = g.Expand(g.scalar(0, wide), g.as_int64_list(shape))
         else:
-            zeros = _full(g, 0, wide, y.shape)
+            zeros = _fill_shape(g, 0, wide, y.shape)
         where = g.cast(indices, DType.INT64)
         made = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
         return g.recast(made, wide, y.dtype)
@@ -83,13 +83,13 @@ class SparseToDense(Operator):
     """
 
     codes = ("SPARSE_TO_DENSE",)
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     @cached_property
-    def _places(self) -> Shape:
+    def _index_shape(self) -> Shape:
         """The shape of the indices with an index for each value."""
         indices, rank = self.input(0), self.output.rank
         shape = indices.shape if indices.rank == 2 else (indices.elements, 1)
@@ -103,23 +103,23 @@ class SparseToDense(Operator):
         expect_type(indices, _INDICES)
         expect_type(values, _SPARSE_TYPES)
         expect(default, (1,) * default.rank, values.dtype)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_list(self, 1, self.input(1).elements)
             expect_rank(self.output, self.input(1).elements, values.dtype)
         else:
             expect(self.output, ints(self, 1), values.dtype)
-        expect(values, self._places[:1] if values.rank else (), values.dtype)
-        if not self.sized_later:
+        expect(values, self._index_shape[:1] if values.rank else (), values.dtype)
+        if not self.has_data_dependent_shape:
             expect_indices(indices, self.output.shape)
 
     def emit(
         self, g: Builder, y: View, indices: View, shape: View, values: View, default: View
     ) -> Value:
-        where = g.reshape(indices, [-1, self._places[1]])
+        where = g.reshape(indices, [-1, self._index_shape[1]])
         where = g.recast(where, indices.dtype, DType.INT64)
-        count = g.measured(indices.sizes[:1], indices) if indices.rank else g.ints([1])
+        count = g.runtime_shape(indices.sizes[:1], indices) if indices.rank else g.ints([1])
         updates = values.value if values.rank else g.Expand(values, count)
-        everywhere = g.Expand(default.reshaped(()), g.listed(shape))
+        everywhere = g.Expand(default.reshape(()), g.as_int64_list(shape))
         return g.scatter_nd(everywhere, where, updates)
 
 
@@ -155,11 +155,11 @@ class Segments(Operator):
         return self.op.code == "SEGMENT_SUM"
 
     @property
-    def sized_later(self) -> bool:
-        return not self.is_sorted and not self.input(2).is_known
+    def has_data_dependent_shape(self) -> bool:
+        return not self.is_sorted and not self.input(2).is_constant
 
     @property
-    def later_axes(self) -> list[int]:
+    def data_dependent_axes(self) -> list[int]:
         return [0]
 
     @property
@@ -167,25 +167,25 @@ class Segments(Operator):
         """Whether it is the last of numbers that are not constant which says how many there are."""
         return self.is_sorted and self.input(1).data is None
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]] if self._is_counted else super().unforeseen()
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
+        return [[(0, 0)]] if self._is_counted else super().data_dependent_dims()
 
-    def shapes(self) -> Sequence[Shape] | None:
+    def infer_outputs(self) -> Sequence[Shape] | None:
         if not self._is_counted:
             return None
         return [(max(self.output.shape[:1], default=1) or 1, *self.input(0).shape[1:])]
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if operand < 0:
-            return (self._is_counted or self.sized_later) and axis == 0
+            return (self._is_counted or self.has_data_dependent_shape) and axis == 0
         return axis < self.input(1).rank
 
     @cached_property
     def _count(self) -> int:
         """The number of segments, as far as it is known."""
-        if not self.is_sorted and not self.sized_later:
+        if not self.is_sorted and not self.has_data_dependent_shape:
             return integer(self, 2)
-        if self._is_counted or self.sized_later:
+        if self._is_counted or self.has_data_dependent_shape:
             return self.output.shape[0] if self.output.rank else 0
         numbers = ints(self, 1)
         steps = {b - a for a, b in pairwise(numbers)}
@@ -203,9 +203,9 @@ class Segments(Operator):
             message = f"{numbers.name} has {numbers.rank} axes"
             raise OperatorError(message)
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
-        known = None if self.sized_later else numbers.data
+        known = None if self.has_data_dependent_shape else numbers.data
         found = [] if known is None else known.reshape(-1).tolist()
         if self._count < 0 or max(found, default=-1) >= self._count:
             message = f"{numbers.name} has a number outside of {self._count} segments"
@@ -220,9 +220,9 @@ class Segments(Operator):
         rest, end = y.shape[1:], g.ints([y.shape[0]])
         rows = g.ints([y.shape[0] + 1, *rest])
         known = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
-        if self._is_counted or self.sized_later:
+        if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", known, [0], keepdims=True)
-            end = g.Add(last, g.ints([1])) if self._is_counted else _number(g, *count)
+            end = g.Add(last, g.ints([1])) if self._is_counted else _as_int64_list(g, *count)
             rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
         into = g.Expand(g.scalar(first, y.dtype), rows)
         where = g.Unsqueeze(known, g.ints([numbers.rank]))

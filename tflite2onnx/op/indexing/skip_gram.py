@@ -24,7 +24,7 @@ class SkipGram(Operator):
 
     codes = ("SKIP_GRAM",)
     category = Category.TERMINATE
-    any_size = "..."
+    dynamic_axes = "..."
 
     @cached_property
     def _grams(self) -> list[tuple[int, ...]]:
@@ -35,19 +35,19 @@ class SkipGram(Operator):
             message = f"n-grams of {size} words with up to {reach - 1} between two of them"
             raise OperatorError(message)
 
-        def from_here(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        def extend_gram(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             if len(gram) < size:
                 for step in range(1, reach + 1):
-                    yield from from_here((*gram, gram[-1] + step))
+                    yield from extend_gram((*gram, gram[-1] + step))
             if o.include_all_ngrams or len(gram) == size:
                 yield gram
 
-        return list(from_here((0,)))
+        return list(extend_gram((0,)))
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [(max(self.output.shape[:1], default=1) or 1,)]
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         return [[(0, 0)]]
 
     def check(self) -> None:
@@ -57,7 +57,7 @@ class SkipGram(Operator):
             message = f"{x.name} holds no sentence"
             raise OperatorError(message)
         _ = self._grams  # checks them
-        expect(self.output, self.shapes()[0], DType.STRING)
+        expect(self.output, self.infer_outputs()[0], DType.STRING)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         words = self._words(g, x)
@@ -83,11 +83,13 @@ class SkipGram(Operator):
 
     def _words(self, g: Builder, x: View) -> Value:
         """Return what stands between white spaces of the first string."""
-        words = g.Gather(x.reshaped((x.tensor.elements,)), g.ints([0]))
+        words = g.Gather(x.reshape((x.tensor.elements,)), g.ints([0]))
         for space in _SPACES:
-            parts, _ = g.many("StringSplit", 2, words, delimiter=space)
+            parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])
-        return g.Compress(words, g.Not(g.carried("Equal", DType.STRING, words, _text(g, ""))))
+        return g.Compress(
+            words, g.Not(g.in_compute_type("Equal", DType.STRING, words, _text(g, "")))
+        )
 
 
 def _text(g: Builder, text: str) -> Value:

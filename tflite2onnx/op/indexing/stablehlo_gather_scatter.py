@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Operand, Unshaped
+from tflite2onnx.builder.builder import NeedsReshape, Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type
-from tflite2onnx.op.movement.pad import padded
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -40,7 +40,7 @@ class _Indexed(Operator):
     """What both share."""
 
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _batches(self) -> Shape:
@@ -56,7 +56,7 @@ class _Indexed(Operator):
             raise OperatorError(message)
         return at
 
-    def _distinct(self, name: str, rank: int) -> list[int]:
+    def _distinct_axes(self, name: str, rank: int) -> list[int]:
         """Return an option that lists axes of which there are `rank`."""
         axes = [int(axis) for axis in self.options.get(name) or ()]
         if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
@@ -66,7 +66,7 @@ class _Indexed(Operator):
 
     def _about(self, name: str) -> list[int]:
         """Return the axes that the elements of an index vector are about."""
-        axes = self._distinct(name, self.input(0).rank)
+        axes = self._distinct_axes(name, self.input(0).rank)
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
             message = f"index vectors of {count} elements are about the axes {axes}"
@@ -78,7 +78,7 @@ class _Indexed(Operator):
         at, rank = self._vector_axis, indices.rank
         order = [*(axis for axis in range(rank) if axis != at), at]
         if not indices.shape[at]:
-            affordable(prod(self._batches))
+            check_element_count(prod(self._batches))
             return np.zeros((*self._batches, 1), np.int64)
         if indices.tensor.data is not None:
             return indices.constant.transpose(order).astype(np.int64)
@@ -86,11 +86,13 @@ class _Indexed(Operator):
         return value if at == rank - 1 else g.Transpose(value, perm=order)
 
 
-def _windowed(g: Builder, vectors: Value | Array, batches: Shape, sizes: Shape) -> Value | Array:
+def _expand_windows(
+    g: Builder, vectors: Value | Array, batches: Shape, sizes: Shape
+) -> Value | Array:
     """Return for each vector those of all elements of its window, on an axis for each size."""
     if prod(sizes) == 1:
         return vectors
-    affordable(prod(sizes) * len(sizes))
+    check_element_count(prod(sizes) * len(sizes))
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
     apart = (*batches, *len(sizes) * (1,), len(sizes))
     if isinstance(vectors, np.ndarray):
@@ -98,7 +100,7 @@ def _windowed(g: Builder, vectors: Value | Array, batches: Shape, sizes: Shape) 
     return g.Add(g.reshape(vectors, apart), grid)
 
 
-def _front(axes: Sequence[int], rank: int) -> list[int]:
+def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
     """Return all axes, these in front."""
     return [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
@@ -125,19 +127,19 @@ class StablehloGather(_Indexed):
         return sizes
 
     @cached_property
-    def _collapsed(self) -> list[int]:
-        axes = self._distinct("collapsed_slice_dims", self.input(0).rank)
+    def _collapsed_axes(self) -> list[int]:
+        axes = self._distinct_axes("collapsed_slice_dims", self.input(0).rank)
         if any(self._sizes[axis] != 1 for axis in axes):
             message = f"the axes {axes} of windows of {self._sizes} cannot collapse"
             raise OperatorError(message)
         return axes
 
     @cached_property
-    def _wanted(self) -> list[tuple[str, int]]:
+    def _result_axes(self) -> list[tuple[str, int]]:
         """The axes of the result: of the data, or batches."""
-        left = [axis for axis in range(self.input(0).rank) if axis not in self._collapsed]
+        left = [axis for axis in range(self.input(0).rank) if axis not in self._collapsed_axes]
         rank = len(left) + len(self._batches)
-        places = self._distinct("offset_dims", rank)
+        places = self._distinct_axes("offset_dims", rank)
         if len(places) != len(left) or sorted(places) != places:
             message = f"windows of {len(left)} axes at the places {places}"
             raise OperatorError(message)
@@ -152,21 +154,21 @@ class StablehloGather(_Indexed):
         expect_type(self.input(1), _INDICES)
         self._about("start_index_map")
         sizes = {"data": self._sizes, "batch": self._batches}
-        expect(self.output, [sizes[kind][axis] for kind, axis in self._wanted], x.dtype)
+        expect(self.output, [sizes[kind][axis] for kind, axis in self._result_axes], x.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         about = self._about("start_index_map")
         if any(self._sizes[each] > 1 for each in about) or not self.input(1).elements:
             return False
         if operand < 0:
-            return self._wanted[axis][0] == "batch"
+            return self._result_axes[axis][0] == "batch"
         return operand == 1 and axis != self._vector_axis
 
-    def emit(self, g: Builder, y: View, x: View, indices: View) -> Value | Unshaped:
+    def emit(self, g: Builder, y: View, x: View, indices: View) -> Value | NeedsReshape:
         about, sizes = self._about("start_index_map"), self._sizes
-        vectors = self._inside(g, self._vectors(g, indices), x.shape)
+        vectors = self._clamp_starts(g, self._vectors(g, indices), x.shape)
         batches = [("batch", axis) for axis in range(len(self._batches))]
-        data = self._cut(g, x, about)
+        data = self._slice_unreached(g, x, about)
         if len(about) == 1 and sizes[about[0]] == 1:
             (axis,) = about
             where: Operand
@@ -174,25 +176,27 @@ class StablehloGather(_Indexed):
                 where = vectors[..., 0]
             else:
                 where = g.Squeeze(vectors, g.ints([-1]))
-            made = g.within("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), data)
+            made = g.with_compute_type(
+                "Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), data
+            )
             rest = [("data", other) for other in range(x.rank)]
-            return self._arranged(g, y, made, [*rest[:axis], *batches, *rest[axis + 1 :]])
+            return self._arrange_axes(g, y, made, [*rest[:axis], *batches, *rest[axis + 1 :]])
         window = tuple(sizes[axis] for axis in about)
-        where = _value(g, _windowed(g, vectors, self._batches, window))
-        order = _front(about, x.rank)
+        where = _value(g, _expand_windows(g, vectors, self._batches, window))
+        order = _move_to_front(about, x.rank)
         laid = data if order == sorted(order) else g.Transpose(data, perm=order)
-        made = g.within("GatherND", x.dtype, lambda v: g.GatherND(v, where), laid)
+        made = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), laid)
         of_window = [("data", axis) for axis in about] if prod(window) > 1 else []
         rest = [("data", axis) for axis in order[len(about) :]]
-        return self._arranged(g, y, made, [*batches, *of_window, *rest])
+        return self._arrange_axes(g, y, made, [*batches, *of_window, *rest])
 
-    def _inside(self, g: Builder, vectors: Value | Array, shape: Shape) -> Value | Array:
+    def _clamp_starts(self, g: Builder, vectors: Value | Array, shape: Shape) -> Value | Array:
         last = np.array([shape[a] - self._sizes[a] for a in self._about("start_index_map")])
         if isinstance(vectors, np.ndarray):
             return vectors.clip(0, last)
-        return g.clamped(vectors, g.scalar(0, DType.INT64), last)
+        return g.clamp_int64(vectors, g.scalar(0, DType.INT64), last)
 
-    def _cut(self, g: Builder, x: View, about: Collection[int]) -> Value:
+    def _slice_unreached(self, g: Builder, x: View, about: Collection[int]) -> Value:
         """Return the data without what no window reaches, as windows begin at 0 along most axes."""
         axes = [
             a for a, size in enumerate(self._sizes) if a not in about and size < x.shape[a]
@@ -200,17 +204,17 @@ class StablehloGather(_Indexed):
         if not axes:
             return x.value
         bounds = g.ints([0] * len(axes)), g.ints([self._sizes[axis] for axis in axes])
-        return g.within("Slice", x.dtype, lambda v: g.Slice(v, *bounds, g.ints(axes)), x)
+        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds, g.ints(axes)), x)
 
-    def _arranged(
+    def _arrange_axes(
         self, g: Builder, y: View, made: Value, axes: Sequence[tuple[str, int]]
-    ) -> Value | Unshaped:
+    ) -> Value | NeedsReshape:
         """Return what has these axes with those of the result; others have one element."""
-        order = [axes.index(axis) for axis in self._wanted if axis in axes]
-        order += [place for place, axis in enumerate(axes) if axis not in self._wanted]
+        order = [axes.index(axis) for axis in self._result_axes if axis in axes]
+        order += [place for place, axis in enumerate(axes) if axis not in self._result_axes]
         if order != sorted(order):
             made = g.Transpose(made, perm=order)
-        return made if [axes[i] for i in order] == self._wanted else Unshaped(made)
+        return made if [axes[i] for i in order] == self._result_axes else NeedsReshape(made)
 
 
 class StablehloScatter(_Indexed):
@@ -225,13 +229,13 @@ class StablehloScatter(_Indexed):
     @cached_property
     def _window_axes(self) -> list[int]:
         """The axes of the updates that are axes of the windows."""
-        return self._distinct("update_window_dims", self.input(2).rank)
+        return self._distinct_axes("update_window_dims", self.input(2).rank)
 
     @cached_property
     def _sizes(self) -> list[int]:
         """The size of a window along each axis of the data."""
         x, updates = self.input(0), self.input(2)
-        inserted = self._distinct("inserted_window_dims", x.rank)
+        inserted = self._distinct_axes("inserted_window_dims", x.rank)
         if len(inserted) + len(self._window_axes) != x.rank:
             message = f"windows of {len(self._window_axes)} axes and {len(inserted)} of {x.rank}"
             raise OperatorError(message)
@@ -239,7 +243,7 @@ class StablehloScatter(_Indexed):
         return [1 if axis in inserted else next(sizes) for axis in range(x.rank)]
 
     @cached_property
-    def _places(self) -> list[int]:
+    def _indexed_axes(self) -> list[int]:
         """The axes of the data along which places are counted; rows of the others are whole."""
         shape, about = self.input(0).shape, self._about("scatter_dims_to_operand_dims")
         return [*about, *(
@@ -264,7 +268,7 @@ class StablehloScatter(_Indexed):
             size for axis, size in enumerate(updates.shape) if axis not in self._window_axes
         ]
         expect(updates, updates.shape, x.dtype)
-        _ = self._places  # checks them
+        _ = self._indexed_axes  # checks them
         if tuple(batches) != self._batches:
             message = f"updates of {batches} windows at {list(self._batches)} places"
             raise OperatorError(message)
@@ -275,30 +279,32 @@ class StablehloScatter(_Indexed):
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         if not updates.tensor.elements or not x.tensor.elements:
             return x.value
-        order = _front(self._places, x.rank)
-        dtype, reduction = self._kind(x.dtype)
-        counted = [x.shape[axis] for axis in self._places]
+        order = _move_to_front(self._indexed_axes, x.rank)
+        dtype, reduction = self._reduction_type(x.dtype)
+        counted = [x.shape[axis] for axis in self._indexed_axes]
         whole = [x.shape[axis] for axis in order[len(counted) :]]
-        window = tuple(self._sizes[axis] for axis in self._places)
+        window = tuple(self._sizes[axis] for axis in self._indexed_axes)
         where, inside = self._rows(g, self._vectors(g, indices), counted, window)
-        rows = g.reshape(_ordered(g, g.recast(x, x.dtype, dtype), order), [prod(counted), *whole])
+        rows = g.reshape(
+            _transpose_to(g, g.recast(x, x.dtype, dtype), order), [prod(counted), *whole]
+        )
         if not inside:  # one row more, for what is left out
             none = [0] * len(whole)
-            rows = padded(g, rows, dtype, [0, *none], [1, *none], g.scalar(0, dtype))
+            rows = pad_axes(g, rows, dtype, [0, *none], [1, *none], g.scalar(0, dtype))
         new = g.reshape(
-            self._laid_out(g, g.recast(updates, x.dtype, dtype), order),
+            self._order_updates(g, g.recast(updates, x.dtype, dtype), order),
             [*self._batches, *(window if prod(window) > 1 else ()), *whole],
         )
         made = g.scatter_nd(rows, where, new, reduction)
         if not inside:
-            made = g.within(
+            made = g.with_compute_type(
                 "Slice", dtype,
                 lambda v: g.Slice(v, g.ints([0]), g.ints([prod(counted)]), g.ints([0])), made,
             )  # fmt: skip
         made = g.reshape(made, [*counted, *whole])
-        return g.recast(_ordered(g, made, np.argsort(order).tolist()), dtype, x.dtype)
+        return g.recast(_transpose_to(g, made, np.argsort(order).tolist()), dtype, x.dtype)
 
-    def _kind(self, dtype: DType) -> tuple[DType, str | None]:
+    def _reduction_type(self, dtype: DType) -> tuple[DType, str | None]:
         """Return the type in which ONNX Runtime reduces, and how."""
         reduction = self._reduction
         if dtype is DType.BOOL and reduction:
@@ -317,7 +323,7 @@ class StablehloScatter(_Indexed):
             rank = len(self._batches) + 1
             pads = g.ints([0] * (2 * rank - 1) + [more])
             vectors = g.Pad(vectors, pads, g.scalar(0, DType.INT64))
-        places = _windowed(g, vectors, self._batches, window)
+        places = _expand_windows(g, vectors, self._batches, window)
         sizes = np.array(counted, np.int64)
         steps = np.array([prod(counted[i + 1 :]) for i in range(len(counted))], np.int64)
         if isinstance(places, np.ndarray):
@@ -331,16 +337,18 @@ class StablehloScatter(_Indexed):
         end = g.scalar(prod(counted), DType.INT64)
         return g.Where(g.cast(inside, DType.BOOL), row, end), False
 
-    def _laid_out(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
+    def _order_updates(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
         """Return updates with batches first, then the axes of windows in an order of the data's."""
-        inserted = self._distinct("inserted_window_dims", len(order))
+        inserted = self._distinct_axes("inserted_window_dims", len(order))
         left = [axis for axis in range(len(order)) if axis not in inserted]
         place = dict(zip(left, self._window_axes, strict=True))
         batches = [a for a in range(self.input(2).rank) if a not in self._window_axes]
-        return _ordered(g, updates, [*batches, *(place[axis] for axis in order if axis in place)])
+        return _transpose_to(
+            g, updates, [*batches, *(place[axis] for axis in order if axis in place)]
+        )
 
 
-def _ordered(g: Builder, x: Value, order: Sequence[int]) -> Value:
+def _transpose_to(g: Builder, x: Value, order: Sequence[int]) -> Value:
     return x if list(order) == sorted(order) else g.Transpose(x, perm=list(order))
 
 

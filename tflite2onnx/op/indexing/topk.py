@@ -14,13 +14,19 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
+    drop_axis,
     expect,
     expect_rank,
     expect_type,
     integer,
-    without,
 )
-from tflite2onnx.op.common.runtime_shapes import around, expect_axis, in_shape, place_of, sizes_of
+from tflite2onnx.op.common.runtime_shapes import (
+    expect_axis,
+    reshape_to,
+    resolve_axis,
+    sizes_of,
+    split_shape,
+)
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
@@ -33,12 +39,12 @@ class TopK(Operator):
     """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
 
     codes = ("TOPK_V2",)
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    many_outputs = True
-    moves = True
+    returns_tuple = True
+    moves_only = True
     types: ClassVar[tuple[DType, ...]] = _TOPK_TYPES
 
     @cached_property
@@ -61,22 +67,26 @@ class TopK(Operator):
         expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
 
     @property
-    def later_axes(self) -> list[int]:
+    def data_dependent_axes(self) -> list[int]:
         return [self.input(0).rank - 1]
 
     @property
     def _size(self) -> int:
         """The size of the last axis that is made."""
-        if not self.sized_later:
+        if not self.has_data_dependent_shape:
             return self._k
         expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
         return (self.op.outputs[0].shape or (1,))[-1]
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
-        kind = g.carrier("TopK", x.dtype)
+        kind = g.compute_type("TopK", x.dtype)
         source = g.recast(x, x.dtype, kind)
-        count = g.cast(k.reshaped((1,)), DType.INT64) if self.sized_later else g.ints([self._k])
-        values, indices = g.many("TopK", 2, source, count, axis=x.axis(-1))
+        count = (
+            g.cast(k.reshape((1,)), DType.INT64)
+            if self.has_data_dependent_shape
+            else g.ints([self._k])
+        )
+        values, indices = g.node_outputs("TopK", 2, source, count, axis=x.axis(-1))
         return (
             g.recast(values, kind, x.dtype),
             g.recast(indices, DType.INT64, ys[1].dtype),
@@ -89,10 +99,10 @@ class Arg(Operator):
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     codes = tuple(nodes)
     types: ClassVar[tuple[DType, ...]] = _ARG_TYPES
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _axis(self) -> int:
@@ -102,32 +112,32 @@ class Arg(Operator):
         x, made = self.input(0), self.output
         expect_type(x, self.types)
         wide = made.dtype is DType.INT64
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_axis(self, 1)
             expect_rank(made, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
             return
         if not x.shape[self._axis]:
             message = f"axis {self._axis} of {x.name} has no element"
             raise OperatorError(message)
-        expect(made, without(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
+        expect(made, drop_axis(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return []
         names = axis_names(self.input(0).rank)
-        return [Frame({0: names, ~0: without(names, self._axis)}, names)]
+        return [Frame({0: names, ~0: drop_axis(names, self._axis)}, names)]
 
     def emit(self, g: Builder, y: View, x: View, axis: View) -> Value:
         node = self.nodes[self.op.code]
-        source = g.recast(x, x.dtype, g.carrier(node, x.dtype))
-        if self.sized_later:
-            found = self._found_later(g, x, source, axis)
+        source = g.recast(x, x.dtype, g.compute_type(node, x.dtype))
+        if self.has_data_dependent_shape:
+            found = self._find_along_dynamic_axis(g, x, source, axis)
         else:
             found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
         return g.recast(found, DType.INT64, y.dtype)
 
-    def _found_later(self, g: Builder, x: View, source: Value, axis: View) -> Value:
-        parts = around(g, sizes_of(g, x), place_of(g, axis, x.rank))
-        folded = in_shape(g, source, parts.folded(g))
+    def _find_along_dynamic_axis(self, g: Builder, x: View, source: Value, axis: View) -> Value:
+        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
+        folded = reshape_to(g, source, parts.merge_sides(g))
         found = g.node(self.nodes[self.op.code], folded, axis=1, keepdims=0)
-        return in_shape(g, found, parts.before, parts.behind)
+        return reshape_to(g, found, parts.before, parts.behind)

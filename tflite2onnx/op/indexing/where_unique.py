@@ -22,14 +22,14 @@ class Where(Operator):
 
     codes = ("WHERE",)
     category = Category.TERMINATE
-    as_filed = True
-    any_size = "..."
+    computes_on_stored_integers = True
+    dynamic_axes = "..."
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         # Files may declare any number of places.
         return [(max(self.output.shape[:1], default=1) or 1, self.input(0).rank)]
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         return [[(0, 0)]]
 
     def check(self) -> None:
@@ -38,7 +38,7 @@ class Where(Operator):
         if not x.rank:
             message = f"{x.name} has no axes"
             raise OperatorError(message)
-        expect(self.output, self.shapes()[0], DType.INT64)
+        expect(self.output, self.infer_outputs()[0], DType.INT64)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         # Stored integers count as they are, whatever stands for 0.
@@ -50,14 +50,14 @@ class Unique(Operator):
 
     codes = ("UNIQUE",)
     category = Category.TERMINATE
-    many_outputs = True
-    moves = True
-    any_size = "..."
+    returns_tuple = True
+    moves_only = True
+    dynamic_axes = "..."
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         return [[(0, 0)]]
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         x, found = self.input(0), self.output
         return [(max(found.shape[:1], default=1) or 1,), x.shape]
 
@@ -68,13 +68,13 @@ class Unique(Operator):
             message = f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
             raise OperatorError(message)
         values, places = self.op.outputs
-        expect(values, self.shapes()[0], x.dtype)
+        expect(values, self.infer_outputs()[0], x.dtype)
         expect_type(places, _INDICES)
         expect(places, x.shape, places.dtype)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        kind = g.carrier("Unique", x.dtype)
-        values, _, places = g.many("Unique", 3, g.recast(x, x.dtype, kind), sorted=0)
+        kind = g.compute_type("Unique", x.dtype)
+        values, _, places = g.node_outputs("Unique", 3, g.recast(x, x.dtype, kind), sorted=0)
         return (
             g.recast(values, kind, x.dtype),
             g.recast(places, DType.INT64, ys[1].dtype),

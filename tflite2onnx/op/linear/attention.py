@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.layout import Frame, pinned
+from tflite2onnx.layout import Frame, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.tensor import DType
@@ -49,8 +49,8 @@ class DotProductAttention(Operator):
 
     def frames(self) -> Sequence[Frame]:
         return [
-            pinned(0, _HEADS_FIRST), pinned(1, _TRANSPOSED), pinned(2, _HEADS_FIRST),
-            pinned(~0, _HEADS_FIRST),
+            pin_operand(0, _HEADS_FIRST), pin_operand(1, _TRANSPOSED), pin_operand(2, _HEADS_FIRST),
+            pin_operand(~0, _HEADS_FIRST),
         ]  # fmt: skip
 
     def emit(self, g: Builder, y: View, q: View, k: View, v: View, mask: View) -> Value:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -32,7 +32,7 @@ class HadamardRotation(Operator):
         if x.rank not in _RANKS or size < 1 or size & (size - 1) or x.shape[-1] % size:
             message = f"{list(x.shape)} is not made of blocks of a power of 2, {size}"
             raise OperatorError(message)
-        affordable(2 * size)
+        check_element_count(2 * size)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
 

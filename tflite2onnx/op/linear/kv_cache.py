@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _AXES = 4
@@ -25,7 +25,7 @@ class ExternalCache(Operator):
     codes = ("odml.update_external_kv_cache",)
     custom = True
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
     def check(self) -> None:
         keys, values, positions, *new = (self.input(i) for i in range(5))
@@ -33,7 +33,7 @@ class ExternalCache(Operator):
             shapes = f"{list(keys.shape)} and {list(new[0].shape)}"
             message = f"{shapes} are not [1, time, heads, depth]"
             raise OperatorError(message)
-        affordable(keys.shape[1])
+        check_element_count(keys.shape[1])
         if len(self.op.outputs) != 2:  # keys and values
             message = f"{len(self.op.outputs)} outputs; keys and values are expected"
             raise OperatorError(message)
@@ -47,7 +47,7 @@ class ExternalCache(Operator):
         self, g: Builder, ys: tuple[View, ...], keys: View, values: View, positions: View,
         *new: View,
     ) -> tuple[Value, ...]:  # fmt: skip
-        matches = self._matches(g, positions, keys.shape[1])
+        matches = self._match_rows(g, positions, keys.shape[1])
         if positions.shape == (1,):  # a token at a time
             rows = [view.value for view in new]
             hit = matches
@@ -59,7 +59,7 @@ class ExternalCache(Operator):
         hit = g.Unsqueeze(hit, g.ints([2]))
         return tuple(g.Where(hit, a, b) for a, b in zip(rows, (keys, values), strict=True))
 
-    def _matches(self, g: Builder, positions: View, times: int) -> Value:
+    def _match_rows(self, g: Builder, positions: View, times: int) -> Value:
         """Return which new row has its place in which row of the caches, bool [times, rows]."""
         zero = g.ints([0])
         before = g.Concat(g.cast(zero, DType.INT32), g.Slice(positions, zero, g.ints([-1])), axis=0)
@@ -80,7 +80,7 @@ class InternalCache(Operator):
     codes = ("odml.update_kv_cache",)
     custom = True
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
     @property
     def _shape(self) -> Shape:
@@ -96,7 +96,7 @@ class InternalCache(Operator):
     def _layer(self) -> int:
         return max(int(self.options.get("layer_index", 0)), 0)
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [self._shape] * 2
 
     def check(self) -> None:
@@ -104,7 +104,7 @@ class InternalCache(Operator):
         if not 0 < keys.shape[1] <= self._shape[1]:
             message = f"{keys.shape[1]} new rows of {self._shape[1]}"
             raise OperatorError(message)
-        affordable(self._shape[1])
+        check_element_count(self._shape[1])
         _ = self._layer  # checks that it is a number
         expect(positions, keys.shape[1:2], DType.INT64)
         for new in (keys, values):
@@ -116,7 +116,7 @@ class InternalCache(Operator):
         for cache in caches:
             expect(cache, self._shape, DType.FLOAT32)
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by their layer, and their first position."""
         name = f"kv_cache/{self._layer}"
         caches = [
@@ -132,11 +132,11 @@ class InternalCache(Operator):
         count, times = keys.shape[1], self._shape[1]
         none, room, rows = g.ints([0]), g.ints([times]), np.arange(times)
         at = g.Sub(g.Slice(positions, none, g.ints([1])), first)
-        gone = g.clamped(g.Add(at, g.ints([count - times])), none, room)
+        gone = g.clamp_int64(g.Add(at, g.ints([count - times])), none, room)
         stays = g.Less(rows, g.Sub(room, gone))
         before = g.Where(stays, g.Add(rows, gone), rows)
         place = g.Sub(rows, g.Sub(at, gone))
-        known = g.clamped(place, none, g.ints([count - 1]))
+        known = g.clamp_int64(place, none, g.ints([count - 1]))
         hit = g.Unsqueeze(g.Equal(place, known), g.ints([1, 2]))
         made = [
             g.Where(hit, g.Gather(new, known, axis=1), g.Gather(cache, before, axis=1))

@@ -7,17 +7,17 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Unshaped, Value, View
+from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, features_from
 from tflite2onnx.op.common.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
-from tflite2onnx.op.elementwise.activation import unbounded
+from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.quantize import (
     bias_storage,
+    encode_constant,
     is_quantized,
     move_zero_point,
-    stored,
     weight_storage,
 )
 from tflite2onnx.tensor import DType, Shape
@@ -44,7 +44,7 @@ class FullyConnected(Operator):
 
     codes = ("FULLY_CONNECTED",)
     category = Category.ATTRIBUTE
-    product = (0, 1, 2)
+    matmul_operands = (0, 1, 2)
 
     def check(self) -> None:
         if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
@@ -68,7 +68,7 @@ class FullyConnected(Operator):
             batch = x.shape[:-1]
         expect(self.output, (*batch, w.shape[0]), self.output.dtype)
 
-    def aligned(self) -> Sequence[Shape | None]:
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
         bias = self.input(1).shape[:1]  # its shape in the file may be another
         return [bias if i == _BIAS else None for i in range(len(self.op.inputs))]
 
@@ -97,31 +97,33 @@ class FullyConnected(Operator):
         plain = slots[0] == ("N", "0")
         return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # The hybrid kernel's scales are those of one row, or of each.
-        return batch[:1] in {("N",), (f"N{axis}",)} and not self.rounds
+        return batch[:1] in {("N",), (f"N{axis}",)} and not self.quantizes_dynamically
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
-    ) -> Value | Unshaped:
+    ) -> Value | NeedsReshape:
         if y.rank == _MATRIX and not self._hybrid:
             return self._gemm(g, y, x, w, b)
         if y.rank == _IMAGE and y.order[1] == y.rank - 1:
-            return g.Conv(x, w.reshaped((*w.shape, 1, 1)), b)
+            return g.Conv(x, w.reshape((*w.shape, 1, 1)), b)
         if is_quantized(x.tensor):  # with a bias it fuses as Gemm only
-            return Unshaped(self._gemm(g, y, x, w, b))
-        if self.rounds and not g.plain:
-            made = self._integers(g, x, w)
-            made = unbounded(g, self.activation, made if b is None else g.Add(made, b))
-            return made if y.rank == _MATRIX else Unshaped(made)
-        columns = w.ordered((1, 0))
+            return NeedsReshape(self._gemm(g, y, x, w, b))
+        if self.quantizes_dynamically and not g.float_only:
+            made = self._multiply_hybrid(g, x, w)
+            made = apply_unbounded_activation(
+                g, self.activation, made if b is None else g.Add(made, b)
+            )
+            return made if y.rank == _MATRIX else NeedsReshape(made)
+        columns = w.in_order((1, 0))
         made = g.MatMul(*(self._matrices(y, x, w) if y.rank == _MATRIX else (x, columns)))
         made = made if b is None else g.Add(made, b)
-        return unbounded(g, self.activation, made) if self._hybrid else made
+        return apply_unbounded_activation(g, self.activation, made) if self._hybrid else made
 
     @property
-    def rounds(self) -> bool:
+    def quantizes_dynamically(self) -> bool:
         """Whether the data of a hybrid product is quantized: where that is faster."""
         x, w = self.input(0), self.input(1)
         scales = w.quantization
@@ -132,10 +134,10 @@ class FullyConnected(Operator):
         of_rows = scales.axis == 0 or not scales.per_axis
         return of_rows and x.elements * w.shape[0] >= WORTHWHILE
 
-    def _integers(self, g: Builder, x: View, w: View) -> Value:
+    def _multiply_hybrid(self, g: Builder, x: View, w: View) -> Value:
         """Return [batch, out] as the hybrid kernel multiplies, the bias left out."""
         kept = weight_storage(x.tensor, w.tensor, None, folds=False)
-        integers = stored(w.constant, w.tensor.dtype, kept)
+        integers = encode_constant(w.constant, w.tensor.dtype, kept)
         read = kept if g.weights == "int8" else move_zero_point(kept, DType.UINT8)
         out, features = w.tensor.shape[0], self._features
         shape = (x.tensor.elements // features, features)
@@ -143,8 +145,8 @@ class FullyConnected(Operator):
         columns = w.order if w.order[-1] == 0 else (1, 0)  # not planned where axes are kept
         return multiply(
             g,
-            quantize(g, x.reshaped(shape), shape),
-            g.view(w.tensor, columns, kept=read).reshaped((features, out)),
+            quantize(g, x.reshape(shape), shape),
+            g.view(w.tensor, columns, storage=read).reshape((features, out)),
             read,
             integers.reshape(out, features).sum(1, dtype=np.int32),
         )
@@ -161,15 +163,15 @@ class FullyConnected(Operator):
     def _matrices(self, y: View, x: View, w: View) -> tuple[Value, Value]:
         """Return [batch, features] and [features, out]."""
         features, out = self._features, w.tensor.shape[0]
-        return x.reshaped((_rows(y), features)), w.reshaped((features, out))
+        return x.reshape((_rows(y), features)), w.reshape((features, out))
 
     def _gemm(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return a matrix; the operands become matrices, in the order in which they are stored."""
         swapped = (1, 0)
         rows, features, out = _rows(y), self._features, w.tensor.shape[0]
         return g.Gemm(
-            x.value if x.order == swapped else x.reshaped((rows, features)),
-            w.value if w.order == swapped else w.reshaped((out, features)),
+            x.value if x.order == swapped else x.reshape((rows, features)),
+            w.value if w.order == swapped else w.reshape((out, features)),
             b,
             transA=1 if x.order == swapped else None,
             transB=None if w.order == swapped else 1,
@@ -230,15 +232,15 @@ class BatchMatMul(Operator):
     """
 
     codes = ("BATCH_MATMUL",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    product = (0, 1, 2)
+    matmul_operands = (0, 1, 2)
     broadcasts = True
 
     def check(self) -> None:
         a, b, y = self.input(0), self.input(1), self.output
         made = product_shape(a.shape, b.shape, (self.options.adj_x, self.options.adj_y))
-        if not self.on_integers():
+        if not self.reads_stored_integers():
             expect_real(a, b, y)
         elif {a.dtype, b.dtype} != {DType.INT8}:
             message = f"{a.dtype.label} by {b.dtype.label} makes no int32"
@@ -253,14 +255,14 @@ class BatchMatMul(Operator):
         last = ("M", "K", "N")
         return [Frame(slots, (*batch, *last), legal=lambda label: label[-3:] == last)]
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         return self.output.dtype is DType.INT32
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
-        if not self.on_integers():
+        if not self.reads_stored_integers():
             # Of one matrix for all batches ONNX Runtime has kernels that read its integers.
             one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
-            return g.MatMul(a, b.reshaped(b.shape[-2:]) if one else b)
+            return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
         # The kernel multiplies the integers of the file, whatever they stand for.
         return g.MatMulInteger(a, b, *(_shift(g, x) for x in (a, b)))
 

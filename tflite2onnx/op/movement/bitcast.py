@@ -29,8 +29,8 @@ class Bitcast(Operator):
 
     codes = ("BITCAST",)
     category = Category.TERMINATE
-    as_filed = True
-    any_size = "..."
+    computes_on_stored_integers = True
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x, y = self.input(0), self.output
@@ -51,11 +51,11 @@ class Bitcast(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if x.dtype.bits == y.dtype.bits:
-            return retyped(g, x.value, x.dtype, y.dtype)
+            return reinterpret_bits(g, x.value, x.dtype, y.dtype)
         source, target = (_UNSIGNED[dtype.bits] for dtype in (x.dtype, y.dtype))
-        words = retyped(g, x.value, x.dtype, source)
-        turn = _split if x.dtype.bits > y.dtype.bits else joined
-        return retyped(g, turn(g, words, source, target), target, y.dtype)
+        words = reinterpret_bits(g, x.value, x.dtype, source)
+        turn = _split if x.dtype.bits > y.dtype.bits else join_words
+        return reinterpret_bits(g, turn(g, words, source, target), target, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         x, kind = np.ascontiguousarray(inputs[0]), np.dtype(self.output.dtype.numpy)
@@ -64,7 +64,7 @@ class Bitcast(Operator):
         return [x.view(kind) if x.dtype.itemsize == kind.itemsize else x[..., None].view(kind)]
 
 
-def retyped(g: Builder, x: Value, have: DType, want: DType) -> Value:
+def reinterpret_bits(g: Builder, x: Value, have: DType, want: DType) -> Value:
     """Return the bits of a value as elements of another type of the same size."""
     if have is want:
         return x
@@ -76,7 +76,7 @@ def retyped(g: Builder, x: Value, have: DType, want: DType) -> Value:
 def words(g: Builder, x: Value, dtype: DType, bits: int) -> Value:
     """Return the bits of a value as uint64, with an axis more for those of words of this size."""
     unsigned = _UNSIGNED[dtype.bits]
-    apart = _split(g, retyped(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits])
+    apart = _split(g, reinterpret_bits(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits])
     return g.cast(apart, DType.UINT64)
 
 
@@ -90,7 +90,7 @@ def _split(g: Builder, words: Value, wide: DType, narrow: DType) -> Value:
     return g.cast(g.BitShift(apart, _shifts(wide, narrow), direction="RIGHT"), narrow)
 
 
-def joined(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
+def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
     """Return words whose parts are the last axis."""
     shifts = _shifts(wide, narrow)
     apart = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")

@@ -25,15 +25,15 @@ class BroadcastTo(Operator):
     """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
 
     codes = ("BROADCAST_TO",)
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         _check_list(self, 1)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_rank(self.output, self.input(1).elements, self.input(0).dtype)
             return
         x, shape = self.input(0), ints(self, 1)
@@ -44,24 +44,24 @@ class BroadcastTo(Operator):
             message = f"{list(x.shape)} cannot be broadcast to {shape}"
             raise OperatorError(message)
 
-    def aligned(self) -> Sequence[Shape | None]:
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)
         return [(1,) * (self.output.rank - x.rank) + x.shape, None]
 
     def emit(self, g: Builder, y: View, x: View, shape: View) -> Value:
-        return x.value if x.sizes == y.sizes else _expanded(g, x, y, shape)
+        return x.value if x.sizes == y.sizes else _expand_to_shape(g, x, y, shape)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.broadcast_to(inputs[0], self.output.shape)]
 
 
-def _expanded(g: Builder, x: View, y: View, shape: View) -> Value:
-    if not shape.tensor.is_known:
-        sizes = g.listed(shape, y.order)
-        return g.within("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
+def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
+    if not shape.tensor.is_constant:
+        sizes = g.as_int64_list(shape, y.order)
+        return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
     if 0 in y.shape:  # of which ONNX Runtime makes something else
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
-    return g.within("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
+    return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
 
 
 class BroadcastArgs(Operator):
@@ -69,7 +69,7 @@ class BroadcastArgs(Operator):
 
     codes = ("BROADCAST_ARGS",)
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         for i in (0, 1):
@@ -80,7 +80,7 @@ class BroadcastArgs(Operator):
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
-        a_sizes, b_sizes = (_padded(g, x, count) for x in (a, b))
+        a_sizes, b_sizes = (_pad_leading_ones(g, x, count) for x in (a, b))
         # Not the larger one: a size of 0 wins over 1.
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
@@ -89,7 +89,7 @@ class BroadcastArgs(Operator):
         return [np.asarray(shape, self.output.dtype.numpy)]
 
 
-def _padded(g: Builder, x: View, count: int) -> Value:
+def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
     missing = count - x.shape[0]
     return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
 
@@ -98,16 +98,16 @@ class Fill(Operator):
     """FILL: a shape full of one element."""
 
     codes = ("FILL",)
-    sizes_from = (0,)
-    any_size = "..."
+    shape_inputs = (0,)
+    dynamic_axes = "..."
     category = Category.TERMINATE
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         _check_list(self, 0)
         value = self.input(1)
         expect(value, (), value.dtype)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_rank(self.output, self.input(0).elements, value.dtype)
         else:
             expect(self.output, ints(self, 0), value.dtype)
@@ -117,7 +117,7 @@ class Fill(Operator):
         return [Frame({~0: names}, names)]
 
     def emit(self, g: Builder, y: View, dims: View, value: View) -> Value:
-        return _expanded(g, value, y, dims)
+        return _expand_to_shape(g, value, y, dims)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.full(self.output.shape, inputs[1])]

@@ -11,14 +11,20 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
+    drop_axis,
     expect,
     expect_list,
     expect_rank,
     integer,
     ints,
-    without,
 )
-from tflite2onnx.op.common.runtime_shapes import around, expect_axis, in_shape, place_of, sizes_of
+from tflite2onnx.op.common.runtime_shapes import (
+    expect_axis,
+    reshape_to,
+    resolve_axis,
+    sizes_of,
+    split_shape,
+)
 from tflite2onnx.tensor import Array, DType
 
 
@@ -26,10 +32,10 @@ class Concatenation(Operator):
     """CONCATENATION along an axis; constants without axes are laid in a row."""
 
     codes = ("CONCATENATION",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     def check(self) -> None:
         first = self.input(0)
@@ -42,11 +48,11 @@ class Concatenation(Operator):
         expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        return g.carried("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
+        return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         # The uint8 kernel rescales, that of int8 refuses, all others lay down what they are given.
-        return self.one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
+        return self.has_one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
@@ -56,10 +62,10 @@ class Pack(Operator):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
-    rescales = True
+    moves_only = True
+    needs_equal_scales = True
 
     @cached_property
     def _axis(self) -> int:
@@ -74,13 +80,15 @@ class Pack(Operator):
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
-        old = without(names, self._axis)
+        old = drop_axis(names, self._axis)
         return [Frame({~0: names} | dict.fromkeys(range(len(self.op.inputs)), old), names)]
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         apart = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
-        return g.carried("Concat", y.dtype, *apart, axis=axis) if len(apart) > 1 else apart[0]
+        return (
+            g.in_compute_type("Concat", y.dtype, *apart, axis=axis) if len(apart) > 1 else apart[0]
+        )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
@@ -90,11 +98,11 @@ class Unpack(Operator):
     """UNPACK: the slices along an axis, each without it."""
 
     codes = ("UNPACK",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    many_outputs = True
-    moves = True
-    rescales = True
+    returns_tuple = True
+    moves_only = True
+    needs_equal_scales = True
 
     @cached_property
     def _axis(self) -> int:
@@ -107,11 +115,11 @@ class Unpack(Operator):
             message = f"an axis of {size} elements cannot become {count} outputs"
             raise OperatorError(message)
         for tensor in self.op.outputs:
-            expect(tensor, without(x.shape, self._axis), x.dtype)
+            expect(tensor, drop_axis(x.shape, self._axis), x.dtype)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-        left = without(names, self._axis)
+        left = drop_axis(names, self._axis)
         return [Frame({0: names} | {~i: left for i in range(len(self.op.outputs))}, names)]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
@@ -129,31 +137,31 @@ class Split(Operator):
     codes = ("SPLIT", "SPLIT_V")
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    many_outputs = True
-    moves = True
+    returns_tuple = True
+    moves_only = True
 
     @property
     def _data(self) -> int:
         return 1 if self.op.code == "SPLIT" else 0
 
     @property
-    def sized_later(self) -> bool:
+    def has_data_dependent_shape(self) -> bool:
         return not self._axis_is_known or not self._are_sizes_known
 
     @property
     def _axis_is_known(self) -> bool:
-        return self.input(0 if self.op.code == "SPLIT" else 2).is_known
+        return self.input(0 if self.op.code == "SPLIT" else 2).is_constant
 
     @property
     def _are_sizes_known(self) -> bool:
-        return self.op.code == "SPLIT" or self.input(1).is_known
+        return self.op.code == "SPLIT" or self.input(1).is_constant
 
     @property
-    def later_axes(self) -> list[int] | None:
+    def data_dependent_axes(self) -> list[int] | None:
         return [self._axis] if self._axis_is_known else None
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
-        groups = super().unforeseen()
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
+        groups = super().data_dependent_dims()
         if self._are_sizes_known and self.op.code == "SPLIT":  # all parts are alike
             axes = sorted({axis for group in groups for _, axis in group})
             return [[pair for (pair,) in groups if pair[1] == axis] for axis in axes]
@@ -182,10 +190,10 @@ class Split(Operator):
     def check(self) -> None:
         x = self.input(self._data)
         if not self._axis_is_known:
-            self._check_later()
+            self._check_dynamic()
             return
         axis = self._axis
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_list(self, 1, len(self.op.outputs))
             for tensor in self.op.outputs:
                 size = tensor.shape[axis] if tensor.rank == x.rank else 1
@@ -194,7 +202,7 @@ class Split(Operator):
         for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
             expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
-    def _check_later(self) -> None:
+    def _check_dynamic(self) -> None:
         x = self.input(self._data)
         expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
         if self.op.code == "SPLIT_V":
@@ -205,17 +213,17 @@ class Split(Operator):
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return self.sized_later or axis != self._axis
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return self.has_data_dependent_shape or axis != self._axis
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
         if not self._axis_is_known:
             return self._split_anywhere(g, *xs)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             axis = x.axis(self._axis)
             whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
-            sizes = self._sizes_later(g, whole, xs[1])
+            sizes = self._resolve_sizes(g, whole, xs[1])
             return _split(g, x, x.dtype, sizes, len(ys), axis)
         return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), x.axis(self._axis))
 
@@ -223,20 +231,20 @@ class Split(Operator):
         """Return the parts along an axis that is computed."""
         x, given, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
         number = given if self.op.code == "SPLIT" else xs[2]
-        parts = around(g, sizes_of(g, x), place_of(g, number, x.rank))
+        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
         if self.op.code == "SPLIT":
             sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
         else:
-            sizes = self._sizes_later(g, parts.size, given)
-        cut = _split(g, in_shape(g, x.value, parts.folded(g)), x.dtype, sizes, count, 1)
+            sizes = self._resolve_sizes(g, parts.size, given)
+        cut = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
-            in_shape(g, part, parts.before, size, parts.behind)
+            reshape_to(g, part, parts.before, size, parts.behind)
             for part, size in zip(cut, each, strict=True)
         )
 
-    def _sizes_later(self, g: Builder, whole: Value, given: View) -> Value:
-        sizes = g.listed(given)
+    def _resolve_sizes(self, g: Builder, whole: Value, given: View) -> Value:
+        sizes = g.as_int64_list(given)
         # The size that is -1 takes the rest: all sizes but this -1.
         others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
         left = g.Equal(sizes, g.scalar(-1, DType.INT64))
@@ -252,8 +260,8 @@ def _split(
     """Return so many parts of x, in the type that the node runs in until they are apart."""
     if count == 1:
         return (g.recast(x, dtype, dtype),)
-    carrier = g.carrier("Split", dtype)
-    parts = g.many("Split", count, g.recast(x, dtype, carrier), sizes, axis=axis)
+    carrier = g.compute_type("Split", dtype)
+    parts = g.node_outputs("Split", count, g.recast(x, dtype, carrier), sizes, axis=axis)
     return tuple(g.recast(part, carrier, dtype) for part in parts)
 
 
@@ -261,11 +269,11 @@ class Tile(Operator):
     """TILE: each axis over and over."""
 
     codes = ("TILE",)
-    sizes_from = (1,)
-    any_size = "..."
+    shape_inputs = (1,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _multiples(self) -> list[int]:
@@ -277,7 +285,7 @@ class Tile(Operator):
 
     def check(self) -> None:
         x = self.input(0)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_list(self, 1, x.rank)
             expect_rank(self.output, x.rank, x.dtype)
             return
@@ -285,13 +293,13 @@ class Tile(Operator):
         expect(self.output, [size * times for size, times in sizes], x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
-        if self.sized_later:
-            times = g.listed(multiples, x.order)
+        if self.has_data_dependent_shape:
+            times = g.as_int64_list(multiples, x.order)
         elif y.sizes == x.sizes:
             return x.value
         else:
             times = g.ints(x.reorder(self._multiples))
-        return g.within("Tile", x.dtype, lambda v: g.Tile(v, times), x)
+        return g.with_compute_type("Tile", x.dtype, lambda v: g.Tile(v, times), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
-from tflite2onnx.op.common.runtime_shapes import BEHIND, in_shape
-from tflite2onnx.op.movement.pad import padded
+from tflite2onnx.op.common.runtime_shapes import BEHIND, reshape_to
+from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.tensor import DType
 
 
@@ -16,10 +16,10 @@ class Dilate(Operator):
     """DILATE: each axis with a value between its elements, as often as its dilation less one."""
 
     codes = ("DILATE",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _steps(self) -> list[int]:
@@ -42,40 +42,40 @@ class Dilate(Operator):
         expect(self.output, self._sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
-        return apart(g, x, x.reorder(self._steps), value)
+        return dilate_axes(g, x, x.reorder(self._steps), value)
 
 
-def apart(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     """Return elements so many steps from each other along each stored axis, `fill` between them."""
-    sizes = x.tensor.extents
+    sizes = x.tensor.layout_shape
     if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):
         return x.value
     if x.tensor.symbols:
-        return _apart_later(g, x, steps, fill)
+        return _dilate_dynamic_axes(g, x, steps, fill)
     # Each element gets an axis of its own, which grows from 1 to the distance.
-    split = x.reshaped([size for old in x.shape for size in (old, 1)])
+    split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-    grown = padded(g, split, x.dtype, [0] * len(grow), grow, fill.reshaped(()))
+    grown = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
     merged = g.reshape(grown, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
-def _apart_later(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
+def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     inner = g.ints(range(1, 2 * x.rank, 2))
     grow = [size for step in steps for size in (0, step - 1)]
     pads = g.ints([0] * len(grow) + grow)
-    padded = g.within(
+    padded = g.with_compute_type(
         "Pad", x.dtype, lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
-        x, fill.reshaped(()),
+        x, fill.reshape(()),
     )  # fmt: skip
-    merged = in_shape(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
+    merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else BEHIND for step in steps])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
 class StablehloPad(Operator):
@@ -85,10 +85,10 @@ class StablehloPad(Operator):
     """
 
     codes = ("STABLEHLO_PAD",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _pads(self) -> list[tuple[int, int, int]]:
@@ -115,5 +115,5 @@ class StablehloPad(Operator):
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)
-        spread = apart(g, x, [number + 1 for number in between], value)
-        return padded(g, spread, x.dtype, low, high, value.reshaped(()))
+        spread = dilate_axes(g, x, [number + 1 for number in between], value)
+        return pad_axes(g, spread, x.dtype, low, high, value.reshape(()))

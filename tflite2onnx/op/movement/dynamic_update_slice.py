@@ -21,10 +21,10 @@ class DynamicUpdateSlice(Operator):
     codes = ("DYNAMIC_UPDATE_SLICE",)
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
-    def _room(self) -> list[int]:
+    def _max_starts(self) -> list[int]:
         """How far the update can move along each axis."""
         x, update = self.input(0), self.input(1)
         room = [a - b for a, b in zip(x.shape, update.shape, strict=False)]
@@ -38,9 +38,9 @@ class DynamicUpdateSlice(Operator):
         expect(update, update.shape, x.dtype)
         expect(self.output, x.shape, x.dtype)
         expect_type(starts, (DType.INT32, DType.INT64))
-        expect(starts, (len(self._room),), starts.dtype)
+        expect(starts, (len(self._max_starts),), starts.dtype)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the update is as large along an axis, or has a size that is known."""
         whole, part = (self.input(i).sizes[axis] for i in range(2))
         return operand == 2 or whole == part or isinstance(part, int)  # starts
@@ -52,30 +52,30 @@ class DynamicUpdateSlice(Operator):
         axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
         if not axes:
             return update.value
-        where = self._clamped(g, x, starts)
-        return g.within(
-            "Slice", x.dtype, lambda a, b: self._replaced(g, a, b, x, axes, where), x, update
+        where = self._clamp_starts(g, x, starts)
+        return g.with_compute_type(
+            "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, where), x, update
         )
 
-    def _clamped(self, g: Builder, x: View, starts: View) -> Value:
+    def _clamp_starts(self, g: Builder, x: View, starts: View) -> Value:
         """Return where the update starts along each TFLite axis."""
         if starts.tensor.data is not None and not x.tensor.symbols:
-            return g.ints(np.clip(starts.ints, 0, self._room).tolist())
+            return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        zero, rooms = g.scalar(0, DType.INT64), self._rooms(g, x)
+        zero, rooms = g.scalar(0, DType.INT64), self._dynamic_max_starts(g, x)
         if starts.dtype is DType.INT32:  # numbers of 32 bits Max and Min compare right
             return g.Min(g.Max(wide, zero), rooms)
-        return g.clamped(wide, zero, rooms)
+        return g.clamp_int64(wide, zero, rooms)
 
-    def _rooms(self, g: Builder, x: View) -> Value:
+    def _dynamic_max_starts(self, g: Builder, x: View) -> Value:
         """Return how far the update can move, which open sizes leave to be computed."""
         if not x.tensor.symbols:
-            return g.ints(self._room)
+            return g.ints(self._max_starts)
         order = [x.axis(axis) for axis in range(x.rank)]
         whole = g.Shape(x) if order == [*range(x.rank)] else g.Gather(g.Shape(x), g.ints(order))
         return g.Sub(whole, g.ints(self.input(1).shape))  # where both are open nobody asks
 
-    def _replaced(
+    def _replace_part(
         self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
     ) -> Value:
         """Return a value with the update in it, which is smaller along these axes only.
@@ -85,10 +85,10 @@ class DynamicUpdateSlice(Operator):
         """
         axis, *rest = axes
         at = g.ints([x.axis(axis)])
-        first = _entry(g, where, axis)
-        last = _shifted(g, first, self.input(1).shape[axis])
+        first = _take_entry(g, where, axis)
+        last = _add_offset(g, first, self.input(1).shape[axis])
         if rest:
-            update = self._replaced(g, g.Slice(value, first, last, at), update, x, rest, where)
+            update = self._replace_part(g, g.Slice(value, first, last, at), update, x, rest, where)
         before = g.Slice(value, g.ints([0]), first, at)
         size = self.input(0).sizes[axis]
         end = np.iinfo(np.int64).max if isinstance(size, str) else size
@@ -97,20 +97,20 @@ class DynamicUpdateSlice(Operator):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         made, update = inputs[0].copy(), inputs[1]
-        first = np.clip(inputs[2], 0, self._room)
+        first = np.clip(inputs[2], 0, self._max_starts)
         place = tuple(slice(a, a + n) for a, n in zip(first, update.shape, strict=True))
         made[place] = update
         return [made]
 
 
-def _entry(g: Builder, numbers: Value, index: int) -> Value:
+def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
     """Return one of a list of numbers, as a list."""
     if numbers.data is not None:
         return g.ints([int(numbers.data[index])])
     return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
 
 
-def _shifted(g: Builder, number: Value, by: int) -> Value:
+def _add_offset(g: Builder, number: Value, by: int) -> Value:
     if number.data is not None:
         return g.ints([int(number.data[0]) + by])
     return g.Add(number, g.ints([by]))

@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_rank, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 
 
-def padded(
+def pad_axes(
     g: Builder, x: View | Value, dtype: DType, low: Sequence[int], high: Sequence[int],
     fill: View | Value,
 ) -> Value:  # fmt: skip
@@ -23,17 +23,17 @@ def padded(
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
     pads = g.ints([*low, *high])
-    return g.within("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+    return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
 
 
 class _Padding(Operator):
     """What all of them share: the second input, [rank, 2], says how many elements to add."""
 
-    any_size = "..."
-    sizes_from = (1,)
+    dynamic_axes = "..."
+    shape_inputs = (1,)
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ class _Padding(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _TYPES)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect_type(self.input(1), (DType.INT32, DType.INT64))
             expect(self.input(1), (x.rank, 2), self.input(1).dtype)
             expect_rank(self.output, x.rank, x.dtype)
@@ -56,18 +56,22 @@ class _Padding(Operator):
         pairs = zip(x.shape, self._pads, strict=True)
         expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
 
-    def _amounts(self, g: Builder, x: View, table: View) -> Value:
+    def _stored_pads(self, g: Builder, x: View, table: View) -> Value:
         """Return the elements in front of all axes, then those behind, in the stored order."""
-        if self.sized_later:
-            return g.reshape(g.Transpose(g.listed(table, x.order), perm=[1, 0]), [2 * x.rank])
+        if self.has_data_dependent_shape:
+            return g.reshape(
+                g.Transpose(g.as_int64_list(table, x.order), perm=[1, 0]), [2 * x.rank]
+            )
         begins, ends = zip(*x.reorder(self._pads), strict=True)
         return g.ints([*begins, *ends])
 
     def _pad(
         self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
     ) -> Value:
-        pads = self._amounts(g, x, table)
-        return g.within("Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill)
+        pads = self._stored_pads(g, x, table)
+        return g.with_compute_type(
+            "Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill
+        )
 
 
 class Pad(_Padding):
@@ -88,10 +92,10 @@ class Pad(_Padding):
     def emit(
         self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View
     ) -> Value:
-        if not self.sized_later and not np.any(self._pads):
+        if not self.has_data_dependent_shape and not np.any(self._pads):
             return x.value
         # What is moved may stand for something else then; what is added stands for 0.
-        fill = g.scalar(y.kept.zero_point, y.dtype) if value is None else value.reshaped(())
+        fill = g.scalar(y.storage.zero_point, y.dtype) if value is None else value.reshape(())
         return self._pad(g, x, pads, fill)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -103,7 +107,7 @@ class MirrorPad(_Padding):
     """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
-    rescales = True
+    needs_equal_scales = True
 
     @property
     def _reflects(self) -> bool:
@@ -115,7 +119,7 @@ class MirrorPad(_Padding):
     def check(self) -> None:
         super().check()
         self._reflects  # noqa: B018 - checks the mode
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
             if max(pads) > max(size - self._reflects, 0):
@@ -123,42 +127,45 @@ class MirrorPad(_Padding):
                 raise OperatorError(message)
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
-        if not self.sized_later and not np.any(self._pads):
+        if not self.has_data_dependent_shape and not np.any(self._pads):
             return x.value
         if self._reflects:
             return self._pad(g, x, table, mode="reflect")
-        if not self.sized_later and np.max(self._pads) == 1:
+        if not self.has_data_dependent_shape and np.max(self._pads) == 1:
             return self._pad(g, x, table, mode="edge")  # one element is its own mirror
         # Pad has no such mode. An index per axis moves less than slices and a Concat.
-        return g.within("Gather", x.dtype, lambda v: self._mirrored(g, x, v, table), x.value)
+        return g.with_compute_type(
+            "Gather", x.dtype, lambda v: self._mirror_axes(g, x, v, table), x.value
+        )
 
-    def _mirrored(self, g: Builder, x: View, value: Value, table: View) -> Value:
+    def _mirror_axes(self, g: Builder, x: View, value: Value, table: View) -> Value:
         for axis in range(x.rank):
-            if self.sized_later or any(self._pads[axis]):
+            if self.has_data_dependent_shape or any(self._pads[axis]):
                 value = g.Gather(value, self._sources(g, x, table, axis), axis=x.axis(axis))
         return value
 
     def _sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
         """Return which element of an axis each one is that is made."""
         size = x.tensor.shape[axis]
-        if not self.sized_later and axis not in x.tensor.symbols:
-            affordable(size + sum(self._pads[axis]))
+        if not self.has_data_dependent_shape and axis not in x.tensor.symbols:
+            check_element_count(size + sum(self._pads[axis]))
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
-        one, count = g.scalar(1, DType.INT64), g.reshape(_entry(g, sizes_of(g, x), axis), [])
-        pads = g.listed(table)
+        one, count = g.scalar(1, DType.INT64), g.reshape(_gather_entry(g, sizes_of(g, x), axis), [])
+        pads = g.as_int64_list(table)
         before, behind = (
-            g.Gather(_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1) for end in (0, 1)
+            g.Gather(_gather_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1)
+            for end in (0, 1)
         )
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(behind, []))
         # Mirrored at the left edge, then at the right one: -1 is 0, and so is the size its half.
         at = g.Range(first, last, one)
-        at = g.carried("Max", DType.INT64, at, g.Sub(g.Neg(at), one))
+        at = g.in_compute_type("Max", DType.INT64, at, g.Sub(g.Neg(at), one))
         mirrored = g.Sub(g.Sub(g.Add(count, count), one), at)
-        return g.carried("Min", DType.INT64, at, mirrored)
+        return g.in_compute_type("Min", DType.INT64, at, mirrored)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]
 
 
-def _entry(g: Builder, numbers: Value, axis: int) -> Value:
+def _gather_entry(g: Builder, numbers: Value, axis: int) -> Value:
     return g.Gather(numbers, g.ints([axis]), axis=0)

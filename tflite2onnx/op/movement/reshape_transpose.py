@@ -13,12 +13,12 @@ from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import axis_of, expect, expect_list, expect_rank, integer, ints
 from tflite2onnx.op.common.runtime_shapes import (
-    around,
     expect_axis,
-    in_shape,
-    place_of,
-    product,
+    multiply_sizes,
+    reshape_to,
+    resolve_axis,
     sizes_of,
+    split_shape,
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
@@ -45,12 +45,12 @@ def runs(source: Shape, target: Shape) -> tuple[Axes, Axes]:
         elif j < len(target) and target[j] == 1:
             names[1][j], j = f"out{j}", j + 1
         else:
-            i, j = _piece(source, target, i, j, names, f"r{piece}")
+            i, j = _match_group(source, target, i, j, names, f"r{piece}")
         piece += 1
     return tuple(names[0]), tuple(names[1])
 
 
-def _piece(
+def _match_group(
     source: Shape, target: Shape, i: int, j: int, names: tuple[list[str], list[str]], name: str
 ) -> tuple[int, int]:
     a, b = source[i], target[j]
@@ -70,20 +70,20 @@ def open_runs(source: Sizes, target: Sizes) -> tuple[Axes, Axes]:
     What lies between these may be split or merged in any way: its axes stay together.
     """
     if not any(isinstance(size, str) for size in (*source, *target)):
-        return runs(_fixed(source), _fixed(target))
+        return runs(_fixed_sizes(source), _fixed_sizes(target))
     first = _common(source, target)
     last = _common(source[first:][::-1], target[first:][::-1])
     between = [sizes[first : len(sizes) - last] for sizes in (source, target)]
     if any(isinstance(size, str) for sizes in between for size in sizes):
         inner = tuple(tuple("between" for _ in sizes) for sizes in between)
     else:
-        inner = runs(*(_fixed(sizes) for sizes in between))
+        inner = runs(*(_fixed_sizes(sizes) for sizes in between))
     before = tuple(f"first{i}" for i in range(first))
     behind = tuple(f"last{i}" for i in range(last))
     return (*before, *inner[0], *behind), (*before, *inner[1], *behind)
 
 
-def _fixed(sizes: Sizes) -> Shape:
+def _fixed_sizes(sizes: Sizes) -> Shape:
     return tuple(size for size in sizes if isinstance(size, int))
 
 
@@ -97,15 +97,15 @@ class Reshape(Operator):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
-    sizes_from = (1,)
-    moves = True
-    any_size = "..."
+    shape_inputs = (1,)
+    moves_only = True
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x, y = self.input(0), self.output
-        if self.sized_later:
-            self._check_later()
+        if self.has_data_dependent_shape:
+            self._check_dynamic()
             if y.symbols:
                 return
             if y.dynamic_axes:
@@ -116,56 +116,56 @@ class Reshape(Operator):
             message = f"{declared[0]} cannot become {declared[1]}"
             raise OperatorError(message)
 
-    def _check_later(self) -> None:
+    def _check_dynamic(self) -> None:
         if self._adds_axis:
             expect_axis(self, 1)
         else:
             expect_list(self, 1, self.input(1).elements)
-        expect_rank(self.output, self._rank_later, self.input(0).dtype)
+        expect_rank(self.output, self._dynamic_rank, self.input(0).dtype)
 
     @property
     def _adds_axis(self) -> bool:
         return self.op.code == "EXPAND_DIMS"
 
     @property
-    def _rank_later(self) -> int:
+    def _dynamic_rank(self) -> int:
         """How many axes are made by what is computed."""
         return self.input(0).rank + 1 if self._adds_axis else self.input(1).elements
 
     def frames(self) -> Sequence[Frame]:
         source, target = open_runs(self.input(0).sizes, self.output.sizes)
-        names = tuple(dict.fromkeys(_merged(source, target)))
+        names = tuple(dict.fromkeys(_merge_names(source, target)))
         return [Frame({0: source, ~0: target}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
-        if not self.sized_later or len(unknown) < 2:  # of one Reshape knows it
+        if not self.has_data_dependent_shape or len(unknown) < 2:  # of one Reshape knows it
             return g.reshape(x, y.sizes)
-        return in_shape(g, x.value, self._shape_later(g, y, x, rest[0]))
+        return reshape_to(g, x.value, self._dynamic_shape(g, y, x, rest[0]))
 
-    def _shape_later(self, g: Builder, y: View, x: View, given: View) -> Value:
+    def _dynamic_shape(self, g: Builder, y: View, x: View, given: View) -> Value:
         if not self._adds_axis:
-            return g.listed(given, y.order)
-        parts = around(g, sizes_of(g, x), place_of(g, given, y.rank), 0)
+            return g.as_int64_list(given, y.order)
+        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, given, y.rank), 0)
         shape = g.Concat(parts.before, g.ints([1]), parts.behind, axis=0)
         return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
 
     @property
-    def sized_later(self) -> bool:
-        return self.op.code != "SQUEEZE" and super().sized_later
+    def has_data_dependent_shape(self) -> bool:
+        return self.op.code != "SQUEEZE" and super().has_data_dependent_shape
 
     @property
     def resizes(self) -> bool:
         # The kernel asks the operand, and resizes what the file declares otherwise.
-        return self.sized_later or self.inferred() != (self.output.shape,)
+        return self.has_data_dependent_shape or self.resolve_output_shapes() != (self.output.shape,)
 
-    def inferred(self) -> tuple[Shape, ...]:
-        if self.sized_later:
-            count = self._rank_later
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+        if self.has_data_dependent_shape:
+            count = self._dynamic_rank
             return (self.output.shape if self.output.rank == count else (1,) * count,)
-        shape = [int(size) for size in self._asked()]
+        shape = [int(size) for size in self._requested_shape()]
         known = prod(size for size in shape if size != -1)
         rest = self.input(0).elements // max(known, 1)
         made = tuple(rest if size == -1 else size for size in shape)
@@ -174,7 +174,7 @@ class Reshape(Operator):
             raise OperatorError(message)
         return (made,)
 
-    def _asked(self) -> Sequence[int]:
+    def _requested_shape(self) -> Sequence[int]:
         """Return the shape that is asked for, with -1 for what is left."""
         x = self.input(0)
         if self._adds_axis:
@@ -194,7 +194,7 @@ class Reshape(Operator):
         return [inputs[0].reshape(self.output.shape)]
 
 
-def _merged(source: Axes, target: Axes) -> list[str]:
+def _merge_names(source: Axes, target: Axes) -> list[str]:
     """Return all names so that the names of either side come in its own sequence."""
     merged, rest = [], list(target)
     for name in source:
@@ -214,38 +214,38 @@ class Transpose(Operator):
     """
 
     codes = ("TRANSPOSE",)
-    sizes_from = (1,)
-    moves = True
-    any_size = "..."
+    shape_inputs = (1,)
+    moves_only = True
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x = self.input(0)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect(self.input(1), (x.rank,), DType.INT32)
             expect_rank(self.output, x.rank, x.dtype)
             return
         expect(self.output, [x.shape[axis] for axis in self._permutation], x.dtype)
 
     def frames(self) -> Sequence[Frame]:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return []
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
 
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
-        if not self.sized_later or not x.rank:
+        if not self.has_data_dependent_shape or not x.rank:
             return x.value
-        old, moved = sizes_of(g, x), g.listed(permutation)
+        old, moved = sizes_of(g, x), g.as_int64_list(permutation)
         new = g.Gather(old, moved, axis=0)
         # Each element made is counted, its place found, and which element stands there in x.
-        number = g.Unsqueeze(_counted(g, product(g, new)), g.ints([1]))
+        number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
         places = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
         strides = g.Gather(_strides(g, old, x.rank), moved, axis=0)
         source = g.reduce("ReduceSum", g.Mul(places, strides), [1], keepdims=False)
         flat = g.reshape(x, [-1])
-        taken = g.within("Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat)
-        return in_shape(g, taken, new)
+        taken = g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat)
+        return reshape_to(g, taken, new)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.transpose(inputs[0], self._permutation)]
@@ -260,7 +260,7 @@ class Transpose(Operator):
         return permutation
 
 
-def _counted(g: Builder, count: Value) -> Value:
+def _count_up(g: Builder, count: Value) -> Value:
     zero, one = (g.scalar(i, DType.INT64) for i in range(2))
     return g.Range(zero, g.reshape(count, []), one)
 
@@ -276,10 +276,10 @@ class ShapeOf(Operator):
     """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
 
     codes = ("SHAPE",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
-    of_shapes = True
+    moves_only = True
+    shape_only = True
 
     def check(self) -> None:
         x, y = self.input(0), self.output
@@ -303,10 +303,10 @@ class Rank(Operator):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
-    of_shapes = True
+    moves_only = True
+    shape_only = True
 
     def check(self) -> None:
         self.input(0)
@@ -324,16 +324,16 @@ class Rank(Operator):
 
 
 class AsPlanned(Operator):
-    """An operator of ours behind a tensor that the user wants in an order (`interface.pin`)."""
+    """An operator of ours behind a tensor whose order the user chose (`interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.IMPLICIT
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
         label = tuple(names[i] for i in self.options.order)
-        return [Frame({0: names, ~0: names}, names, label, meaning=True)]
+        return [Frame({0: names, ~0: names}, names, label, semantic=True)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Identity(x)

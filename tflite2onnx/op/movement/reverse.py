@@ -19,10 +19,10 @@ class Reverse(Operator):
     """REVERSE_V2: whole axes."""
 
     codes = ("REVERSE_V2",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _axes(self) -> list[int]:
@@ -36,24 +36,24 @@ class Reverse(Operator):
     def check(self) -> None:
         x = self.input(0)
         expect(self.output, x.shape, x.dtype)
-        if self.input(1).is_known:
+        if self.input(1).is_constant:
             _ = self._axes  # checks them
         else:
             expect(self.input(1), (self.input(1).elements,), DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
-        return super().frames() if self.input(1).is_known else []
+        return super().frames() if self.input(1).is_constant else []
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         count = self.input(1).elements
         if not count:
             return x.value
-        known = self.input(1).is_known
-        at = g.ints([x.axis(axis) for axis in self._axes]) if known else g.listed(computed)
+        known = self.input(1).is_constant
+        at = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
         first, last, step = (
             g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
         )
-        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, at, step), x)
+        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, at, step), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.flip(inputs[0], tuple(self._axes))]
@@ -63,9 +63,9 @@ class ReverseSequence(Operator):
     """REVERSE_SEQUENCE: the first elements of an axis, how many is said for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _axes(self) -> tuple[int, int]:

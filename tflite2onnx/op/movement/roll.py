@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, axis_of, expect, ints
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, ints
 from tflite2onnx.tensor import Array
 
 
@@ -19,7 +19,7 @@ class Roll(Operator):
     custom = True
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _shifts(self) -> dict[int, int]:
@@ -38,20 +38,22 @@ class Roll(Operator):
         x = self.input(0)
         expect(self.output, x.shape, x.dtype)
         for axis in self._shifts:
-            affordable(x.shape[axis])
+            check_element_count(x.shape[axis])
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         value = x.value
         for axis, shift in self._shifts.items():
             if shift:
                 order = np.roll(np.arange(x.tensor.shape[axis]), shift)
-                value = self._taken(g, x, value, order, axis)
+                value = self._gather_axis(g, x, value, order, axis)
         return value if value is not x.value else g.Identity(value)
 
     @staticmethod
-    def _taken(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
+    def _gather_axis(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
         place = x.axis(axis)
-        return g.within("Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value)
+        return g.with_compute_type(
+            "Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value
+        )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array]:
         made = inputs[0]

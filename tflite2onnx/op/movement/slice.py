@@ -18,7 +18,7 @@ _BEFORE, _BEHIND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
 
-def _part(kept: range, size: int) -> slice:
+def _python_slice(kept: range, size: int) -> slice:
     """Return the indices that are kept as Python slices them."""
     if kept == range(size):
         return _WHOLE
@@ -27,7 +27,7 @@ def _part(kept: range, size: int) -> slice:
     return slice(kept.start, kept.stop if kept.stop >= 0 else None, kept.step)
 
 
-def _cut(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Value:
+def _slice_axes(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Value:
     """Return these parts of each TFLite axis of x."""
     cut = {x.axis(axis): part for axis, part in enumerate(parts) if part != _WHOLE}
     if not cut:
@@ -47,7 +47,7 @@ def _bounds(part: slice) -> tuple[int, int, int]:
     )
 
 
-def _taken(data: Array, ranges: Sequence[range]) -> Array:
+def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
     for axis, kept in enumerate(ranges):
         data = data.take(kept, axis)
     return data
@@ -60,11 +60,11 @@ class Slice(Operator):
     """
 
     codes = ("SLICE",)
-    sizes_from = (2,)
-    any_size = "..."
+    shape_inputs = (2,)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -88,7 +88,7 @@ class Slice(Operator):
         x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
         return [
             slice(begin or None, None if size == -1 else begin + size) if axis in x.symbols
-            else _part(kept, x.shape[axis])
+            else _python_slice(kept, x.shape[axis])
             for axis, (kept, begin, size) in enumerate(numbers)
         ]  # fmt: skip
 
@@ -99,7 +99,7 @@ class Slice(Operator):
             return
         for i in (1, 2):
             expect_list(self, i, x.rank)
-        if self.sized_later or -1 in ints(self, 2):
+        if self.has_data_dependent_shape or -1 in ints(self, 2):
             expect_rank(self.output, x.rank, x.dtype)
             return
         sizes = ints(self, 2)
@@ -110,27 +110,29 @@ class Slice(Operator):
 
     @property
     def _is_known(self) -> bool:
-        return self.input(1).is_known and self.input(2).is_known
+        return self.input(1).is_constant and self.input(2).is_constant
 
     @property
-    def sized_later(self) -> bool:
-        if not self.input(2).is_known:
+    def has_data_dependent_shape(self) -> bool:
+        if not self.input(2).is_constant:
             return True
-        return not self.input(1).is_known and -1 in ints(self, 2)
+        return not self.input(1).is_constant and -1 in ints(self, 2)
 
     def emit(self, g: Builder, y: View, x: View, begin: View, size: View) -> Value:
         if self._is_known:
-            return g.within("Slice", x.dtype, lambda v: _cut(g, x, v, self._parts), x.value)
+            return g.with_compute_type(
+                "Slice", x.dtype, lambda v: _slice_axes(g, x, v, self._parts), x.value
+            )
         first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
         last = g.Add(first, count)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             rest = g.Equal(count, g.scalar(-1, DType.INT64))
             last = g.Where(rest, g.scalar(_BEHIND, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
-        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
+        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return [_taken(inputs[0], self._ranges)]
+        return [_take_ranges(inputs[0], self._ranges)]
 
 
 class _Part(NamedTuple):
@@ -155,25 +157,25 @@ class StridedSlice(Operator):
     """
 
     codes = ("STRIDED_SLICE",)
-    sizes_from = (1, 2, 3)
-    any_size = "..."
+    shape_inputs = (1, 2, 3)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves = True
+    moves_only = True
 
     @cached_property
     def _parts(self) -> list[_Part]:
         shape = self.input(0).shape
-        entries = self._entries()
+        entries = self._axis_entries()
         parts, axis = [], 0
         for entry in entries:
             if entry is None:
                 parts.append(_Part(None, range(1)))
                 continue
-            parts.append(self._part(entry, axis, shape[axis]))
+            parts.append(self._entry_part(entry, axis, shape[axis]))
             axis += 1
         return parts
 
-    def _entries(self) -> list[int | None]:
+    def _axis_entries(self) -> list[int | None]:
         """Return an entry's number per axis, -1 for an axis that is kept whole, None for a new one.
 
         An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
@@ -198,7 +200,7 @@ class StridedSlice(Operator):
             return entries[:at] + [-1] * whole + entries[at + 1 :]
         raise OperatorError(message)
 
-    def _part(self, entry: int, axis: int, size: int) -> _Part:
+    def _entry_part(self, entry: int, axis: int, size: int) -> _Part:
         if entry < 0:
             return _Part(axis, range(size))
         o, bit = self.options, 1 << entry
@@ -206,13 +208,13 @@ class StridedSlice(Operator):
         if step == 0:
             message = f"the stride of axis {axis} is 0"
             raise OperatorError(message)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end = (ints(self, i)[entry] for i in (1, 2))
         # The kernel lets the bounds lie one element outside, on the side where the steps end.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
-        start = first if o.begin_mask & bit else _clamped(begin, size, low, high)
+        start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
         if o.shrink_axis_mask & bit:
             if not 0 <= start < size or step < 0:
                 message = f"index {begin} of axis {axis}, which has {size} elements"
@@ -220,7 +222,7 @@ class StridedSlice(Operator):
             asked = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
             return _Part(axis, range(start, start + 1), asked, shrinks=True)
         end += start if o.offset else 0
-        stop = last if o.end_mask & bit else _clamped(end, size, low, high)
+        stop = last if o.end_mask & bit else _clamp_index(end, size, low, high)
         asked = slice(
             None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
             None if o.end_mask & bit else end,
@@ -228,13 +230,13 @@ class StridedSlice(Operator):
         )
         return _Part(axis, range(start, stop, step), asked)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # With `offset` an end is known by where the begin is, which may be counted from the end.
         return not self.options.offset
 
     def check(self) -> None:
         shape = [len(part.kept) for part in self._parts if not part.shrinks]
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             if self.options.offset:
                 message = "ends that count from the begins have to be constant"
                 raise OperatorError(message)
@@ -254,21 +256,27 @@ class StridedSlice(Operator):
 
     @property
     def _steps_are_known(self) -> bool:
-        return self.input(3).is_known
+        return self.input(3).is_constant
 
     def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             bounds = self._bounds(g, begin, end, step)
-            return g.within("Slice", x.dtype, lambda v: self._cut_later(g, y, x, v, bounds), x)
-        return g.within("Slice", x.dtype, lambda v: self._sliced(g, y, x, v), x.value)
+            return g.with_compute_type(
+                "Slice", x.dtype, lambda v: self._slice_dynamic(g, y, x, v, bounds), x
+            )
+        return g.with_compute_type(
+            "Slice", x.dtype, lambda v: self._slice_static(g, y, x, v), x.value
+        )
 
     def _bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
         """Return where each entry begins and ends, in ONNX's words, and its steps."""
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
-        first = _unless(g, o.begin_mask >> entries & 1, lambda: _ends(g, steps, 0, _BEHIND), first)
-        last = _unless(
-            g, o.end_mask >> entries & 1, lambda: _ends(g, steps, _BEHIND, _BEFORE), last
+        first = _mask_bound(
+            g, o.begin_mask >> entries & 1, lambda: _default_bounds(g, steps, 0, _BEHIND), first
+        )
+        last = _mask_bound(
+            g, o.end_mask >> entries & 1, lambda: _default_bounds(g, steps, _BEHIND, _BEFORE), last
         )
         single = o.shrink_axis_mask >> entries & 1
         if not single.any():
@@ -278,24 +286,24 @@ class StridedSlice(Operator):
         after = g.Where(is_last, g.scalar(_BEHIND, DType.INT64), next_one)
         return first, g.Where(single.astype(np.bool_), after, last), steps
 
-    def _cut_later(
+    def _slice_dynamic(
         self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, ...]
     ) -> Value:
-        entries = [entry for entry in self._entries() if entry is not None]
+        entries = [entry for entry in self._axis_entries() if entry is not None]
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
         chosen = [entry for entry in entries if entry >= 0]
-        first, last, steps = (_chosen(g, bound, chosen) for bound in bounds)
-        return self._reduced(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
+        first, last, steps = (_gather_entries(g, bound, chosen) for bound in bounds)
+        return self._squeeze_and_expand(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
 
-    def _sliced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+    def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:
         shape, unknown = x.tensor.shape, x.tensor.symbols
         parts = [
-            p.asked if p.axis in unknown else _part(p.kept, shape[p.axis])
+            p.asked if p.axis in unknown else _python_slice(p.kept, shape[p.axis])
             for p in self._parts if p.axis is not None
         ]  # fmt: skip
-        return self._reduced(g, y, x, _cut(g, x, value, parts))
+        return self._squeeze_and_expand(g, y, x, _slice_axes(g, x, value, parts))
 
-    def _reduced(self, g: Builder, y: View, x: View, value: Value) -> Value:
+    def _squeeze_and_expand(self, g: Builder, y: View, x: View, value: Value) -> Value:
         """Return a slice without the axes that go, and with those that are new."""
         dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
         left = (part for part in self._parts if not part.shrinks)
@@ -305,15 +313,15 @@ class StridedSlice(Operator):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         ranges = [part.kept for part in self._parts if part.axis is not None]
-        return [_taken(inputs[0], ranges).reshape(self.output.shape)]
+        return [_take_ranges(inputs[0], ranges).reshape(self.output.shape)]
 
 
-def _unless(g: Builder, mask: Array, masked: Callable[[], Value], bound: Value) -> Value:
+def _mask_bound(g: Builder, mask: Array, masked: Callable[[], Value], bound: Value) -> Value:
     """Return a bound but for the entries where a mask leaves it out."""
     return g.Where(mask.astype(np.bool_), masked(), bound) if mask.any() else bound
 
 
-def _ends(g: Builder, steps: Value, forward: int, backward: int) -> Value:
+def _default_bounds(g: Builder, steps: Value, forward: int, backward: int) -> Value:
     """Return a bound for each entry by the direction of its steps."""
     if steps.data is not None:
         return g.ints(np.where(steps.data > 0, forward, backward).tolist())
@@ -321,11 +329,11 @@ def _ends(g: Builder, steps: Value, forward: int, backward: int) -> Value:
     return g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *bounds)
 
 
-def _chosen(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
+def _gather_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
     if numbers.data is not None:
         return g.ints([int(numbers.data[entry]) for entry in entries])
     return g.Gather(numbers, g.ints(entries), axis=0)
 
 
-def _clamped(index: int, size: int, low: int, high: int) -> int:
+def _clamp_index(index: int, size: int, low: int, high: int) -> int:
     return min(max(index + size if index < 0 else index, low), high)

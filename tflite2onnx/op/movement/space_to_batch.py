@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.layout import Order
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
-from tflite2onnx.op.common.runtime_shapes import in_shape, product, sizes_of
+from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.tensor import DType, Shape
 
 _RANKS = (3, 4)
@@ -25,18 +25,18 @@ class _Batches(Operator):
     blocks come before all that are the second.
     """
 
-    sizes_from = (1, 2)
-    any_size = "..."
+    shape_inputs = (1, 2)
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves = True
+    moves_only = True
 
     @property
     def _measures(self) -> bool:
         """Whether it is known at run time only how many blocks there are, or how large they are."""
-        return self.sized_later or bool(self.input(0).symbols)
+        return self.has_data_dependent_shape or bool(self.input(0).symbols)
 
-    def _check_later(self) -> None:
+    def _check_dynamic(self) -> None:
         x = self.input(0)
         if x.rank not in _RANKS:
             message = f"blocks in {x.rank} axes"
@@ -45,16 +45,16 @@ class _Batches(Operator):
         expect(self.input(2), (x.rank - 2, 2), self.input(1).dtype)
         expect_rank(self.output, x.rank, x.dtype)
 
-    def _measured(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
+    def _block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
         """Return `_block` and `_edges`, as far as they are constant."""
         one, none = g.ints([1]), g.constant(np.zeros((1, 2), np.int64))
-        if block.tensor.is_known:
+        if block.tensor.is_constant:
             sizes = g.ints(self._block)
         else:
-            sizes = g.Concat(one, g.listed(block), one, axis=0)
-        if edges.tensor.is_known:
+            sizes = g.Concat(one, g.as_int64_list(block), one, axis=0)
+        if edges.tensor.is_constant:
             return sizes, g.constant(np.array(self._edges, np.int64))
-        return sizes, g.Concat(none, g.listed(edges), none, axis=0)
+        return sizes, g.Concat(none, g.as_int64_list(edges), none, axis=0)
 
     @cached_property
     def _block(self) -> list[int]:
@@ -74,7 +74,7 @@ class _Batches(Operator):
             raise OperatorError(message)
         return [(0, 0), *zip(flat[::2], flat[1::2], strict=True), (0, 0)]
 
-    def _divided(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
+    def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
         if any(size % block for size, block in pairs):
             message = f"{list(sizes)} cannot be divided into blocks of {list(by)}"
@@ -82,7 +82,7 @@ class _Batches(Operator):
         return [size // block for size, block in pairs]
 
 
-def _blocks_apart(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
+def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
     """Return the axes with each axis of space split in two: blocks, and places in a block."""
     spaces = range(1, len(sizes) - 1)
     parts = []
@@ -104,7 +104,7 @@ def _blocks_in_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_
     return parts
 
 
-def _reordered_later(
+def _reorder_dynamic_parts(
     g: Builder, value: Value, old: Sequence[_Part], new: Sequence[_Part],
     counts: Value, block: Value, made: Value,
 ) -> Value:  # fmt: skip
@@ -112,11 +112,11 @@ def _reordered_later(
     rank = len(old) - sum(inner for _, inner, _ in old)
     places = [axis + rank * inner for axis, inner, _ in old]
     sizes = g.Gather(g.Concat(counts, block, axis=0), g.ints(places), axis=0)
-    split = in_shape(g, value, sizes)
-    return in_shape(g, g.Transpose(split, perm=[old.index(part) for part in new]), made)
+    split = reshape_to(g, value, sizes)
+    return reshape_to(g, g.Transpose(split, perm=[old.index(part) for part in new]), made)
 
 
-def _reordered(
+def _reorder_parts(
     g: Builder, value: Value, old: Sequence[_Part],
     new: Sequence[_Part], made: Sequence[int],
 ) -> Value:  # fmt: skip
@@ -133,40 +133,40 @@ class SpaceToBatch(_Batches):
     def _sizes(self) -> Shape:
         """The sizes without the blocks: the batch, the blocks along each axis, the rest."""
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
-        return tuple(self._divided([size + sum(pads) for size, pads in pairs], block))
+        return tuple(self._divide_sizes([size + sum(pads) for size, pads in pairs], block))
 
     def check(self) -> None:
-        if self.sized_later:
-            self._check_later()
+        if self.has_data_dependent_shape:
+            self._check_dynamic()
             return
         x, (batch, *rest) = self.input(0), self._sizes
         expect(self.output, (batch * int(np.prod(self._block)), *rest), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
-            return self._made_later(g, y, x, *self._measured(g, block, edges))
-        old = _blocks_apart(x.order, self._sizes, self._block)
+            return self._emit_dynamic(g, y, x, *self._block_and_edges(g, block, edges))
+        old = _split_blocks(x.order, self._sizes, self._block)
         new = _blocks_in_front(y.order, self._sizes, self._block)
         if not np.any(self._edges):
-            return _reordered(g, x.value, old, new, y.shape)
+            return _reorder_parts(g, x.value, old, new, y.shape)
         begins, ends = zip(*x.reorder(self._edges), strict=True)
-        return _reordered(g, self._padded(g, x, g.ints([*begins, *ends])), old, new, y.shape)
+        return _reorder_parts(g, self._pad_edges(g, x, g.ints([*begins, *ends])), old, new, y.shape)
 
-    def _made_later(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
+    def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         stored = g.Gather(edges, g.ints(x.order), axis=0)
         pads = g.reshape(g.Transpose(stored, perm=[1, 0]), [2 * x.rank])
         whole = g.Add(sizes_of(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
         counts = g.Div(whole, block)
-        times = g.Concat(product(g, block), g.ints([1] * (x.rank - 1)), axis=0)
+        times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
         made = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
         unknown = (0,) * x.rank
-        old = _blocks_apart(x.order, unknown, unknown)
+        old = _split_blocks(x.order, unknown, unknown)
         new = _blocks_in_front(y.order, unknown, unknown)
-        return _reordered_later(g, self._padded(g, x, pads), old, new, counts, block, made)
+        return _reorder_dynamic_parts(g, self._pad_edges(g, x, pads), old, new, counts, block, made)
 
-    def _padded(self, g: Builder, x: View, pads: Value) -> Value:
-        fill = g.scalar(x.kept.zero_point, x.dtype)
-        return g.within("Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+    def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
+        fill = g.scalar(x.storage.zero_point, x.dtype)
+        return g.with_compute_type("Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
 
 
 class BatchToSpace(_Batches):
@@ -178,50 +178,50 @@ class BatchToSpace(_Batches):
     def _sizes(self) -> Shape:
         """The sizes without the blocks: the batch, the blocks along each axis, the rest."""
         (batch, *rest) = self.input(0).shape
-        return (*self._divided([batch], [int(np.prod(self._block))]), *rest)
+        return (*self._divide_sizes([batch], [int(np.prod(self._block))]), *rest)
 
     @cached_property
-    def _whole(self) -> list[int]:
+    def _uncropped_sizes(self) -> list[int]:
         """The sizes before anything is cut off."""
         return [size * block for size, block in zip(self._sizes, self._block, strict=True)]
 
     def check(self) -> None:
-        if self.sized_later:
-            self._check_later()
+        if self.has_data_dependent_shape:
+            self._check_dynamic()
             return
-        pairs = zip(self._whole, self._edges, strict=True)
+        pairs = zip(self._uncropped_sizes, self._edges, strict=True)
         made = [size - sum(crops) for size, crops in pairs]
         if min(made) < 0:
-            message = f"{self._edges} cannot be cut off {self._whole}"
+            message = f"{self._edges} cannot be cut off {self._uncropped_sizes}"
             raise OperatorError(message)
         expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
-            return self._made_later(g, y, x, *self._measured(g, block, edges))
+            return self._emit_dynamic(g, y, x, *self._block_and_edges(g, block, edges))
         old = _blocks_in_front(x.order, self._sizes, self._block)
-        new = _blocks_apart(y.order, self._sizes, self._block)
-        made = _reordered(g, x.value, old, new, y.reorder(self._whole))
+        new = _split_blocks(y.order, self._sizes, self._block)
+        made = _reorder_parts(g, x.value, old, new, y.reorder(self._uncropped_sizes))
         axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
         if not axes:
             return made
         first = [self._edges[axis][0] for axis in axes]
-        last = [self._whole[axis] - self._edges[axis][1] for axis in axes]
+        last = [self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes]
         at = g.ints([y.axis(axis) for axis in axes])
-        return g.within(
+        return g.with_compute_type(
             "Slice", x.dtype, lambda v: g.Slice(v, g.ints(first), g.ints(last), at), made
         )
 
-    def _made_later(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
-        times = g.Concat(product(g, block), g.ints([1] * (x.rank - 1)), axis=0)
+    def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
+        times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
         counts = g.Div(sizes_of(g, x), times)
         whole, unknown = g.Mul(counts, block), (0,) * x.rank
         old = _blocks_in_front(x.order, unknown, unknown)
-        new = _blocks_apart(y.order, unknown, unknown)
+        new = _split_blocks(y.order, unknown, unknown)
         stored = g.Gather(whole, g.ints(y.order), axis=0)
-        made = _reordered_later(g, x.value, old, new, counts, block, stored)
+        made = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
         first, cut = (
             g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1)
         )
         at, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cut)
-        return g.within("Slice", x.dtype, lambda v: g.Slice(v, first, last, at), made)
+        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, at), made)

@@ -16,11 +16,11 @@ class Blocks(ImageOperator):
     has the nodes for few types but float32; for others the axes are split, swapped and merged.
     """
 
-    moves = True
+    moves_only = True
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # Where axes are split, one size can be left to Reshape, which is that of the batch.
-        return self.input(0).dtype is DType.FLOAT32 or super().keeps_open(operand, axis)
+        return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
     def block(self) -> int:
         """Return how high and wide a block is."""

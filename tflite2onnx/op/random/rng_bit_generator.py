@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
-from tflite2onnx.op.common.unsigned import Word, halves
-from tflite2onnx.op.movement.bitcast import joined
+from tflite2onnx.op.common.unsigned import UnsignedInt, halves
+from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
 _TYPES = (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64)
@@ -32,7 +32,7 @@ class RandomBits(Operator):
 
     codes = ("STABLEHLO_RNG_BIT_GENERATOR",)
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
     @property
     def _is_threefry(self) -> bool:
@@ -55,17 +55,19 @@ class RandomBits(Operator):
         per_block = 2 if self._is_threefry else 4
         blocks = -(-words // per_block)
 
-        def part(index: int) -> Word:
+        def state_word(index: int) -> UnsignedInt:
             bounds = g.ints([index]), g.ints([index + 1]), g.ints([0])
-            return Word(g, g.Slice(state, *bounds), DType.UINT64)
+            return UnsignedInt(g, g.Slice(state, *bounds), DType.UINT64)
 
         numbers = [g.scalar(number, DType.INT64) for number in (0, blocks, 1)]
-        count = Word(g, g.cast(g.Range(*numbers), DType.UINT64), DType.UINT64)
-        key, counter = halves(part(0)), halves(part(1) + count)
+        count = UnsignedInt(g, g.cast(g.Range(*numbers), DType.UINT64), DType.UINT64)
+        key, counter = halves(state_word(0)), halves(state_word(1) + count)
         if self._is_threefry:
-            results: Sequence[Word] = threefry(key, counter)
+            results: Sequence[UnsignedInt] = threefry(key, counter)
         else:
-            results = philox(key, (*counter, *(key if state.shape == (2,) else halves(part(2)))))
+            results = philox(
+                key, (*counter, *(key if state.shape == (2,) else halves(state_word(2))))
+            )
         axis = g.ints([1])
         flat = g.reshape(
             g.Concat(*(g.Unsqueeze(word.value, axis) for word in results), axis=1),
@@ -74,26 +76,30 @@ class RandomBits(Operator):
         bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
         if per_element > 1:
             pairs = g.reshape(bits, [made.tensor.elements, 2])
-            bits = joined(g, pairs, DType.UINT32, DType.UINT64)
+            bits = join_words(g, pairs, DType.UINT32, DType.UINT64)
         kind = DType.UINT32 if per_element == 1 else DType.UINT64
-        rest = [part(index).value for index in range(2, state.shape[0])]
-        after = g.Concat(part(0).value, (part(1) + blocks).value, *rest, axis=0)
+        rest = [state_word(index).value for index in range(2, state.shape[0])]
+        after = g.Concat(state_word(0).value, (state_word(1) + blocks).value, *rest, axis=0)
         return after, g.reshape(g.recast(bits, kind, made.dtype), made.shape)
 
 
-def threefry(key: tuple[Word, Word], counter: tuple[Word, Word]) -> tuple[Word, Word]:
+def threefry(
+    key: tuple[UnsignedInt, UnsignedInt], counter: tuple[UnsignedInt, UnsignedInt]
+) -> tuple[UnsignedInt, UnsignedInt]:
     """Return what Threefry-2x32 makes of counters in 20 rounds."""
     keys = (*key, key[0] ^ key[1] ^ _PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for group in range(1, 6):
         for places in _ROTATIONS[(group - 1) % 2]:
             x = x + y
-            y = y.rotated_left(places) ^ x
+            y = y.rotate_left(places) ^ x
         x, y = x + keys[group % 3], y + keys[(group + 1) % 3] + group
     return x, y
 
 
-def philox(key: tuple[Word, Word], counter: Sequence[Word]) -> tuple[Word, ...]:
+def philox(
+    key: tuple[UnsignedInt, UnsignedInt], counter: Sequence[UnsignedInt]
+) -> tuple[UnsignedInt, ...]:
     """Return what Philox-4x32 makes of counters in 10 rounds."""
     a, b, c, d = counter
     for _ in range(10):

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Unshaped
+from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, integer, ints
@@ -39,13 +39,13 @@ class Random(_Drawn):
         "RANDOM_STANDARD_NORMAL": "RandomNormal",
     }
     codes = tuple(nodes)
-    any_size = "..."
+    dynamic_axes = "..."
 
-    def shapes(self) -> Sequence[Shape] | None:
+    def infer_outputs(self) -> Sequence[Shape] | None:
         rank, made = self.input(0).elements, self.output
         return None if made.rank == rank else [(1,) * rank]
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         known = self.input(0).data is not None
         return () if known else [[(0, axis)] for axis in range(self.input(0).elements)]
 
@@ -58,22 +58,22 @@ class Random(_Drawn):
             raise OperatorError(message)
         expect(self.output, shape, DType.FLOAT32)
 
-    def emit(self, g: Builder, y: View, sizes: View) -> Value | Unshaped:
+    def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
         node, options = self.nodes[self.op.code], {"dtype": onnx_type(y.dtype), "seed": self._seed}
         if sizes.tensor.data is None:
             zeros = g.ConstantOfShape(g.cast(sizes, DType.INT64))
             return g.node(f"{node}Like", zeros, **options)
         made = g.node(node, shape=y.shape or (1,), **options)
-        return made if y.shape else Unshaped(made)
+        return made if y.shape else NeedsReshape(made)
 
 
 class Multinomial(_Drawn):
     """Numbers of classes, by the logarithms of their odds; those that are not finite never win."""
 
     codes = ("MULTINOMIAL",)
-    any_size = "..."
+    dynamic_axes = "..."
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         return () if self.input(1).data is not None else [[(0, 1)]]
 
     def check(self) -> None:
@@ -90,14 +90,14 @@ class Multinomial(_Drawn):
 
     def emit(self, g: Builder, y: View, logits: View, number: View) -> Value:
         if number.tensor.data is None:
-            return g.recast(self._drawn(g, logits, number), DType.INT64, y.dtype)
+            return g.recast(self._draw_classes(g, logits, number), DType.INT64, y.dtype)
         if not y.tensor.elements:  # ONNX draws at least one
             return g.constant(np.empty(y.shape, y.dtype.numpy))
         return g.Multinomial(
             logits, sample_size=y.shape[1], dtype=onnx_type(y.dtype), seed=self._seed
         )
 
-    def _drawn(self, g: Builder, logits: View, number: View) -> Value:
+    def _draw_classes(self, g: Builder, logits: View, number: View) -> Value:
         """Return as many classes as only the run will know, which ONNX's own node cannot draw.
 
         It is the first class up to which the odds add up to more than a number drawn.

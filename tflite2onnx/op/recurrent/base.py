@@ -5,7 +5,7 @@ that does not depend on the state is computed for all times at once; what is lef
 the states before a time to those after it.
 
 Between the steps of an integer kernel everything is an integer of some scale. Here these are real
-numbers, and `rounded` makes them what is left of them by such an integer.
+numbers, and `round_to_storage` makes them what is left of them by such an integer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
-from tflite2onnx.layout import Frame, identity, pinned
+from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
-from tflite2onnx.quantize import Storage, dequantized, is_quantized, stored, weight_storage
+from tflite2onnx.quantize import (
+    Storage,
+    decode_constant,
+    encode_constant,
+    is_quantized,
+    weight_storage,
+)
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 
 # From the states before a time to those after it; the first is what the operator makes.
@@ -30,25 +36,25 @@ Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...
 _SEQUENCE, _STATE = 3, 2  # axes
 
 
-def rounded(g: Builder, x: Value, kept: Storage | None, rank: int = 2) -> Value:
+def round_to_storage(g: Builder, x: Value, kept: Storage | None, rank: int = 2) -> Value:
     """Return what is left of real numbers once they have been stored; None stores them as such.
 
     Where all is to be real nothing is stored otherwise.
     """
-    if kept is None or kept.quantization is None or g.plain:
+    if kept is None or kept.quantization is None or g.float_only:
         return x
     order = identity(rank)
     kept = kept._replace(quantization=replace(kept.quantization, axis=rank - 1))
     return g.dequantize(g.quantize(x, kept, order), kept, order)
 
 
-def integers(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
+def storage_of_scale(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
     """Return a storage of integers with one scale, or one for each index of the last axis."""
     scales = np.atleast_1d(np.asarray(scale, np.float32))
     return Storage(dtype, Quantization(scales, np.full(scales.shape, zero_point, np.int64)))
 
 
-def elements(tensor: Tensor) -> Array:
+def constant_elements(tensor: Tensor) -> Array:
     """Return the elements of constant weights."""
     if tensor.data is None:
         message = f"{tensor.name} is not constant"
@@ -58,21 +64,21 @@ def elements(tensor: Tensor) -> Array:
 
 def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
     """Raise OperatorError unless parameters, if there, are constant and of one of these shapes."""
-    if tensor is not None and elements(tensor).shape not in shapes:
+    if tensor is not None and constant_elements(tensor).shape not in shapes:
         message = f"{tensor.name} is {list(tensor.shape)} where {list(shapes[0])} is expected"
         raise OperatorError(message)
 
 
-def real(x: Tensor, weights: Tensor) -> Array:
+def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
     """Return the real numbers that constant weights stand for, which x is multiplied by."""
     kept = weight_storage(x, weights, None, folds=True)
-    data = stored(elements(weights), weights.dtype, kept)
+    data = encode_constant(constant_elements(weights), weights.dtype, kept)
     if kept.quantization is None:
         return data.astype(np.float32, copy=False)
-    return dequantized(data, kept.quantization)
+    return decode_constant(data, kept.quantization)
 
 
-def stacked(
+def stack_matrices(
     g: Builder, x: Tensor, matrices: Sequence[Tensor], arrange: Callable[[Array], Array],
     signs: Iterable[int] = (),
 ) -> Value:  # fmt: skip
@@ -88,13 +94,16 @@ def stacked(
     name = matrices[0].name
     kept = [weight_storage(x, w, g.weights, folds=True) for w in matrices]
     scales = [k.quantization for k in kept if k.quantization and _of_rows(k.quantization)]
-    if g.plain or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
-        half = all(elements(w).dtype == np.float16 for w in matrices)
-        parts = [elements(w) if half else real(x, w) for w in matrices]
+    if g.float_only or len(scales) < len(matrices) or len({k.dtype for k in kept}) > 1:
+        half = all(constant_elements(w).dtype == np.float16 for w in matrices)
+        parts = [constant_elements(w) if half else dequantize_weights(x, w) for w in matrices]
         data = np.concatenate([f * _square(p) for f, p in zip(factors, parts, strict=True)])
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if half else value
-    rows = [stored(elements(w), w.dtype, k) for w, k in zip(matrices, kept, strict=True)]
+    rows = [
+        encode_constant(constant_elements(w), w.dtype, k)
+        for w, k in zip(matrices, kept, strict=True)
+    ]
     data = np.ascontiguousarray(arrange(np.concatenate(rows)))
     sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(each) for each in rows]
     numbers = [(f * s.scale, s.zero_point) for f, s in zip(factors, scales, strict=True)]
@@ -124,7 +133,7 @@ def on_axis_1(rows: Array) -> Array:
 
 def bias(tensor: Tensor, *scales: float) -> Array:
     """Return a bias in real numbers; integers have the product of these scales."""
-    data = elements(tensor)
+    data = constant_elements(tensor)
     return (data if data.dtype.kind == "f" else data * np.prod(scales)).astype(np.float32)
 
 
@@ -133,7 +142,7 @@ def scale_of(tensor: Tensor) -> float:
     return 1.0 if tensor.quantization is None else float(tensor.quantization.scale[0])
 
 
-def within(g: Builder, x: Value, limits: tuple[float, float] | None) -> Value:
+def clip_to_limits(g: Builder, x: Value, limits: tuple[float, float] | None) -> Value:
     """Return x within limits, if there are any."""
     if limits is None:
         return x
@@ -152,19 +161,19 @@ def over_time(
     if times == 1:
         after = step(g, g.reshape(x, each), tuple(states))
         return g.reshape(after[0], (1, *of_states[0])), after
-    inner = g.nested()
+    inner = g.make_nested()
     now, *before = (
-        inner.typed(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, tuple(shape))
+        inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, tuple(shape))
         for name, shape in zip(("now", "h", "c"), (each, *of_states), strict=False)
     )
     after = step(inner, now, tuple(before))
     seen = inner.Identity(after[0])
     outputs = tuple(
-        inner.typed(value, DType.FLOAT32, shape)
+        inner.annotate(value, DType.FLOAT32, shape)
         for value, shape in zip((*after, seen), (*of_states, of_states[0]), strict=True)
     )
     back = [1] if reverse else None
-    *last, made = g.many(
+    *last, made = g.node_outputs(
         "Scan", len(outputs), *states, x,
         body=Body("step", (*before, now), tuple(inner.nodes), outputs, ()), num_scan_inputs=1,
         scan_input_directions=back, scan_output_directions=back,
@@ -184,7 +193,7 @@ class Recurrent(Operator):
     """
 
     category = Category.IMPLICIT
-    many_outputs = True
+    returns_tuple = True
     fuses_activation = False
     auxiliary: ClassVar[int | None] = None
     states: ClassVar[tuple[tuple[int, ...], ...]] = ()
@@ -209,9 +218,9 @@ class Recurrent(Operator):
         """Return sequences in the order [time, batch, features], whatever the file has."""
         order = (0, 1, 2) if self.options.get("time_major") else (1, 0, 2)
         there = self.input(0).rank == _SEQUENCE
-        return [pinned(operand, order) for operand in self._sequences] if there else []
+        return [pin_operand(operand, order) for operand in self._sequences] if there else []
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether it is the axis of times, or of batches if states have the same."""
         if self.input(0).rank != _SEQUENCE:
             return False
@@ -234,21 +243,21 @@ class Recurrent(Operator):
         """How many features each direction makes."""
         raise NotImplementedError
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         """Return the outputs' shapes: the kernels find them, and some files have none."""
         lead = self.input(0).shape[:-1]
         units = [sum(self.units)] if self.sequences < len(self.units) else self.units
         states = [self.input(i).shape for indices in self.states for i in indices]
         return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
 
-    def inferred(self) -> tuple[Shape, ...]:
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
         """Return the outputs' shapes; states that are computed have the batch of the sequence."""
         batch = self.input(0).shape[self._batch_axis]
         for state in (self.input(i) for indices in self.states for i in indices):
             if state.rank == _STATE and state.shape[0] != batch:
                 message = f"{state.name} is {list(state.shape)} for a batch of {batch}"
                 raise OperatorError(message)
-        return super().inferred()
+        return super().resolve_output_shapes()
 
     def expect_sequences(self, ranks: Container[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs fit each other."""
@@ -265,7 +274,7 @@ class Recurrent(Operator):
         if len(self.op.outputs) < self.sequences:
             message = f"it has {len(self.op.outputs)} outputs"
             raise OperatorError(message)
-        for y, shape in zip(self.op.outputs[: self.sequences], self.shapes(), strict=False):
+        for y, shape in zip(self.op.outputs[: self.sequences], self.infer_outputs(), strict=False):
             expect(y, shape, x.dtype)
 
     def expect_state(self, index: int, units: int, dtype: DType) -> None:
@@ -294,7 +303,7 @@ class Recurrent(Operator):
         for direction, indices in enumerate(self.states):
             x, other = self.sources(direction, views)
             states = [views[i] for i in indices]
-            value, states_after = self.run(g, direction, x, other, states)
+            value, states_after = self.run_direction(g, direction, x, other, states)
             made.append(value)
             after += [
                 g.reshape(state, view.tensor.shape) if view.rank != _STATE else state
@@ -321,7 +330,7 @@ class Recurrent(Operator):
         """Whether all states are the same variable, and the class can do with that."""
         return False
 
-    def run(
+    def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
         """Emit one direction: return its sequence, and its states [batch, units] in the end."""

@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
-from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stacked
+from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.tensor import Array, DType, Shape
 
 _TIMES = 3  # axes of a sequence: time, batch, numbers
@@ -21,9 +21,9 @@ class Gru(Operator):
     """GRU: a sequence [time, batch, features], W and R of each gate, b, and the first state."""
 
     codes = ("GRU",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
     def check(self) -> None:
         x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)
@@ -39,9 +39,9 @@ class Gru(Operator):
         *matrices, b, h = parameters
         tensors = [each.tensor for each in matrices]
         halves = tensors[:_GATES], tensors[_GATES:]
-        w, r = (stacked(g, x.tensor, each, on_axis_1) for each in halves)
-        made, last = g.many(
-            "GRU", 2, x, w, r, b.reshaped((1, *b.shape)), None, h.reshaped((1, *h.sizes)),
+        w, r = (stack_matrices(g, x.tensor, each, on_axis_1) for each in halves)
+        made, last = g.node_outputs(
+            "GRU", 2, x, w, r, b.reshape((1, *b.shape)), None, h.reshape((1, *h.sizes)),
             hidden_size=h.shape[-1], linear_before_reset=int(self.options.reset_after),
         )  # fmt: skip
         return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)
@@ -58,9 +58,9 @@ class UnidirectionalSequenceGru(Operator):
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
     custom = True
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         times, batch, _ = self.input(0).shape
         state = self.input(1).shape
         return [(times, batch, state[-1]), state]
@@ -81,7 +81,7 @@ class UnidirectionalSequenceGru(Operator):
             if self.input(i).data is None:
                 message = f"{self.input(i).name} is not constant"
                 raise OperatorError(message)
-        for tensor, shape in zip(self.op.outputs, self.shapes(), strict=True):
+        for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
 
     def emit(
@@ -93,7 +93,7 @@ class UnidirectionalSequenceGru(Operator):
         added = np.concatenate([_update_first(biases.constant, bias.constant), np.zeros(3 * units)])
         named = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
         w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in named)
-        made, last = g.many(
+        made, last = g.node_outputs(
             "GRU", 2, x, w, r, added[None].astype(np.float32), None,
             g.Unsqueeze(state, g.ints([0])), hidden_size=units,
         )  # fmt: skip

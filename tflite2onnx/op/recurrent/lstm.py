@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
-from tflite2onnx.op.recurrent.lstm_integer import clipped_at, grids
+from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
 from tflite2onnx.tensor import DType, Shape
 
 # TFLite's sequence of gates, and how far behind the first weights each group of inputs begins.
@@ -112,8 +112,8 @@ class UnidirectionalLstm(Recurrent):
             x, h, there, projection,
             self.optional(slots.weights + _PROJECTION + 1),
             self.activation_function if x.dtype is DType.FLOAT32 else "TANH",
-            clipped_at(self.options.cell_clip, c),
-            clipped_at(self.options.proj_clip, self.output),
+            clip_bounds(self.options.cell_clip, c),
+            clip_bounds(self.options.proj_clip, self.output),
             Grids() if x.dtype is DType.FLOAT32 else grids(
                 self.op.intermediates, "".join(there), c, h, self.output,
                 normalized=first.normalization is not None, projected=projection is not None,
@@ -137,7 +137,7 @@ class UnidirectionalLstm(Recurrent):
             None if extra is None else self.optional(extra + place),
         )
 
-    def run(
+    def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
         """Emit ONNX's LSTM, or the steps."""
@@ -145,11 +145,11 @@ class UnidirectionalLstm(Recurrent):
         h, c = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         if not cell.is_onnx(states[1].tensor, times):
-            before = states[0].reshaped((batch, h)), states[1].reshaped((batch, c))
+            before = states[0].reshape((batch, h)), states[1].reshape((batch, c))
             shape = (*x.sizes[:-1], h)
-            return cell.run(g, x, auxiliary, before, shape, reverse=reverse)
-        sequence = x if x.rank == _SEQUENCE else x.reshaped((1, *x.shape))
-        initial = [state.reshaped((1, batch, c)) for state in states]
+            return cell.run_steps(g, x, auxiliary, before, shape, reverse=reverse)
+        sequence = x if x.rank == _SEQUENCE else x.reshape((1, *x.shape))
+        initial = [state.reshape((1, batch, c)) for state in states]
         y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
         last = tuple(g.Squeeze(state, g.ints([0])) for state in after)
         return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else last[0]), last
@@ -174,9 +174,9 @@ class Lstm(UnidirectionalLstm):
         else:
             super().check()
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         """Return the outputs' shapes: the kernels find them, and some files have none."""
-        return lstm_basic.shapes(self) if self._is_basic else super().shapes()
+        return lstm_basic.lstm_output_shapes(self) if self._is_basic else super().infer_outputs()
 
     def frames(self) -> Sequence[Frame]:
         """Return none: there is no time."""

@@ -21,20 +21,20 @@ from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
     bias,
     expect_constant,
-    integers,
-    rounded,
+    round_to_storage,
     scale_of,
-    stacked,
+    stack_matrices,
+    storage_of_scale,
 )
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _INPUTS, _OUTPUTS = 5, 4
-_SUMS = integers(DType.INT16, 2.0**-12)
-_CELL = integers(DType.INT16, 2.0**-11)
-_FUNCTIONS = integers(DType.INT16, 2.0**-15)
+_SUMS = storage_of_scale(DType.INT16, 2.0**-12)
+_CELL = storage_of_scale(DType.INT16, 2.0**-11)
+_FUNCTIONS = storage_of_scale(DType.INT16, 2.0**-15)
 
 
-def shapes(operator: Operator) -> Sequence[Shape]:
+def lstm_output_shapes(operator: Operator) -> Sequence[Shape]:
     """Return the shapes of all outputs."""
     (batch, features), units = operator.input(0).shape, operator.input(1).shape[-1]
     sizes = units, units, features + units, 4 * units, units, units
@@ -63,7 +63,9 @@ def check(operator: Operator) -> None:
     expect(c, (batch, units), wide)
     outputs = op.outputs[:_OUTPUTS]
     types = x.dtype, wide, x.dtype, wide
-    for y, shape, dtype in zip(outputs, shapes(operator)[:_OUTPUTS], types, strict=True):
+    for y, shape, dtype in zip(
+        outputs, lstm_output_shapes(operator)[:_OUTPUTS], types, strict=True
+    ):
         expect(y, shape, dtype)
     if x.dtype is DType.UINT8:
         _check_scales((x, h, outputs[0], outputs[2]), (c, outputs[1]), w, b)
@@ -98,14 +100,14 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     )
     both = g.Concat(x, h, axis=1)
     added = bias(b, scale_of(b))
-    z = rounded(g, g.Gemm(both, stacked(g, data, [w], np.transpose), added), sums)
+    z = round_to_storage(g, g.Gemm(both, stack_matrices(g, data, [w], np.transpose), added), sums)
     sizes = g.ints([operator.input(1).shape[1]] * 4)
     new, candidate, forget, shown = (
-        rounded(g, g.Tanh(part) if place == 1 else g.Sigmoid(part), functions)
-        for place, part in enumerate(g.many("Split", 4, z, sizes, axis=1))
+        round_to_storage(g, g.Tanh(part) if place == 1 else g.Sigmoid(part), functions)
+        for place, part in enumerate(g.node_outputs("Split", 4, z, sizes, axis=1))
     )
-    add = rounded(g, rounded(g, g.Mul(new, candidate), functions), cell)
-    after = rounded(g, g.Add(add, rounded(g, g.Mul(forget, c), cell)), cell)
-    seen = rounded(g, g.Tanh(rounded(g, after, sums)), functions)
-    made = rounded(g, g.Mul(shown, seen), functions)
+    add = round_to_storage(g, round_to_storage(g, g.Mul(new, candidate), functions), cell)
+    after = round_to_storage(g, g.Add(add, round_to_storage(g, g.Mul(forget, c), cell)), cell)
+    seen = round_to_storage(g, g.Tanh(round_to_storage(g, after, sums)), functions)
+    made = round_to_storage(g, g.Mul(shown, seen), functions)
     return made, after, both, z, made, after

@@ -25,17 +25,17 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.op.common.hybrid import is_hybrid
-from tflite2onnx.op.elementwise.activation import activated
+from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
     bias,
-    integers,
+    clip_to_limits,
+    dequantize_weights,
     on_axis_1,
     over_time,
-    real,
-    rounded,
+    round_to_storage,
     scale_of,
-    stacked,
-    within,
+    stack_matrices,
+    storage_of_scale,
 )
 from tflite2onnx.quantize import Storage, integer_range
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
@@ -117,9 +117,9 @@ class Cell:
             return False
         if self.shares_state:
             return False
-        return self.activation in _ACTIVATIONS and not self._clips(c, times)
+        return self.activation in _ACTIVATIONS and not self._can_clip(c, times)
 
-    def _clips(self, c: Tensor, times: int | str) -> bool:
+    def _can_clip(self, c: Tensor, times: int | str) -> bool:
         """Return whether the cell may come to its limits: with tanh it grows by 1 in a step.
 
         No `clip` of ONNX's LSTM stands for them. It bounds the sums that go into all gates, where
@@ -142,18 +142,18 @@ class Cell:
         """
         signs = [1 if letter in self.gates else -1 for letter in ORDER]
         gates = [self.gates.get(letter, self.gates["f"]) for letter in ORDER]
-        w = stacked(g, self.x, [gate.weights for gate in gates], on_axis_1, signs)
+        w = stack_matrices(g, self.x, [gate.weights for gate in gates], on_axis_1, signs)
         if auxiliary is not None:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
-            w = g.Concat(w, stacked(g, self.x, matrices, on_axis_1, signs), axis=2)
+            w = g.Concat(w, stack_matrices(g, self.x, matrices, on_axis_1, signs), axis=2)
             x = g.Concat(x, auxiliary, axis=2)
         b = [s * self._bias(gate) for s, gate in zip(signs, gates, strict=True)]
-        p = [s * real(self.x, gate.peephole)
+        p = [s * dequantize_weights(self.x, gate.peephole)
              for s, gate in zip(signs, gates, strict=True) if gate.peephole]  # fmt: skip
         name = _ACTIVATIONS[self.activation]
-        return g.many(
+        return g.node_outputs(
             "LSTM", 3, x, w,
-            stacked(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs),
+            stack_matrices(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs),
             np.concatenate([*b, np.zeros(len(ORDER) * self.cells, np.float32)])[None],
             None, *states,
             np.concatenate(p)[None] if p else None,
@@ -165,7 +165,7 @@ class Cell:
     def _bias(self, gate: Gate) -> Array:
         return bias(gate.bias, scale_of(self.x), scale_of(gate.weights))
 
-    def run(
+    def run_steps(
         self, g: Builder, x: Operand, auxiliary: Operand, states: tuple[Value, ...],
         shape: Sizes, *, reverse: bool,
     ) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
@@ -175,9 +175,9 @@ class Cell:
         """
         projection = None
         if self.projection:
-            projection = stacked(g, self.h, [self.projection], np.transpose)
+            projection = stack_matrices(g, self.h, [self.projection], np.transpose)
         matrices = [gate.recurrent for gate in self.gates.values()]
-        weights = Weights(stacked(g, self.h, matrices, np.transpose), projection)
+        weights = Weights(stack_matrices(g, self.h, matrices, np.transpose), projection)
         step = partial(self._step, weights)
         sums = self._of_inputs(g, x, auxiliary, len(shape))
         if len(shape) == 2:  # batch and units
@@ -190,15 +190,19 @@ class Cell:
     def _of_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
         """Return what x adds to the sums of all gates, side by side."""
         gates = list(self.gates.values())
-        made = g.MatMul(x, stacked(g, self.x, [gate.weights for gate in gates], np.transpose))
+        made = g.MatMul(
+            x, stack_matrices(g, self.x, [gate.weights for gate in gates], np.transpose)
+        )
         if auxiliary is not None:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
-            made = g.Add(made, g.MatMul(auxiliary, stacked(g, self.x, matrices, np.transpose)))
+            made = g.Add(
+                made, g.MatMul(auxiliary, stack_matrices(g, self.x, matrices, np.transpose))
+            )
         if not gates[0].normalization:
             # Of a product of int8 and an Add ONNX Runtime (1.31) makes what it then refuses.
             add = g.Sum if self.grids.sums else g.Add
             made = add(made, np.concatenate([self._bias(gate) for gate in gates]))
-        return rounded(g, made, self._sums, rank)
+        return round_to_storage(g, made, self._sums, rank)
 
     @property
     def _sums(self) -> Storage | None:
@@ -206,7 +210,9 @@ class Cell:
         grids = self.grids.sums
         if len({float(grid.scale[0]) for grid in grids}) < 2:  # no two differ
             return grids[0] if grids else None
-        return integers(DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells))
+        return storage_of_scale(
+            DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells)
+        )
 
     def _step(
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
@@ -217,27 +223,27 @@ class Cell:
         if "i" in self.gates:
             new = self._gate(g, "i", each["i"], c)
         else:
-            one = 1 if g.plain else self._one
+            one = 1 if g.float_only else self._unit_value
             new = g.Sub(g.scalar(one, DType.FLOAT32), forget)
-        kept = rounded(g, g.Mul(forget, c), self.grids.cell)
+        kept = round_to_storage(g, g.Mul(forget, c), self.grids.cell)
         added = g.Mul(new, self._gate(g, "c", each["c"], c))
-        c = rounded(g, g.Add(kept, added), self.grids.cell)
-        c = within(g, c, self.cell_limits)
+        c = round_to_storage(g, g.Add(kept, added), self.grids.cell)
+        c = clip_to_limits(g, c, self.cell_limits)
         if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
             each = self._sums_of_gates(weights, g, now, c)
-        shown = rounded(g, activated(g, self.activation, c), self.grids.functions)
+        shown = round_to_storage(g, apply_activation(g, self.activation, c), self.grids.functions)
         hidden = g.Mul(self._gate(g, "o", each["o"], c), shown)
-        if not g.plain:
-            hidden = within(g, hidden, self.grids.hidden_limits)
-        h = self._output(g, weights, rounded(g, hidden, self.grids.hidden))
+        if not g.float_only:
+            hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
+        h = self._output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
         return h, g.Identity(h) if self.shares_state else c
 
     def _sums_of_gates(
         self, weights: Weights, g: Builder, now: Value, h: Value
     ) -> dict[str, Value]:
-        sums = rounded(g, g.Gemm(h, weights.recurrent, now), self._sums)
+        sums = round_to_storage(g, g.Gemm(h, weights.recurrent, now), self._sums)
         sizes = g.ints([self.cells] * len(self.gates))
-        parts = g.many("Split", len(self.gates), sums, sizes, axis=1)
+        parts = g.node_outputs("Split", len(self.gates), sums, sizes, axis=1)
         return dict(zip(self.gates, parts, strict=True))
 
     def _gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:
@@ -245,17 +251,19 @@ class Cell:
         if gate.peephole:
             place = list(self.gates).index(letter)
             grid = self.grids.sums[place] if self.grids.sums else None
-            z = rounded(g, g.Add(z, g.Mul(c, real(self.x, gate.peephole))), grid)
+            z = round_to_storage(
+                g, g.Add(z, g.Mul(c, dequantize_weights(self.x, gate.peephole))), grid
+            )
         if gate.normalization:
-            factors = real(self.x, gate.normalization)
+            factors = dequantize_weights(self.x, gate.normalization)
             b = bias(gate.bias, scale_of(gate.normalization), 2**-10)
             z = g.LayerNormalization(z, factors, b, axis=-1, epsilon=_EPSILON)
-            z = rounded(g, z, self.grids.normalized)
-        z = activated(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
-        return rounded(g, z, self.grids.functions)
+            z = round_to_storage(g, z, self.grids.normalized)
+        z = apply_activation(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
+        return round_to_storage(g, z, self.grids.functions)
 
     @property
-    def _one(self) -> float:
+    def _unit_value(self) -> float:
         """1, or the largest of the numbers that functions are stored as."""
         grid = self.grids.functions
         return 1 if grid is None else integer_range(grid.dtype)[1] * float(grid.scale[0])
@@ -269,4 +277,4 @@ class Cell:
             scale = 1 if grid is None else float(grid.scale[0])
             b = bias(self.projection_bias, scale, scale_of(self.projection))
         made = g.Gemm(hidden, weights.projection, b)
-        return within(g, rounded(g, made, self.grids.output), self.output_limits)
+        return clip_to_limits(g, round_to_storage(g, made, self.grids.output), self.output_limits)

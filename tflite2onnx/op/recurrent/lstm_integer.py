@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.recurrent.base import integers
+from tflite2onnx.op.recurrent.base import storage_of_scale
 from tflite2onnx.op.recurrent.lstm_cell import Grids
 from tflite2onnx.quantize import Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
@@ -54,11 +54,13 @@ def grids(
     opposite = -zero if projected else zero
     held = opposite <= high  # 128 is not: all that int8 stores with it is negative
     return Grids(
-        sums=tuple(integers(DType.INT16, scale) for scale in scales),
-        normalized=integers(DType.INT16, 2.0**-12),
-        functions=integers(DType.INT16, 2.0**-15),
-        cell=integers(DType.INT16, _quantization(c).scale),
-        hidden=integers(DType.INT8, step, opposite) if held else integers(DType.INT16, step),
+        sums=tuple(storage_of_scale(DType.INT16, scale) for scale in scales),
+        normalized=storage_of_scale(DType.INT16, 2.0**-12),
+        functions=storage_of_scale(DType.INT16, 2.0**-15),
+        cell=storage_of_scale(DType.INT16, _quantization(c).scale),
+        hidden=storage_of_scale(DType.INT8, step, opposite)
+        if held
+        else storage_of_scale(DType.INT16, step),
         hidden_limits=None if held else ((low - opposite) * step, (high - opposite) * step),
         output=Storage(DType.INT8, _quantization(y)),
     )
@@ -71,7 +73,7 @@ def _quantization(tensor: Tensor) -> Quantization:
     return tensor.quantization
 
 
-def clipped_at(limit: float, tensor: Tensor) -> tuple[float, float] | None:
+def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
     """Return the real numbers to which a clip of quantized integers keeps them, None if it is 0.
 
     It is the integers that are clipped, at the quotient of limit and scale, whatever the zero

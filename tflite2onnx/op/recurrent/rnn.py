@@ -11,14 +11,14 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.hybrid import is_hybrid
-from tflite2onnx.op.elementwise.activation import activated
+from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
     Recurrent,
     bias,
     expect_constant,
     on_axis_1,
     over_time,
-    stacked,
+    stack_matrices,
 )
 from tflite2onnx.tensor import DType
 
@@ -73,7 +73,7 @@ class UnidirectionalRnn(Recurrent):
         """Whether there are weights for the auxiliary sequence."""
         return self.optional(self.slots[0].auxiliary) is not None
 
-    def run(
+    def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
         """Emit ONNX's RNN, or the steps."""
@@ -83,28 +83,28 @@ class UnidirectionalRnn(Recurrent):
         data, units, reverse = x.tensor, w.shape[0], direction > 0
         shape = (*x.sizes[:-1], units)
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
-            rows = [stacked(g, data, [each], on_axis_1) for each in (w, *extra)]
-            y, h = g.many(
+            rows = [stack_matrices(g, data, [each], on_axis_1) for each in (w, *extra)]
+            y, h = g.node_outputs(
                 "RNN", 2, g.Concat(x, auxiliary, axis=2) if extra else x,
                 g.Concat(*rows, axis=2) if extra else rows[0],
-                stacked(g, data, [r], on_axis_1),
+                stack_matrices(g, data, [r], on_axis_1),
                 np.concatenate([bias(b), np.zeros(units, np.float32)])[None],
-                None, states[0].reshaped((1, self.batch, units)),
+                None, states[0].reshape((1, self.batch, units)),
                 hidden_size=units,
                 direction="reverse" if reverse else None,
                 activations=_ONNX[self.activation_function],
             )  # fmt: skip
             return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
-        recurrent = stacked(g, data, [r], np.transpose)
+        recurrent = stack_matrices(g, data, [r], np.transpose)
 
         def step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
             sums = g.Gemm(before[0], recurrent, now)
-            return (activated(g, self.activation_function, sums),)
+            return (apply_activation(g, self.activation_function, sums),)
 
-        sums = g.Add(g.MatMul(x, stacked(g, data, [w], np.transpose)), bias(b))
+        sums = g.Add(g.MatMul(x, stack_matrices(g, data, [w], np.transpose)), bias(b))
         if auxiliary and extra:
-            sums = g.Add(sums, g.MatMul(auxiliary, stacked(g, data, extra, np.transpose)))
-        before = (states[0].reshaped((self.batch, units)),)
+            sums = g.Add(sums, g.MatMul(auxiliary, stack_matrices(g, data, extra, np.transpose)))
+        before = (states[0].reshape((self.batch, units)),)
         if x.rank < _SEQUENCE:
             after = step(g, sums, before)
             return after[0], after

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Stored, Unshaped, Value, View
+from tflite2onnx.builder.builder import AlreadyStored, Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect, expect_type
-from tflite2onnx.op.elementwise.activation import activated
-from tflite2onnx.op.recurrent.base import bias, elements, on_axis_1, scale_of, stacked
+from tflite2onnx.op.elementwise.activation import apply_activation
+from tflite2onnx.op.recurrent.base import (
+    bias,
+    constant_elements,
+    on_axis_1,
+    scale_of,
+    stack_matrices,
+)
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Shape
 
@@ -32,10 +38,10 @@ class Svdf(Operator):
 
     codes = ("SVDF",)
     category = Category.TERMINATE
-    many_outputs = True
+    returns_tuple = True
     fuses_activation = False
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         """Return the outputs' shapes: the kernels find them, and some files have none."""
         units = self.input(1).shape[0] // max(self.options.rank, 1)
         made = [(self.input(0).shape[0], units), self.input(_STATE).shape]
@@ -51,14 +57,14 @@ class Svdf(Operator):
         filters = features.shape[0]
         units, rest = divmod(filters, self.options.rank)
         if rest or x.shape[1] != features.shape[1] or times.shape[0] != filters or (
-            elements(features).size * elements(times).size == 0
+            constant_elements(features).size * constant_elements(times).size == 0
         ):
             message = f"{list(features.shape)} and {list(times.shape)} do not fit {list(x.shape)}"
             raise OperatorError(message)
         expect(state, (x.shape[0], filters * times.shape[1]), state.dtype)
         expect(self.output, (x.shape[0], units), x.dtype)
         b = self.op.inputs[_BIAS]
-        if b is not None and elements(b).shape != (units,):
+        if b is not None and constant_elements(b).shape != (units,):
             message = f"{b.name} is {list(b.shape)} where {[units]} is expected"
             raise OperatorError(message)
         if x.dtype is DType.INT8 and not all(
@@ -70,24 +76,24 @@ class Svdf(Operator):
     def emit(
         self, g: Builder, y: tuple[View, ...], x: View, features: View, times: View,
         _: View | None, state: View,
-    ) -> tuple[Value | Unshaped, Stored]:  # fmt: skip
+    ) -> tuple[Value | NeedsReshape, AlreadyStored]:  # fmt: skip
         """Emit the products, and move what is stored as it is."""
         shape = x.shape[0], *times.tensor.shape
         kept, last = g.storage(state.tensor), g.ints([2])
-        now = g.MatMul(x, stacked(g, x.tensor, [features.tensor], np.transpose))
+        now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))
         if kept.quantization is not None:
             state, now = g.view(state.tensor, state.order), g.quantize(now, kept, identity(2))
-        older = g.Slice(state.reshaped(shape), g.ints([1]), g.ints(shape[2:]), last)
+        older = g.Slice(state.reshape(shape), g.ints([1]), g.ints(shape[2:]), last)
         memory = g.Concat(older, g.Unsqueeze(now, last), axis=2)
         after = g.reshape(memory, state.shape)
         if kept.quantization is not None:
             memory = g.dequantize(memory, kept, identity(3))
         made = self._over_time(g, memory, shape)
         if x.tensor.dtype is DType.FLOAT32 and isinstance(made, Value):
-            made = activated(g, self.options.fused_activation_function, made)
-        return made, Stored(after)
+            made = apply_activation(g, self.options.fused_activation_function, made)
+        return made, AlreadyStored(after)
 
-    def _over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | Unshaped:
+    def _over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | NeedsReshape:
         """Return what units make of what is remembered, [batch, filters, times].
 
         Of 8 bits it is a convolution over all times, unit by unit, for which ONNX Runtime has an
@@ -98,9 +104,9 @@ class Svdf(Operator):
         units = shape[1] // rank
         added = None if b is None else bias(b, scale_of(state), scale_of(times))
         if state.dtype is DType.INT8:
-            rows = stacked(g, x, [times], lambda w: w.reshape(units, rank, shape[2]))
-            return Unshaped(g.Conv(memory, rows, added, group=units))
-        weighted = g.Mul(memory, stacked(g, x, [times], on_axis_1))
+            rows = stack_matrices(g, x, [times], lambda w: w.reshape(units, rank, shape[2]))
+            return NeedsReshape(g.Conv(memory, rows, added, group=units))
+        weighted = g.Mul(memory, stack_matrices(g, x, [times], on_axis_1))
         parts = g.reshape(weighted, (shape[0], units, rank * shape[2]))
         made = g.reduce("ReduceSum", parts, [2], keepdims=False)
         return made if added is None else g.Add(made, added)

@@ -11,8 +11,8 @@ import numpy as np
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
-    affordable,
     axis_of,
+    check_element_count,
     expect,
     expect_rank,
     expect_type,
@@ -30,8 +30,8 @@ class Range(Operator):
     """
 
     codes = ("RANGE",)
-    sizes_from = (0, 1, 2)
-    any_size = "..."
+    shape_inputs = (0, 1, 2)
+    dynamic_axes = "..."
     category = Category.TERMINATE
 
     @cached_property
@@ -45,7 +45,7 @@ class Range(Operator):
             count = float(np.ceil(np.abs((limit - start) / step)))
         else:
             count = len(range(int(start), int(limit), int(step)))
-        affordable(count)
+        check_element_count(count)
         # One addition after another, as the kernel does it: floats round each time.
         steps = np.full(int(count), step, start.dtype)
         steps[:1] = start
@@ -61,7 +61,7 @@ class Range(Operator):
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
 
     def check(self) -> None:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             for i in range(3):
                 expect_type(self.input(i), _TYPES)
                 expect(self.input(i), (), self.input(0).dtype)
@@ -71,7 +71,7 @@ class Range(Operator):
         expect(self.output, self._numbers.shape, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
-        if not self.sized_later:
+        if not self.has_data_dependent_shape:
             return g.constant(self._numbers)
         if y.dtype is not DType.FLOAT32:
             return g.Range(*bounds)
@@ -92,7 +92,7 @@ class CumSum(Operator):
     """
 
     codes = ("CUMSUM",)
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     types: ClassVar[tuple[DType, ...]] = _TYPES
@@ -102,21 +102,21 @@ class CumSum(Operator):
         return axis_of(integer(self, 1), self.input(0).rank)
 
     def frames(self) -> Sequence[Frame]:
-        return super().frames() if self.input(1).is_known else []
+        return super().frames() if self.input(1).is_constant else []
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, self.types)
         expect(self.output, x.shape, x.dtype)
-        if self.input(1).is_known:
+        if self.input(1).is_constant:
             _ = self._axis  # checks it
         else:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
-        if self.input(1).is_known:
+        if self.input(1).is_constant:
             axis = g.scalar(x.axis(self._axis), DType.INT64)
         else:
-            axis = computed.reshaped(())
+            axis = computed.reshape(())
         o = self.options
         return g.CumSum(x, axis, exclusive=int(bool(o.exclusive)), reverse=int(bool(o.reverse)))

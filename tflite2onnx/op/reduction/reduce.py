@@ -9,15 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Unshaped, Value, View
+from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.common.checks import affordable, axis_of, expect, expect_rank, ints
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_rank, ints
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
 
-class Row(NamedTuple):
+class ReductionRule(NamedTuple):
     """A reduction.
 
     Attributes:
@@ -43,41 +43,41 @@ def _mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, 
     return np.asarray(rounded + ((rounded < 0) & (rounded * count != total)), x.dtype)
 
 
-def _limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
+def _type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
 class Reduction(Operator):
     """One input; a constant says over which axes. Over none of them nothing is reduced."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "MEAN": Row("ReduceMean", "float32 int32 int64", _mean),
-        "REDUCE_ALL": Row("ReduceMin", "bool", lambda x, **over: x.all(**over)),
-        "REDUCE_ANY": Row("ReduceMax", "bool", lambda x, **over: x.any(**over)),
-        "REDUCE_MAX": Row(
+    rows: ClassVar[Mapping[str, ReductionRule]] = {
+        "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _mean),
+        "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **over: x.all(**over)),
+        "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **over: x.any(**over)),
+        "REDUCE_MAX": ReductionRule(
             "ReduceMax", "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.max(initial=_limits(x).min, **over),
+            lambda x, **over: x.max(initial=_type_limits(x).min, **over),
         ),
-        "REDUCE_MIN": Row(
+        "REDUCE_MIN": ReductionRule(
             "ReduceMin", "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.min(initial=_limits(x).max, **over),
+            lambda x, **over: x.min(initial=_type_limits(x).max, **over),
         ),
-        "REDUCE_PROD": Row(
+        "REDUCE_PROD": ReductionRule(
             "ReduceProd", "float32 int8 uint8 int16 int32 int64",
             lambda x, **over: x.prod(dtype=x.dtype, **over),
         ),
-        "SUM": Row(
+        "SUM": ReductionRule(
             "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
         ),
     }  # fmt: skip
     codes = tuple(rows)
     # The kernel rounds each product in steps of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
-    sizes_from = (1,)
+    shape_inputs = (1,)
     category = Category.ATTRIBUTE
 
     @property
-    def row(self) -> Row:
+    def row(self) -> ReductionRule:
         """The operator's line in the table."""
         return self.rows[self.op.code]
 
@@ -86,12 +86,12 @@ class Reduction(Operator):
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
             message = f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
             raise OperatorError(message)
-        if self.sized_later:
-            self._check_later()
+        if self.has_data_dependent_shape:
+            self._check_dynamic()
         else:
-            expect(self.output, self._reduced(x.shape), x.dtype)
+            expect(self.output, self._reduced_shape(x.shape), x.dtype)
 
-    def _check_later(self) -> None:
+    def _check_dynamic(self) -> None:
         x, y = self.input(0), self.output
         expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
         multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
@@ -100,51 +100,51 @@ class Reduction(Operator):
             raise OperatorError(message)
 
     def frames(self) -> Sequence[Frame]:
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return []
         names = axis_names(self.input(0).rank)
-        left = names if self.options.keep_dims else self._left(names)
+        left = names if self.options.keep_dims else self._drop_axes(names)
         return [Frame({0: names, ~0: left}, names)]
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # A mean of integers is divided by their count, and halves of an axis are multiplied.
         x = self.input(0)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             return True
         counts = self.op.code == "REDUCE_PROD" or (self.op.code == "MEAN" and not is_quantized(x))
         counted = x.dtype.is_integer and counts and operand >= 0 and axis in self._axes
         return 0 not in x.shape and not counted
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         if self.op.code == "REDUCE_PROD":  # of single elements the kernel moves the integers
             return self.input(0).elements == self.output.elements
-        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.one_scale
+        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.has_one_scale
 
-    def emit(self, g: Builder, y: View, x: View, over: View) -> Value | Unshaped:
-        if self.sized_later:
-            return self._reduced_later(g, x, over)
+    def emit(self, g: Builder, y: View, x: View, over: View) -> Value | NeedsReshape:
+        if self.has_data_dependent_shape:
+            return self._reduce_dynamic_axes(g, x, over)
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
         if 0 in x.shape:  # ONNX Runtime has no mean and no extreme of nothing
-            affordable(y.tensor.elements)
+            check_element_count(y.tensor.elements)
             nothing = np.zeros(x.tensor.shape, x.dtype.numpy)
-            return g.constant(self._evaluated(nothing).transpose(y.order), y.dtype)
+            return g.constant(self._reduce_constant(nothing).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
             return _INTEGERS[self.op.code](self, g, y, x, axes)
         if is_quantized(x.tensor) and self._pools(sorted(axes), x.rank):
-            return Unshaped(g.GlobalAveragePool(x))
+            return NeedsReshape(g.GlobalAveragePool(x))
         return self._node(g, self.row.node, x, x.dtype, axes)
 
-    def _reduced_later(self, g: Builder, x: View, over: View) -> Value:
-        axes, node = g.reshape(g.listed(over), [-1]), self.row.node
+    def _reduce_dynamic_axes(self, g: Builder, x: View, over: View) -> Value:
+        axes, node = g.reshape(g.as_int64_list(over), [-1]), self.row.node
         keepdims, averages = bool(self.options.keep_dims), self.op.code == "MEAN"
         if x.dtype.is_integer and averages:
             node = "ReduceSum"
         made = partial(g.reduce, node, axes=axes, keepdims=keepdims)
         if node != "ReduceSum" or (x.dtype is not DType.INT64 and not averages):
-            return g.within(node, x.dtype, made, x)
-        total = _added(g, g.recast(x, x.dtype, DType.INT64), made)
+            return g.with_compute_type(node, x.dtype, made, x)
+        total = _sum_int64(g, g.recast(x, x.dtype, DType.INT64), made)
         if averages:
             total = g.Div(total, g.Div(g.Size(x), g.Size(total)))
         return g.recast(total, DType.INT64, x.dtype)
@@ -152,22 +152,22 @@ class Reduction(Operator):
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         # The sum of floats depends on the sequence in which they are added.
         exact = inputs[0].dtype.kind != "f" or self.row.node in ("ReduceMax", "ReduceMin")
-        return [self._evaluated(inputs[0])] if exact else None
+        return [self._reduce_constant(inputs[0])] if exact else None
 
     @property
     def _axes(self) -> list[int]:
         rank = self.input(0).rank
         return sorted({axis_of(number, rank) for number in ints(self, 1)} if rank else ())
 
-    def _left(self, items: Sequence[Any]) -> tuple[Any, ...]:
+    def _drop_axes(self, items: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(item for axis, item in enumerate(items) if axis not in self._axes)
 
-    def _reduced(self, shape: Shape) -> Shape:
+    def _reduced_shape(self, shape: Shape) -> Shape:
         if not self.options.keep_dims:
-            return self._left(shape)
+            return self._drop_axes(shape)
         return tuple(1 if axis in self._axes else size for axis, size in enumerate(shape))
 
-    def _evaluated(self, x: Array) -> Array:
+    def _reduce_constant(self, x: Array) -> Array:
         if not self._axes:
             return x
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
@@ -180,7 +180,7 @@ class Reduction(Operator):
     def _node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
     ) -> Value:
-        keepdims, carrier = bool(self.options.keep_dims), g.carrier(node, dtype)
+        keepdims, carrier = bool(self.options.keep_dims), g.compute_type(node, dtype)
         if carrier is dtype:
             return g.reduce(node, x, axes, keepdims=keepdims)
         return g.cast(g.reduce(node, g.cast(x, carrier), axes, keepdims=keepdims), dtype)
@@ -189,7 +189,7 @@ class Reduction(Operator):
         """Return the sums of integers, int64."""
         made = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
         if x.dtype is DType.INT64:
-            return _added(g, x, made)
+            return _sum_int64(g, x, made)
         return made(g.cast(x, DType.INT64))
 
     def integer_sum(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
@@ -214,7 +214,7 @@ class Reduction(Operator):
             while size > 1:
                 half, odd = divmod(size, 2)
                 sizes = g.ints([half, half, 1][: 2 + odd])
-                one, other, *rest = g.many("Split", 2 + odd, value, sizes, axis=axis)
+                one, other, *rest = g.node_outputs("Split", 2 + odd, value, sizes, axis=axis)
                 value = g.Mul(one, other)
                 value = g.Concat(value, *rest, axis=axis) if rest else value
                 size = half + odd
@@ -230,7 +230,7 @@ _INTEGERS = {
 }
 
 
-def _added(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Value:
+def _sum_int64(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Value:
     """Return sums of int64, the upper and the lower halves of which are added up apart.
 
     ONNX Runtime adds up as float64, which has 53 bits.

@@ -9,8 +9,8 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
-from tflite2onnx.op.movement.dilate import apart
-from tflite2onnx.op.movement.pad import padded
+from tflite2onnx.op.movement.dilate import dilate_axes
+from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.tensor import DType
 
 _TYPES = (
@@ -42,7 +42,7 @@ class Axis(NamedTuple):
     low: int = 0
     high: int = 0
 
-    def padded(self, size: int) -> int:
+    def padded_size(self, size: int) -> int:
         """Return the size of the axis with all that comes between its elements and around them."""
         return max(size - 1, 0) * self.base + min(size, 1) + self.low + self.high
 
@@ -51,9 +51,9 @@ class Axis(NamedTuple):
         """How many elements a window lies across."""
         return (self.size - 1) * self.dilation + 1
 
-    def made(self, size: int) -> int:
+    def window_count(self, size: int) -> int:
         """Return how many windows there are."""
-        return max((self.padded(size) - self.reach) // self.stride + 1, 0)
+        return max((self.padded_size(size) - self.reach) // self.stride + 1, 0)
 
 
 class _Windows(Operator):
@@ -97,7 +97,7 @@ class _Windows(Operator):
             if tensor.quantization is not None:
                 message = f"{tensor.name} is quantized"
                 raise OperatorError(message)
-        sizes = [axis.made(size) for axis, size in zip(axes, x.shape, strict=True)]
+        sizes = [axis.window_count(size) for axis, size in zip(axes, x.shape, strict=True)]
         if not 0 < x.rank <= _MOST_AXES or 0 in x.shape or 0 in sizes:
             message = f"windows of {list(x.shape)} make {sizes} elements"
             raise OperatorError(message)
@@ -105,20 +105,20 @@ class _Windows(Operator):
 
     def emit(self, g: Builder, y: View, x: View, first: View, *_: View) -> Value:
         axes = x.reorder(self._axes)
-        spread = apart(g, x, [axis.base for axis in axes], first)
+        spread = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
-        spread = padded(g, spread, x.dtype, low, high, first.reshaped(()))
-        sizes = [axis.padded(size) for axis, size in zip(axes, x.shape, strict=True)]
-        node, dtype = self._kind(x.dtype)
+        spread = pad_axes(g, spread, x.dtype, low, high, first.reshape(()))
+        sizes = [axis.padded_size(size) for axis, size in zip(axes, x.shape, strict=True)]
+        node, dtype = self._node_and_type(x.dtype)
         value = g.recast(spread, x.dtype, dtype)
         for place, axis in enumerate(axes):
-            value = _reduced(g, value, node, axis, (place, sizes[place]), dtype)
+            value = _reduce_axis(g, value, node, axis, (place, sizes[place]), dtype)
         if not self._is_neutral(first, node):
-            start = g.recast(first.reshaped(()), x.dtype, dtype)
-            value = g.carried(node, dtype, start, value)
+            start = g.recast(first.reshape(()), x.dtype, dtype)
+            value = g.in_compute_type(node, dtype, start, value)
         return g.recast(value, dtype, x.dtype)
 
-    def _kind(self, dtype: DType) -> tuple[str, DType]:
+    def _node_and_type(self, dtype: DType) -> tuple[str, DType]:
         """Return the node, and the type that it runs in and that wraps around alike."""
         node = self._node
         if node in ("And", "Or"):
@@ -143,15 +143,15 @@ class _Windows(Operator):
         return bool(number == (limits.max if node == "Min" else limits.min))
 
 
-def _reduced(
+def _reduce_axis(
     g: Builder, x: Value, node: str, axis: Axis, place: tuple[int, int], dtype: DType
 ) -> Value:
     """Reduce windows along the axis at a place, which has a size."""
     at, size = place
 
-    def part(value: Value, start: int, stop: int, step: int = 1) -> Value:
+    def slice_part(value: Value, start: int, stop: int, step: int = 1) -> Value:
         bounds = (g.ints([number]) for number in (start, stop, at, step))
-        return g.within("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
+        return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
 
     # `some` are the windows of `done` elements from each place on, which are `count`.
     some, done, count = x, 1, size
@@ -161,15 +161,17 @@ def _reduced(
         if wanted % 2:
             rest.append((some, done))
         shift = done * axis.dilation
-        some = g.carried(node, dtype, part(some, 0, count - shift), part(some, shift, count))
+        some = g.in_compute_type(
+            node, dtype, slice_part(some, 0, count - shift), slice_part(some, shift, count)
+        )
         done, count, wanted = 2 * done, count - shift, wanted // 2
     windows = size - axis.reach + 1
-    made = some if count == windows else part(some, 0, windows)
+    made = some if count == windows else slice_part(some, 0, windows)
     for other, more in reversed(rest):
         start = done * axis.dilation
-        made = g.carried(node, dtype, made, part(other, start, start + windows))
+        made = g.in_compute_type(node, dtype, made, slice_part(other, start, start + windows))
         done += more
-    return made if axis.stride == 1 else part(made, 0, windows, axis.stride)
+    return made if axis.stride == 1 else slice_part(made, 0, windows, axis.stride)
 
 
 class StablehloReduceWindow(_Windows):

@@ -18,7 +18,7 @@ from tflite2onnx.tensor import DType, Quantization
 class LastAxis(Operator):
     """One input and an output of its shape; what is computed is computed along the last axis."""
 
-    any_size = "..."
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
@@ -46,7 +46,7 @@ class Softmax(LastAxis):
     steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}  # exponentials come from a table
 
     @property
-    def written(self) -> Quantization | None:
+    def output_quantization(self) -> Quantization | None:
         made = self.output.quantization
         if made is None or self.output.dtype is not DType.UINT8:
             return None
@@ -60,7 +60,7 @@ class Softmax(LastAxis):
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.output.rank - 1 or self.output.quantization is None
 
     def _overflows(self) -> bool:

@@ -13,11 +13,11 @@ from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
     bit_length,
-    larger,
+    emit_maximum,
+    emit_minimum,
     powers,
     scalars,
-    shifted,
-    smaller,
+    shift_right,
 )
 from tflite2onnx.tensor import Array, DType
 
@@ -28,7 +28,7 @@ _HALF = 1 << (_LOG_BITS - 1)
 SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
-def rooted(g: Builder, x: Value) -> Value:
+def square_root(g: Builder, x: Value) -> Value:
     """Return square roots, rounded, but not beyond 16 bits."""
     one = g.scalar(1, DType.INT64)
     root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
@@ -60,7 +60,7 @@ class Subtraction(NamedTuple):
         """Return the signal with the bits that the estimate has."""
         return self._word(self.g.Mul(x, self._number(1 << self.bits)))
 
-    def gained(self, signal: Value) -> Value:
+    def weigh_signal(self, signal: Value) -> Value:
         """Return what a signal adds to the estimate."""
         return self.g.Mul(signal, self.rising)
 
@@ -69,12 +69,12 @@ class Subtraction(NamedTuple):
         total = g.Add(gained, g.Mul(before, self.falling))
         return g.Mod(g.Div(total, self._number(self.unit)), self._number(1 << WORD))
 
-    def left(self, x: Value, signal: Value, estimate: Value) -> Value:
+    def subtract_estimate(self, x: Value, signal: Value, estimate: Value) -> Value:
         """Return what is left of the signal."""
         g = self.g
-        kept = g.Sub(signal, smaller(g, estimate, signal))
+        kept = g.Sub(signal, emit_minimum(g, estimate, signal))
         least = g.Div(g.Mul(x, self._number(self.remaining)), self._number(self.unit))
-        return larger(g, g.Div(kept, self._number(1 << self.bits)), self._word(least))
+        return emit_maximum(g, g.Div(kept, self._number(1 << self.bits)), self._word(least))
 
     def _word(self, x: Value) -> Value:
         return self.g.Mod(x, self._number(1 << WORD))
@@ -83,13 +83,13 @@ class Subtraction(NamedTuple):
         return self.g.scalar(number, DType.INT64)
 
 
-def amplified(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
+def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
     """Return numbers [n] with the gain that their noise asks for, and large ones made smaller."""
     number = scalars(g)
     product = g.Mul(x, _gain(g, noise, gains))
-    ratio = g.Mod(shifted(g, product, shift), number(1 << WORD))
-    small = shifted(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
-    large = g.Sub(shifted(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
+    ratio = g.Mod(shift_right(g, product, shift), number(1 << WORD))
+    small = shift_right(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
+    large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
     return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
 
 
@@ -97,33 +97,33 @@ def _gain(g: Builder, noise: Value, gains: Operand) -> Value:
     """Return a parabola's value: the table has three numbers for each power of two."""
     number = scalars(g)
     interval = bit_length(g, noise, WORD)
-    place = larger(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+    place = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
     power = g.Gather(powers(WORD + 1), interval)
     within = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
     base, linear, square = (g.Gather(gains, g.Add(place, number(i))) for i in range(3))
-    slope = g.Add(shifted(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
-    rise = shifted(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
+    slope = g.Add(shift_right(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
+    rise = shift_right(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
     wide = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
-    few = g.Gather(gains, smaller(g, noise, number(2)))
+    few = g.Gather(gains, emit_minimum(g, noise, number(2)))
     return g.Where(g.LessOrEqual(noise, number(2)), few, wide)
 
 
 def logarithm(g: Builder, x: Value, scale: int) -> Value:
     """Return natural logarithms of numbers [n], in parts of `scale`; 0 of what is less than 1."""
     number = scalars(g)
-    whole = g.Sub(bit_length(g, larger(g, x, number(1)), WORD), number(1))
+    whole = g.Sub(bit_length(g, emit_maximum(g, x, number(1)), WORD), number(1))
     power = g.Gather(powers(WORD), whole)
     part = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
-    part = larger(g, part, number(0))
+    part = emit_maximum(g, part, number(0))
     segment = g.Div(part, number((1 << _LOG_BITS) // _SEGMENTS))
     table = _log_table()
     here, there = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
     within = g.Mod(part, number((1 << _LOG_BITS) // _SEGMENTS))
-    between = shifted(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
+    between = shift_right(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
     binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
-    natural = shifted(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
+    natural = shift_right(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
     grown = g.Add(g.Mul(natural, number(scale)), number(_HALF))
-    made = shifted(g, g.Mod(grown, number(1 << WORD)), _LOG_BITS)
+    made = shift_right(g, g.Mod(grown, number(1 << WORD)), _LOG_BITS)
     return g.Where(g.Greater(x, number(1)), made, number(0))
 
 

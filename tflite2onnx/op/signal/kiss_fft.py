@@ -16,7 +16,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.common.unsigned import Word
+from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.tensor import Array, DType
 
 _CONJUGATE = np.array([1, -1], np.int64)
@@ -58,44 +58,44 @@ class Fixed(NamedTuple):
         """How many bits are behind the point."""
         return self.dtype.bits - 1
 
-    def kept(self, x: Value) -> Value:
+    def wrap_to_type(self, x: Value) -> Value:
         """Return numbers as they are stored: what does not fit wraps around."""
         return self.g.cast(self.g.cast(x, self.dtype), DType.INT64)
 
-    def shifted(self, x: Value, places: int) -> Value:
+    def shift_right(self, x: Value, places: int) -> Value:
         """Return x >> places, as it is stored: of a shift of 64 bits the lowest are right."""
-        word = Word(self.g, self.g.cast(x, DType.UINT64), DType.UINT64)
-        return self.kept((word >> places).value)
+        word = UnsignedInt(self.g, self.g.cast(x, DType.UINT64), DType.UINT64)
+        return self.wrap_to_type((word >> places).value)
 
-    def scaled(self, x: Value, by: Array, more: Array | None = None) -> Value:
+    def multiply_fraction(self, x: Value, by: Array, more: Array | None = None) -> Value:
         """Return products with fractions, rounded half up, or with `more` in place of a half."""
-        return self._rounded(self.g.Mul(x, by), self._half if more is None else more)
+        return self._round_product(self.g.Mul(x, by), self._half if more is None else more)
 
     @property
     def _half(self) -> Array:
         return np.array(1 << (self.point - 1), np.int64)
 
-    def _rounded(self, x: Value, more: Array) -> Value:
-        return self.shifted(self.g.Add(x, more), self.point)
+    def _round_product(self, x: Value, more: Array) -> Value:
+        return self.shift_right(self.g.Add(x, more), self.point)
 
-    def divided(self, x: Value, by: int) -> Value:
+    def divide_by(self, x: Value, by: int) -> Value:
         """Return quotients, as products with a fraction."""
-        return self.scaled(x, np.array(self.one // by, np.int64))
+        return self.multiply_fraction(x, np.array(self.one // by, np.int64))
 
-    def halved(self, x: Value) -> Value:
+    def halve_sum(self, x: Value) -> Value:
         """Return halves, rounded down, of sums, which C computes in 32 bits."""
-        return self.shifted(self.kept(x) if self.dtype is DType.INT32 else x, 1)
+        return self.shift_right(self.wrap_to_type(x) if self.dtype is DType.INT32 else x, 1)
 
-    def turned(self, x: Value, by: Array) -> Value:
+    def multiply_complex(self, x: Value, by: Array) -> Value:
         """Return products with complex fractions, rounded half up."""
         g = self.g
         real, imaginary = by[..., :1], by[..., 1:] * -_CONJUGATE
         other = g.Gather(x, g.ints([1, 0]), axis=-1)
         # ReduceSum would compute in float64, which is too short for products of int32.
         total = g.Add(g.Mul(x, real), g.Mul(other, imaginary))
-        return self._rounded(total, self._half)
+        return self._round_product(total, self._half)
 
-    def circle(self, phases: Sequence[float]) -> Array:
+    def roots_of_unity(self, phases: Sequence[float]) -> Array:
         """Return e to the power of i times phases, int64 [n, 2]."""
         turns = [(math.cos(phase), math.sin(phase)) for phase in phases]
         whole = [[math.floor(0.5 + self.one * part) for part in turn] for turn in turns]
@@ -109,9 +109,9 @@ class Complex(NamedTuple):
     length: int
     inverse: bool
 
-    def of(self, x: Operand) -> Value:
+    def transform(self, x: Operand) -> Value:
         """Return the transform of x, int64 [batch, length, 2]."""
-        g, sizes, circle = self.fixed.g, factors(self.length), self._circle()
+        g, sizes, circle = self.fixed.g, factors(self.length), self._roots()
         count = len(sizes)
         places = np.arange(self.length).reshape(sizes[::-1]).transpose().reshape(-1)
         value = g.reshape(g.Gather(x, places, axis=1), (-1, *sizes, 2))
@@ -122,29 +122,29 @@ class Complex(NamedTuple):
                 perm = [0, *(1 + order.index(i) for i in wanted), 1 + count]
                 value = g.Transpose(value, perm=perm)
             order = wanted
-            value = self.fixed.divided(value, sizes[step])
+            value = self.fixed.divide_by(value, sizes[step])
             if step < count - 1:
-                turns = _turns(circle, sizes, step)
-                value = self.fixed.turned(value, turns.transpose(*order, count))
-            value = self._combined(value, [sizes[i] for i in order], circle)
+                turns = _twiddle_factors(circle, sizes, step)
+                value = self.fixed.multiply_complex(value, turns.transpose(*order, count))
+            value = self._run_butterflies(value, [sizes[i] for i in order], circle)
         perm = [0, *(1 + order.index(i) for i in range(count)), 1 + count]
         return g.reshape(g.Transpose(value, perm=perm), (-1, self.length, 2))
 
-    def _circle(self) -> Array:
+    def _roots(self) -> Array:
         once = 2 * math.pi if self.inverse else -2 * math.pi
-        return self.fixed.circle([once * i / self.length for i in range(self.length)])
+        return self.fixed.roots_of_unity([once * i / self.length for i in range(self.length)])
 
-    def _combined(self, x: Value, sizes: Sequence[int], circle: Array) -> Value:
+    def _run_butterflies(self, x: Value, sizes: Sequence[int], circle: Array) -> Value:
         """Return what butterflies make of the last axis."""
         g, part = self.fixed.g, sizes[-1]
         value = g.reshape(x, (-1, *sizes[:-1], part * 2))
         if part in _ROUNDED:
             first, fractions, last = _ROUNDED[part]
-            value = self.fixed.kept(g.MatMul(value, _in_parts(first)))
-            value = self.fixed.scaled(value, *self._fractions(part, fractions, circle))
+            value = self.fixed.wrap_to_type(g.MatMul(value, _in_parts(first)))
+            value = self.fixed.multiply_fraction(value, *self._fractions(part, fractions, circle))
         else:
             last = _FOURTHS[part].conj() if self.inverse else _FOURTHS[part]
-        return g.reshape(self.fixed.kept(g.MatMul(value, _in_parts(last))), (-1, *sizes, 2))
+        return g.reshape(self.fixed.wrap_to_type(g.MatMul(value, _in_parts(last))), (-1, *sizes, 2))
 
     def _fractions(
         self, part: int, names: Sequence[str], circle: Array
@@ -173,16 +173,16 @@ class Real(NamedTuple):
     def _half(self) -> int:
         return self.length // 2
 
-    def of(self, x: Operand) -> Value:
+    def transform(self, x: Operand) -> Value:
         """Return the frequencies [batch, length / 2 + 1, 2] of int64 [batch, length]."""
         g, half = self.fixed.g, self._half
-        value = Complex(self.fixed, half, inverse=False).of(g.reshape(x, (-1, half, 2)))
+        value = Complex(self.fixed, half, inverse=False).transform(g.reshape(x, (-1, half, 2)))
         first = g.Gather(value, g.scalar(0, DType.INT64), axis=1)
         sums = np.array([[1, 0, 1, 0], [1, 0, -1, 0]], np.int64)
-        ends = self.fixed.kept(g.MatMul(self.fixed.divided(first, 2), sums))
-        even, odd = self._told_apart(value, inverse=False)
+        ends = self.fixed.wrap_to_type(g.MatMul(self.fixed.divide_by(first, 2), sums))
+        even, odd = self._split_even_odd(value, inverse=False)
         low, high = g.Add(even, odd), g.Mul(g.Sub(even, odd), _CONJUGATE)
-        parts = [g.reshape(ends, (-1, 2, 2)), *(self.fixed.halved(v) for v in (low, high))]
+        parts = [g.reshape(ends, (-1, 2, 2)), *(self.fixed.halve_sum(v) for v in (low, high))]
         return self._in_sequence(parts, [0], [1])
 
     def inverse(self, x: Operand) -> Value:
@@ -190,25 +190,25 @@ class Real(NamedTuple):
         g, half = self.fixed.g, self._half
         ends = g.Gather(g.Gather(x, g.ints([0, half]), axis=1), g.scalar(0, DType.INT64), axis=2)
         sums = np.array([[1, 1], [1, -1]], np.int64)
-        first = self.fixed.divided(self.fixed.kept(g.MatMul(ends, sums)), 2)
-        even, odd = self._told_apart(x, inverse=True)
+        first = self.fixed.divide_by(self.fixed.wrap_to_type(g.MatMul(ends, sums)), 2)
+        even, odd = self._split_even_odd(x, inverse=True)
         low, high = g.Add(even, odd), g.Mul(g.Sub(even, odd), _CONJUGATE)
-        parts = [g.reshape(first, (-1, 1, 2)), *(self.fixed.kept(v) for v in (low, high))]
-        value = Complex(self.fixed, half, inverse=True).of(self._in_sequence(parts, [0], []))
+        parts = [g.reshape(first, (-1, 1, 2)), *(self.fixed.wrap_to_type(v) for v in (low, high))]
+        value = Complex(self.fixed, half, inverse=True).transform(self._in_sequence(parts, [0], []))
         return g.reshape(value, (-1, self.length))
 
-    def _told_apart(self, x: Operand, *, inverse: bool) -> tuple[Value, Value]:
+    def _split_even_odd(self, x: Operand, *, inverse: bool) -> tuple[Value, Value]:
         """Return what even and odd numbers make of the frequencies from 1 to the middle."""
         g, half = self.fixed.g, self._half
         below = np.arange(1, half // 2 + 1)
         both = g.Gather(x, np.stack([below, half - below]), axis=1)
-        both = self.fixed.kept(g.Mul(both, np.stack([_CONJUGATE**2, _CONJUGATE])[:, None]))
-        both = self.fixed.divided(both, 2)
+        both = self.fixed.wrap_to_type(g.Mul(both, np.stack([_CONJUGATE**2, _CONJUGATE])[:, None]))
+        both = self.fixed.divide_by(both, 2)
         here, there = (g.Gather(both, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
         sign = 1 if inverse else -1
-        turns = self.fixed.circle([sign * math.pi * (float(k) / half + 0.5) for k in below])
-        even, odd = (self.fixed.kept(v) for v in (g.Add(here, there), g.Sub(here, there)))
-        return even, self.fixed.turned(odd, turns)
+        turns = self.fixed.roots_of_unity([sign * math.pi * (float(k) / half + 0.5) for k in below])
+        even, odd = (self.fixed.wrap_to_type(v) for v in (g.Add(here, there), g.Sub(here, there)))
+        return even, self.fixed.multiply_complex(odd, turns)
 
     def _in_sequence(
         self, parts: Sequence[Value], first: Sequence[int], last: Sequence[int]
@@ -224,7 +224,7 @@ class Real(NamedTuple):
         return self.fixed.g.Gather(line, self.fixed.g.ints([*first, *up, *down, *last]), axis=1)
 
 
-def _turns(circle: Array, sizes: Sequence[int], step: int) -> Array:
+def _twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
     """Return by how much numbers are turned before a step, along all axes (1 if alike)."""
     part, inner = sizes[step], math.prod(sizes[step + 1 :])
     stride = len(circle) // (part * inner)

@@ -8,8 +8,8 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Body
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type
-from tflite2onnx.op.signal.frontend_steps import Subtraction, amplified, logarithm, rooted
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.signal.frontend_steps import Subtraction, apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
 from tflite2onnx.op.signal.microfrontend_tables import (
     NOISE_BITS,
@@ -20,7 +20,14 @@ from tflite2onnx.op.signal.microfrontend_tables import (
     snr_shift,
     window,
 )
-from tflite2onnx.op.signal.tflm_base import WORD, bit_length, larger, powers, shifted, smaller
+from tflite2onnx.op.signal.tflm_base import (
+    WORD,
+    bit_length,
+    emit_maximum,
+    emit_minimum,
+    powers,
+    shift_right,
+)
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = DType.INT32, DType.FLOAT32, DType.UINT16
@@ -39,7 +46,7 @@ class AudioMicrofrontend(Operator):
     codes = ("AudioMicrofrontend",)
     custom = True
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     @cached_property
     def _settings(self) -> Settings:
@@ -49,9 +56,13 @@ class AudioMicrofrontend(Operator):
     def _subtraction(self) -> tuple[int, Array, int]:
         """The bits of the estimate, the rate of each channel, and what remains."""
         s = self._settings
-        even, odd = s.part("even_smoothing"), s.part("odd_smoothing")
+        even, odd = s.read_fraction("even_smoothing"), s.read_fraction("odd_smoothing")
         rates = np.where(np.arange(s.channels) % 2, odd, even).astype(np.int64)
-        return s.whole("smoothing_bits", 0, WORD - 1), rates, s.part("min_signal_remaining")
+        return (
+            s.read_integer("smoothing_bits", 0, WORD - 1),
+            rates,
+            s.read_fraction("min_signal_remaining"),
+        )
 
     @property
     def _frames(self) -> int:
@@ -61,9 +72,11 @@ class AudioMicrofrontend(Operator):
     def _stacks(self) -> Array:
         """Which frames stand side by side, [stacks, frames]; one behind the last is of zeros."""
         s, count = self._settings, self._frames
-        left, right = (s.whole(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right"))
-        stride = s.whole("frame_stride", 1, 1 << 30)
-        affordable(-(-count // stride) * (left + 1 + right) * s.channels)
+        left, right = (
+            s.read_integer(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right")
+        )
+        stride = s.read_integer("frame_stride", 1, 1 << 30)
+        check_element_count(-(-count // stride) * (left + 1 + right) * s.channels)
         places = np.arange(0, count, stride)[:, None] + np.arange(-left, right + 1)
         if self.options.get("zero_padding", 0):
             return np.where((places < 0) | (places >= count), count, places)
@@ -74,15 +87,15 @@ class AudioMicrofrontend(Operator):
         if x.elements < s.size:
             message = f"a frame of {s.size} samples of {x.elements}"
             raise OperatorError(message)
-        affordable(x.elements)
-        affordable(self._frames * s.length)
+        check_element_count(x.elements)
+        check_element_count(self._frames * s.length)
         expect(x, (x.elements,), DType.INT16)
         factors(s.length // 2)
         _ = filters(s), self._subtraction
         if self.options.get("enable_pcan", 0):
             _ = gains(s), snr_shift(s)
-        s.whole("scale_shift", 0, WORD - 1)
-        s.whole("out_scale", 1, (1 << 31) - 1)
+        s.read_integer("scale_shift", 0, WORD - 1)
+        s.read_integer("out_scale", 1, (1 << 31) - 1)
         stacks, frames = self._stacks.shape
         expect_type(self.output, _TYPES)
         expect(self.output, (stacks, frames * s.channels), self.output.dtype)
@@ -91,9 +104,9 @@ class AudioMicrofrontend(Operator):
         s = self._settings
         energy, room = self._energies(g, g.cast(x, DType.INT64))
         bands = g.MatMul(energy, filters(s))
-        signal = g.Div(rooted(g, bands), room)
-        features = self._features(g, *self._without_noise(g, signal))
-        scale = s.whole("out_scale", 1, (1 << 31) - 1)
+        signal = g.Div(square_root(g, bands), room)
+        features = self._features(g, *self._subtract_noise(g, signal))
+        scale = s.read_integer("out_scale", 1, (1 << 31) - 1)
         if y.dtype is DType.FLOAT32:
             made = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
         else:
@@ -106,49 +119,51 @@ class AudioMicrofrontend(Operator):
         """Return energies [frames, frequencies], and the power of 2 that is in their roots."""
         s = self._settings
         places = s.step * np.arange(self._frames)[:, None] + np.arange(s.size)
-        frames = shifted(g, g.Mul(g.Gather(x, places, axis=0), window(s.size)), WINDOW_BITS)
+        frames = shift_right(g, g.Mul(g.Gather(x, places, axis=0), window(s.size)), WINDOW_BITS)
         # Of the least number the absolute value is no int16, and so does not count.
         loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
         largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
-        largest = larger(g, largest, g.scalar(0, DType.INT64))
+        largest = emit_maximum(g, largest, g.scalar(0, DType.INT64))
         used = bit_length(g, largest, _SAMPLE)
         room = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used)
         power = g.Gather(powers(_SAMPLE), g.Unsqueeze(room, g.ints([1])))
         fixed = Fixed(g, DType.INT16)
-        scaled = fixed.kept(g.Mul(frames, power))
+        scaled = fixed.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
             scaled = g.Pad(scaled, g.ints([0, 0, 0, s.length - s.size]))
-        parts = Real(fixed, s.length).of(scaled)
+        parts = Real(fixed, s.length).transform(scaled)
         return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
 
-    def _without_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
+    def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
         """Return what is left of a signal [frames, channels], and the noise that was there."""
         bits, rates, remaining = self._subtraction
         unit = 1 << NOISE_BITS
         steps = Subtraction(g, bits, unit, rates, unit - rates, remaining)
         signal = steps.signal(x)
-        inner, shape = g.nested(), (self._settings.channels,)
+        inner, shape = g.make_nested(), (self._settings.channels,)
         before, gained = (
-            inner.typed(Value(dtype=DType.INT64, name=name), DType.INT64, shape)
+            inner.annotate(Value(dtype=DType.INT64, name=name), DType.INT64, shape)
             for name in ("before", "gained")
         )
-        estimate = inner.typed(steps.estimate(inner, gained, before), DType.INT64, shape)
-        seen = inner.typed(inner.Identity(estimate), DType.INT64, shape)
+        estimate = inner.annotate(steps.estimate(inner, gained, before), DType.INT64, shape)
+        seen = inner.annotate(inner.Identity(estimate), DType.INT64, shape)
         body = Body("step", (before, gained), tuple(inner.nodes), (estimate, seen), ())
         silence = g.constant(np.zeros(shape, np.int64))
-        _, noise = g.many("Scan", 2, silence, steps.gained(signal), body=body, num_scan_inputs=1)
-        return steps.left(x, signal, noise), noise
+        _, noise = g.node_outputs(
+            "Scan", 2, silence, steps.weigh_signal(signal), body=body, num_scan_inputs=1
+        )
+        return steps.subtract_estimate(x, signal, noise), noise
 
     def _features(self, g: Builder, x: Value, noise: Value) -> Value:
         """Return loudness in proportion to noise, as a logarithm, [frames, channels]."""
         s = self._settings
         value = g.reshape(x, (-1,))
         if self.options.get("enable_pcan", 0):
-            value = amplified(g, value, g.reshape(noise, (-1,)), gains(s), snr_shift(s))
+            value = apply_gain(g, value, g.reshape(noise, (-1,)), gains(s), snr_shift(s))
         if self.options.get("enable_log", 0):
             up, down = max(s.correction, 0), max(-s.correction, 0)
-            value = shifted(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
+            value = shift_right(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
             value = g.Mod(value, g.scalar(1 << WORD, DType.INT64))
-            value = logarithm(g, value, 1 << s.whole("scale_shift", 0, WORD - 1))
-        value = smaller(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
+            value = logarithm(g, value, 1 << s.read_integer("scale_shift", 0, WORD - 1))
+        value = emit_minimum(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
         return g.reshape(value, (self._frames, s.channels))

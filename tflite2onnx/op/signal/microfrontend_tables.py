@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.common.checks import affordable
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.signal.frontend_steps import SNR_BITS
 from tflite2onnx.tensor import Array
 
@@ -29,17 +29,17 @@ class Settings:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self.rate = self.whole("sample_rate", 1, 1 << 20)
-        self.size = self.whole("window_size", 1, _MOST) * self.rate // 1000
-        self.step = self.whole("window_step", 1, _MOST) * self.rate // 1000
+        self.rate = self.read_integer("sample_rate", 1, 1 << 20)
+        self.size = self.read_integer("window_size", 1, _MOST) * self.rate // 1000
+        self.step = self.read_integer("window_step", 1, _MOST) * self.rate // 1000
         if not 2 < self.size <= _MOST or not 1 <= self.step <= self.size:
             message = f"frames of {self.size} samples, {self.step} apart"
             raise OperatorError(message)
         self.length = 1 << (self.size - 1).bit_length()
         self.correction = self.length.bit_length() - 1 - _FILTER_BITS // 2
-        self.channels = self.whole("num_channels", 1, self.length)
+        self.channels = self.read_integer("num_channels", 1, self.length)
 
-    def whole(self, name: str, low: int, high: int) -> int:
+    def read_integer(self, name: str, low: int, high: int) -> int:
         """Return an integer; OperatorError if it is less, or more."""
         number = int(self._options.get(name, 0))
         if not low <= number <= high:
@@ -47,7 +47,7 @@ class Settings:
             raise OperatorError(message)
         return number
 
-    def real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
+    def read_real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
         """Return a real number; OperatorError if it is less, or more."""
         number = np.float32(self._options.get(name, 0))
         if not low <= number <= high:
@@ -55,9 +55,9 @@ class Settings:
             raise OperatorError(message)
         return number
 
-    def part(self, name: str) -> int:
+    def read_fraction(self, name: str) -> int:
         """Return a part of 1 as one of what 1 is in the reduction of noise."""
-        return int(self.real(name, 0, 1) * np.float32(1 << NOISE_BITS))
+        return int(self.read_real(name, 0, 1) * np.float32(1 << NOISE_BITS))
 
 
 def window(size: int) -> Array:
@@ -86,11 +86,11 @@ def filters(settings: Settings) -> Array:
     Raises:
         OperatorError: the bands reach beyond half of the sample rate, or are too many.
     """
-    low = settings.real("lower_band_limit")
-    high = settings.real("upper_band_limit", float(np.nextafter(low, np.float32(np.inf))))
+    low = settings.read_real("lower_band_limit")
+    high = settings.read_real("upper_band_limit", float(np.nextafter(low, np.float32(np.inf))))
     frequencies = settings.length // 2 + 1
     spacing = np.float32(0.5 * settings.rate / float(np.float32(frequencies) - np.float32(1)))
-    affordable(frequencies * (settings.channels + 2))
+    check_element_count(frequencies * (settings.channels + 2))
     bands = _bands(settings, low, high, spacing)
     if bands[-1].end >= frequencies:
         message = f"its bands reach frequency {bands[-1].end} of {frequencies}"
@@ -140,22 +140,22 @@ def gains(settings: Settings) -> Array:
 
 
 def _gain(settings: Settings, x: int) -> int:
-    bits = settings.whole("smoothing_bits", 0, 31) - settings.correction
+    bits = settings.read_integer("smoothing_bits", 0, 31) - settings.correction
     if not 0 <= bits <= 31:
         message = f"its smoothing_bits are {bits + settings.correction}"
         raise OperatorError(message)
-    noise = np.float32(x) / np.float32(1 << bits) + settings.real("pcan_offset")
-    strength = np.float64(settings.real("pcan_strength"))
+    noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
+    strength = np.float64(settings.read_real("pcan_strength"))
     with np.errstate(all="ignore"):
         power = np.float32(np.float64(noise) ** -strength)
-    gain = np.float32(1 << settings.whole("gain_bits", 0, 31)) * power
+    gain = np.float32(1 << settings.read_integer("gain_bits", 0, 31)) * power
     return _MOST_GAIN if gain > _MOST_GAIN else int(gain + np.float32(0.5))
 
 
 def snr_shift(settings: Settings) -> int:
     """Return how many bits a product with a gain has too many; OperatorError if that is none."""
-    shift = settings.whole("gain_bits", 0, 31) - settings.correction - SNR_BITS
+    shift = settings.read_integer("gain_bits", 0, 31) - settings.correction - SNR_BITS
     if shift < 0:
-        message = f"its gain_bits are {settings.whole('gain_bits', 0, 31)}"
+        message = f"its gain_bits are {settings.read_integer('gain_bits', 0, 31)}"
         raise OperatorError(message)
     return shift

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import BEHIND, sizes_of
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -25,7 +25,7 @@ class Part(Operator):
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
     category = Category.ATTRIBUTE
-    any_size = "..."
+    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
@@ -61,11 +61,11 @@ class RealFourier(Operator):
     """
 
     codes = ("RFFT2D",)
-    sizes_from = (1,)
+    shape_inputs = (1,)
     category = Category.TERMINATE
 
     @property
-    def later_axes(self) -> list[int]:
+    def data_dependent_axes(self) -> list[int]:
         return [self.input(0).rank - 2, self.input(0).rank - 1]
 
     @cached_property
@@ -79,28 +79,32 @@ class RealFourier(Operator):
             message = f"{x.name} has {x.rank} axes"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
-        if self.sized_later:
+        if self.has_data_dependent_shape:
             expect(self.input(1), (2,), DType.INT32)
             made = self.output.shape[-3:-1] if self.output.rank == x.rank + 1 else (1, 1)
         else:
             made = self._lengths[0], self._lengths[1] // 2 + 1
         expect(self.output, (*x.shape[:-2], *made, _PAIR), DType.FLOAT32)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        return self.sized_later or axis < self.input(0).rank - 2  # which axes are transformed
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return (
+            self.has_data_dependent_shape or axis < self.input(0).rank - 2
+        )  # which axes are transformed
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
         batches = x.rank == 2
-        value = g.Unsqueeze(self._fitted(g, x, lengths), g.ints([0, 3] if batches else [x.rank]))
+        value = g.Unsqueeze(
+            self._fit_length(g, x, lengths), g.ints([0, 3] if batches else [x.rank])
+        )
         axis = x.rank - 1 + batches
         value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
         return g.Squeeze(value, g.ints([0])) if batches else value
 
-    def _fitted(self, g: Builder, x: View, lengths: View) -> Value:
-        if self.sized_later:
+    def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
+        if self.has_data_dependent_shape:
             have = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([BEHIND]))
-            more = g.Sub(g.listed(lengths), have)
+            more = g.Sub(g.as_int64_list(lengths), have)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), more, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
         missing = [want - size for want, size in zip(self._lengths, x.shape[-2:], strict=True)]
@@ -125,7 +129,7 @@ class InverseRealFourier(Operator):
     def _lengths(self) -> tuple[int, int]:
         return _powers_of_two(ints(self, 1))
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         # Of pairs, or of complex numbers before there are pairs.
         x = self.input(0)
         lead = x.shape[: -2 if x.dtype is DType.COMPLEX64 else -3]
@@ -136,9 +140,9 @@ class InverseRealFourier(Operator):
         if x.rank < 3 or x.shape[-1] != _PAIR:  # two axes of pairs
             message = f"{x.name} has {x.rank - 1} axes of complex numbers"
             raise OperatorError(message)
-        affordable(width * width)
+        check_element_count(width * width)
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, self.shapes()[0], DType.FLOAT32)
+        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         height, width = self._lengths

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, integer
+from tflite2onnx.op.common.checks import check_element_count, expect, integer
 from tflite2onnx.tensor import Array, DType, Shape
 
 _SPECTRA = 3  # axes
@@ -34,21 +34,21 @@ class AudioSpectrogram(Operator):
         if window < 2 or step < 1:
             message = f"windows of {window} samples at steps of {step}"
             raise OperatorError(message)
-        affordable(window)
+        check_element_count(window)
         return window, step, 1 << (window - 1).bit_length()
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         (window, step, length), (samples, channels) = self._sizes, self.input(0).shape
         frames = 0 if samples < window else 1 + (samples - window) // step
         return [(channels, frames, 1 + length // 2)]
 
     def check(self) -> None:
         x = self.input(0)
-        if x.rank != 2 or 0 in (*x.shape, *self.shapes()[0]):
+        if x.rank != 2 or 0 in (*x.shape, *self.infer_outputs()[0]):
             message = f"there is no window of {self._sizes[0]} samples in {list(x.shape)}"
             raise OperatorError(message)
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, self.shapes()[0], DType.FLOAT32)
+        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         window, step, length = self._sizes
@@ -82,11 +82,11 @@ class Mfcc(Operator):
         if not 0 < kept <= bands:
             message = f"{kept} coefficients of {bands} bands"
             raise OperatorError(message)
-        affordable(bands * kept)
-        affordable(bands * self.input(0).shape[2])
+        check_element_count(bands * kept)
+        check_element_count(bands * self.input(0).shape[2])
         return bands, kept
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         x = self.input(0)
         if x.rank != _SPECTRA:
             message = f"{list(x.shape)} is not [channels, times, frequencies]"
@@ -97,7 +97,7 @@ class Mfcc(Operator):
         x = self.input(0)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.input(1), self.input(1).shape, DType.INT32)
-        expect(self.output, self.shapes()[0], DType.FLOAT32)
+        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
         self._bands()
 
     def emit(self, g: Builder, y: View, x: View, rate: View) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value
-from tflite2onnx.op.common.checks import affordable, expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 WORD = 32  # bits
@@ -22,7 +22,7 @@ class Signal(Operator):
 
     custom = True
     category = Category.TERMINATE
-    as_filed = True
+    computes_on_stored_integers = True
 
     def option(self, name: str, low: int = 0, high: int = WORD - 1) -> int:
         """Return an option; OperatorError if it is less, or more. The kernels shift by most."""
@@ -36,15 +36,15 @@ class Signal(Operator):
         """Return the length of an input of one axis; OperatorError if it is something else."""
         tensor = self.input(index)
         size = tensor.elements
-        affordable(size)
+        check_element_count(size)
         if not size:
             message = f"{tensor.name} is empty"
             raise OperatorError(message)
         expect(tensor, (size,), dtype)
         return size
 
-    def kept(self, what: str, shape: Shape, dtype: DType) -> Tensor:
-        """Return a tensor for `memory`, which begins as 0."""
+    def state_tensor(self, what: str, shape: Shape, dtype: DType) -> Tensor:
+        """Return a tensor for `internal_state`, which begins as 0."""
         return Tensor(f"{self.output.name}/{what}", shape, dtype)
 
 
@@ -53,14 +53,14 @@ def scalars(g: Builder) -> Callable[[int], Value]:
     return lambda number: g.scalar(number, DType.INT64)
 
 
-def larger(g: Builder, a: Value, b: Value) -> Value:
+def emit_maximum(g: Builder, a: Value, b: Value) -> Value:
     """Return the larger one of each two."""
-    return g.carried("Max", DType.INT64, a, b)
+    return g.in_compute_type("Max", DType.INT64, a, b)
 
 
-def smaller(g: Builder, a: Value, b: Value) -> Value:
+def emit_minimum(g: Builder, a: Value, b: Value) -> Value:
     """Return the smaller one of each two."""
-    return g.carried("Min", DType.INT64, a, b)
+    return g.in_compute_type("Min", DType.INT64, a, b)
 
 
 def powers(count: int) -> Array:
@@ -68,7 +68,7 @@ def powers(count: int) -> Array:
     return np.left_shift(np.int64(1), np.arange(count))
 
 
-def shifted(g: Builder, x: Value, bits: int) -> Value:
+def shift_right(g: Builder, x: Value, bits: int) -> Value:
     """Return x >> bits: Div rounds to 0, but not where Mod has taken away what is left over."""
     if not bits:
         return x

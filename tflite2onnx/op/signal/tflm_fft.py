@@ -36,7 +36,7 @@ class _Fourier(Signal):
         return self.length // 2 + 1
 
     @property
-    def computed(self) -> DType:
+    def compute_type(self) -> DType:
         """The type to compute in.
 
         ONNX Runtime's sums over other lengths than powers of 2 are off by 5e-5 of the range.
@@ -69,14 +69,14 @@ class SignalRfft(_Fourier):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         length, size = self.length, x.shape[-1]
-        value = g.reshape(g.recast(x, x.dtype, self.computed), (-1, size))
+        value = g.reshape(g.recast(x, x.dtype, self.compute_type), (-1, size))
         if length > size:
             value = g.Pad(value, g.ints([0, 0, 0, length - size]))
-        if self.computed is DType.INT64:
-            made = Real(Fixed(g, x.dtype), length).of(value)
+        if self.compute_type is DType.INT64:
+            made = Real(Fixed(g, x.dtype), length).transform(value)
         else:
             made = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
-        return g.reshape(g.recast(made, self.computed, x.dtype), y.shape)
+        return g.reshape(g.recast(made, self.compute_type, x.dtype), y.shape)
 
 
 class SignalIrfft(_Fourier):
@@ -93,16 +93,16 @@ class SignalIrfft(_Fourier):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         pairs = -1, self.frequencies, _COMPLEX
-        value = g.reshape(g.recast(x, x.dtype, self.computed), pairs)
-        if self.computed is DType.INT64:
+        value = g.reshape(g.recast(x, x.dtype, self.compute_type), pairs)
+        if self.compute_type is DType.INT64:
             made = Real(Fixed(g, x.dtype), self.length).inverse(value)
         else:
-            whole = self._whole(g, value)
+            whole = self._mirror_frequencies(g, value)
             parts = g.dft(whole, 1, inverse=True)
             made = g.Gather(parts, g.scalar(0, DType.INT64), axis=2)
-        return g.reshape(g.recast(made, self.computed, x.dtype), y.shape)
+        return g.reshape(g.recast(made, self.compute_type, x.dtype), y.shape)
 
-    def _whole(self, g: Builder, x: Value) -> Value:
+    def _mirror_frequencies(self, g: Builder, x: Value) -> Value:
         """Return all frequencies: those above the middle mirror those below.
 
         What has no counterpart is real, whatever the imaginary part says.
@@ -110,5 +110,5 @@ class SignalIrfft(_Fourier):
         places = np.arange(self.length)
         there = (self.length - places) % self.length
         imaginary = np.sign(there - places)
-        signs = np.stack([np.ones(self.length), imaginary], -1).astype(self.computed.numpy)
+        signs = np.stack([np.ones(self.length), imaginary], -1).astype(self.compute_type.numpy)
         return g.Mul(g.Gather(x, np.minimum(places, there), axis=1), signs)

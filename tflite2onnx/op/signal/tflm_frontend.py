@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, ints
-from tflite2onnx.op.signal.frontend_steps import amplified, logarithm, rooted
+from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
     Signal,
     bit_length,
-    larger,
+    emit_maximum,
+    emit_minimum,
     powers,
-    shifted,
-    smaller,
+    shift_right,
 )
 from tflite2onnx.tensor import Array, DType
 
@@ -37,9 +37,9 @@ class SignalWindow(Signal):
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
-        made = shifted(g, product, self.option("shift"))
+        made = shift_right(g, product, self.option("shift"))
         least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(g.clamped(made, least, most), DType.INT16)
+        return g.cast(g.clamp_int64(made, least, most), DType.INT16)
 
 
 class SignalFftAutoScale(Signal):
@@ -49,7 +49,7 @@ class SignalFftAutoScale(Signal):
     """
 
     codes = ("SignalFftAutoScale",)
-    many_outputs = True
+    returns_tuple = True
 
     def check(self) -> None:
         size = self.vector(0, DType.INT16)
@@ -66,7 +66,7 @@ class SignalFftAutoScale(Signal):
         room = g.Sub(g.scalar(15, DType.INT64), bit_length(g, largest, 16))
         silent = g.Equal(largest, g.scalar(0, DType.INT64))
         none = g.scalar(0, DType.INT64)
-        bits = g.Where(silent, none, larger(g, room, none))
+        bits = g.Where(silent, none, emit_maximum(g, room, none))
         scaled = g.Mul(wide, g.Gather(powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
@@ -125,7 +125,7 @@ class SignalFilterBank(Signal):
         if min(len(starts), len(places), len(widths)) <= bands:
             message = f"{bands} bands of {len(widths)}"
             raise OperatorError(message)
-        affordable(size * (bands + 2))
+        check_element_count(size * (bands + 2))
         matrix = np.zeros((size, bands + 2), np.int64)
         for band in range(bands + 1):
             width, start, place = widths[band], starts[band], places[band]
@@ -153,7 +153,7 @@ class SignalFilterBankSquareRoot(Signal):
         expect(self.output, (size,), DType.UINT32)
 
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
-        root = g.cast(rooted(g, g.cast(x, DType.INT64)), DType.UINT32)
+        root = g.cast(square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
         drop = g.cast(g.reshape(bits, (1,)), DType.UINT32)
         return g.BitShift(root, drop, direction="RIGHT")
 
@@ -178,7 +178,7 @@ class SignalFilterBankLog(Signal):
         word = g.scalar(1 << WORD, DType.INT64)
         scaled = g.Mod(g.Mul(g.cast(x, DType.INT64), correction), word)
         made = logarithm(g, scaled, self._scale)
-        return g.cast(smaller(g, made, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16)
+        return g.cast(emit_minimum(g, made, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16)
 
 
 class SignalPcan(Signal):
@@ -197,5 +197,5 @@ class SignalPcan(Signal):
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
         numbers, estimate, table = (g.cast(v, DType.INT64) for v in (x, noise, gains))
-        made = amplified(g, numbers, estimate, table, self.option("snr_shift"))
+        made = apply_gain(g, numbers, estimate, table, self.option("snr_shift"))
         return g.cast(made, DType.UINT32)

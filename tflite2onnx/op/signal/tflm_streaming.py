@@ -14,10 +14,10 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, expect_type
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.runtime_shapes import BEHIND
 from tflite2onnx.op.signal.frontend_steps import Subtraction
-from tflite2onnx.op.signal.tflm_base import Signal, smaller
+from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -33,7 +33,7 @@ _EVERY_TIME, _NOW_AND_THEN = (5, 13, 25), (2, 96)
 class _Stream(Signal):
     """What all have in common: samples along the last axis, of several streams at once."""
 
-    many_outputs = True
+    returns_tuple = True
 
     def outputs(self, count: int) -> tuple[Tensor, ...]:
         """Return the outputs, without the next states; OperatorError if the file has others."""
@@ -46,7 +46,7 @@ class _Stream(Signal):
     def samples(self, *types: DType) -> tuple[Shape, int]:
         """Return the leading sizes of the input, and the last one."""
         x = self.input(0)
-        affordable(x.elements)
+        check_element_count(x.elements)
         expect_type(x, types)
         if not x.rank or not x.elements:
             message = f"{x.name} is {list(x.shape)}"
@@ -67,10 +67,10 @@ class SignalDelay(_Stream):
         _ = self._length, self.samples(DType.INT16)
         expect(self.output, self.input(0).shape, DType.INT16)
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
         shape = *lead, self._length
-        return [self.kept("delayed", shape, DType.INT16)] if self._length else []
+        return [self.state_tensor("delayed", shape, DType.INT16)] if self._length else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         if not memory:
@@ -93,7 +93,7 @@ class SignalFramer(_Stream):
         return self.option("frame_size", 1, _MOST), self.option("frame_step", 1, _MOST)
 
     @property
-    def _missing(self) -> int:
+    def _missing_steps(self) -> int:
         """How many steps it takes until there is a frame, without the one that completes it.
 
         If zeros come first that is none: they fill up the first frame.
@@ -102,13 +102,13 @@ class SignalFramer(_Stream):
         return 0 if self.options.get("prefill", 0) else -(-size // step) - 1
 
     @property
-    def _past(self) -> int:
+    def _kept_samples(self) -> int:
         """How many samples are kept: a frame is read as soon as there are steps enough for it.
 
         So it ends before the last sample, unless zeros have come first.
         """
         size, step = self._frame
-        return max(self._missing * step or size - step, 0)
+        return max(self._missing_steps * step or size - step, 0)
 
     def check(self) -> None:
         lead, count = self.samples(DType.INT16)
@@ -116,15 +116,21 @@ class SignalFramer(_Stream):
         if count % step or (size < step and self.options.get("prefill", 0)):
             message = f"frames of {size} samples, {step} apart, of {count} samples"
             raise OperatorError(message)
-        affordable(size * (count // step) * prod(lead))
+        check_element_count(size * (count // step) * prod(lead))
         frames, whole = self.outputs(2)
         expect(frames, (*lead, count // step, size), DType.INT16)
         expect(whole, (1,) * whole.rank, DType.BOOL)
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
-        past = [self.kept("past", (*lead, self._past), DType.INT16)] if self._past else []
-        return [*past, self.kept("steps", (1,), DType.INT32)] if self._missing else past
+        past = (
+            [self.state_tensor("past", (*lead, self._kept_samples), DType.INT16)]
+            if self._kept_samples
+            else []
+        )
+        return (
+            [*past, self.state_tensor("steps", (1,), DType.INT32)] if self._missing_steps else past
+        )
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         size, step = self._frame
@@ -133,12 +139,12 @@ class SignalFramer(_Stream):
         places = step * np.arange(count)[:, None] + np.arange(size)
         made = [g.Gather(line, places, axis=x.rank - 1)]
         after = list(_split(g, line, x.shape[-1])[1:]) if memory else []
-        if not self._missing:
+        if not self._missing_steps:
             return (*made, _constant_true(g, ys[1]), *after)
-        steps, most = memory[1], g.constant(np.array([self._missing], np.int32))
+        steps, most = memory[1], g.constant(np.array([self._missing_steps], np.int32))
         whole = g.GreaterOrEqual(steps, most)
         more = g.Add(steps, g.constant(np.array([count], np.int32)))
-        heard = g.carried("Min", DType.INT32, more, most)
+        heard = g.in_compute_type("Min", DType.INT32, more, most)
         return (*made, g.reshape(whole, ys[1].shape), *after, heard)
 
 
@@ -162,19 +168,19 @@ class SignalStacker(_Stream):
 
     def check(self) -> None:
         channels, frames, _, _ = self._sizes
-        affordable(channels * frames)
+        check_element_count(channels * frames)
         stack, whole = self.outputs(2)
         expect(self.input(0), (channels,), DType.INT16)
         expect(stack, (channels * frames,), DType.INT16)
         expect(whole, (1,) * whole.rank, DType.BOOL)
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return the frames before, and after how many there is a stack: 0 before the first."""
         channels, frames, _, _ = self._sizes
         if frames == 1:
             return []
-        past = self.kept("past", (channels * (frames - 1),), DType.INT16)
-        return [past, self.kept("missing", (1,), DType.INT32)]
+        past = self.state_tensor("past", (channels * (frames - 1),), DType.INT16)
+        return [past, self.state_tensor("missing", (1,), DType.INT32)]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         channels, frames, right, step = self._sizes
@@ -186,7 +192,7 @@ class SignalStacker(_Stream):
         )
         first = g.Equal(missing, none)
         places = np.arange(channels * (frames - 1)) % channels
-        before = g.within(
+        before = g.with_compute_type(
             "Where", DType.INT16, lambda new, old: g.Where(first, new, old),
             g.Gather(x, places, axis=0), past,
         )  # fmt: skip
@@ -218,10 +224,10 @@ class SignalOverlapAdd(_Stream):
             raise OperatorError(message)
         expect(self.output, (*lead, count * step), x.dtype)
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         *lead, _, size = self.input(0).shape
         shape = *lead, size - self._step
-        return [self.kept("past", shape, self.input(0).dtype)] if size > self._step else []
+        return [self.state_tensor("past", shape, self.input(0).dtype)] if size > self._step else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         """Add up in the kernel's sequence, which saturation makes a difference to.
@@ -236,24 +242,24 @@ class SignalOverlapAdd(_Stream):
         steps = -(-size // step)
         total = count + steps - 1
         wide = DType.INT32 if x.dtype is DType.INT16 else x.dtype
-        frames = _lengthened(g, g.recast(x, x.dtype, wide), (streams * count, size), steps * step)
+        frames = _pad_samples(g, g.recast(x, x.dtype, wide), (streams * count, size), steps * step)
         parts = g.reshape(frames, (streams, count, steps, step))
         past = g.recast(memory[0], x.dtype, wide)
-        line = _lengthened(g, past, (streams, size - step), total * step)
+        line = _pad_samples(g, past, (streams, size - step), total * step)
         line = g.reshape(line, (streams, total, step))
         by_frame = count <= steps
         axis, length = (1, steps) if by_frame else (2, count)
         for place in range(count) if by_frame else reversed(range(steps)):
             part = g.Gather(parts, g.scalar(place, DType.INT64), axis=axis)
             part = g.Pad(part, g.ints([0, place, 0, 0, total - length - place, 0]))
-            line = self._saturated(g, g.Add(line, part), wide)
+            line = self._saturate_int16(g, g.Add(line, part), wide)
         line = g.reshape(g.recast(line, wide, x.dtype), (streams, total * step))
         made, rest = _split(g, line, count * step)
         after = g.Slice(rest, g.ints([0]), g.ints([size - step]), g.ints([1]))
         return g.reshape(made, ys[0].shape), g.reshape(after, ys[1].shape)
 
     @staticmethod
-    def _saturated(g: Builder, x: Value, dtype: DType) -> Value:
+    def _saturate_int16(g: Builder, x: Value, dtype: DType) -> Value:
         if dtype is DType.FLOAT32:
             return x
         return g.Clip(x, *(g.scalar(n, dtype) for n in (-(1 << 15), (1 << 15) - 1)))
@@ -285,8 +291,8 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         even, odd = self._coefficient(name), self._coefficient(f"alternate_{name}")
         return np.where(np.arange(self.input(0).elements) % 2, odd, even).astype(np.int64)
 
-    def memory(self) -> Sequence[Tensor]:
-        return [self.kept("noise", self.input(0).shape, DType.UINT32)]
+    def internal_state(self) -> Sequence[Tensor]:
+        return [self.state_tensor("noise", self.input(0).shape, DType.UINT32)]
 
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View
@@ -298,9 +304,9 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         )  # fmt: skip
         energy, before = (g.cast(v, DType.INT64) for v in (x, noise))
         signal = steps.signal(energy)
-        estimate = steps.estimate(g, steps.gained(signal), before)
-        made = g.cast(steps.left(energy, signal, estimate), DType.UINT32)
-        after = smaller(g, estimate, signal) if self.options.get("clamping", 0) else estimate
+        estimate = steps.estimate(g, steps.weigh_signal(signal), before)
+        made = g.cast(steps.subtract_estimate(energy, signal, estimate), DType.UINT32)
+        after = emit_minimum(g, estimate, signal) if self.options.get("clamping", 0) else estimate
         after = g.cast(after, DType.UINT32)
         return made, after, after
 
@@ -315,8 +321,8 @@ class CircularBuffer(Operator):
     custom = True
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    many_outputs = True
-    moves = True
+    returns_tuple = True
+    moves_only = True
 
     @property
     def _cycles(self) -> int:
@@ -342,7 +348,7 @@ class CircularBuffer(Operator):
         return 2
 
     @property
-    def stops(self) -> bool:
+    def may_end_run(self) -> bool:
         return self._cycles > 1
 
     def check(self) -> None:
@@ -350,7 +356,7 @@ class CircularBuffer(Operator):
         if x.rank != 4 or y.rank != 4 or x.shape[:2] != (1, 1) or not y.elements:
             message = f"{list(x.shape)} cannot become {list(y.shape)}"
             raise OperatorError(message)
-        affordable(y.elements)
+        check_element_count(y.elements)
         expect(x, x.shape, DType.INT8)
         expect(y, (1, y.shape[1], *x.shape[2:]), DType.INT8)
         if not same_scale(x, y):
@@ -358,10 +364,10 @@ class CircularBuffer(Operator):
             raise OperatorError(message)
         _ = self._cycles
 
-    def memory(self) -> Sequence[Tensor]:
+    def internal_state(self) -> Sequence[Tensor]:
         """Return the inputs, the first of which is read no more, and the runs that are left."""
         kept = [replace(self.output, name=f"{self.output.name}/past")]
-        if self.stops:
+        if self.may_end_run:
             runs = np.array([self._cycles], np.int32)
             kept.append(Tensor(f"{self.output.name}/runs", (1,), DType.INT32, runs))
         return kept
@@ -388,7 +394,7 @@ def _split(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
     return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([BEHIND]), last)
 
 
-def _lengthened(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:
+def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:
     """Return samples [streams, samples] with zeros behind."""
     missing = size - shape[1]
     flat = g.reshape(x, shape)

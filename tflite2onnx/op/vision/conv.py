@@ -15,8 +15,8 @@ from tflite2onnx.quantize import bias_storage
 class Convolution(ImageOperator):
     """What all convolutions have in common; the biases may be absent."""
 
-    product: ClassVar[tuple[int, int, int]]
-    folds_weights = True
+    matmul_operands: ClassVar[tuple[int, int, int]]
+    dequantizes_weights_at_load = True
 
     def window(self) -> Window:
         """Return the window, which is as large as a filter."""
@@ -25,7 +25,7 @@ class Convolution(ImageOperator):
 
     def check_operands(self) -> None:
         """Raise OperatorError if types, channels or biases do not fit together."""
-        data, weights, bias = self.product
+        data, weights, bias = self.matmul_operands
         x, w = self.sizes(data), self.sizes(weights)
         groups, rest = divmod(x["C"], w["I"])
         if rest or w["O"] % groups:
@@ -46,7 +46,7 @@ class Conv2D(Convolution):
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
-    product = (0, 1, 2)
+    matmul_operands = (0, 1, 2)
 
     def check(self) -> None:
         self.check_operands()
@@ -56,13 +56,17 @@ class Conv2D(Convolution):
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
-        read = x if g.plain or not self._rounds else symmetric(g, x.value, x.shape).real(g)
+        read = (
+            x
+            if g.float_only or not self._quantizes_data
+            else symmetric(g, x.value, x.shape).dequantize(g)
+        )
         return g.Conv(read, w, b, group=groups, **self.window().open_attributes(open_image_of(x)))
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        letter = self.letters(operand)[axis]
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        letter = self.axis_letters(operand)[axis]
         # The hybrid kernel's scales are those of one image, or of each.
-        return letter in "HW" or (letter == "N" and not self._rounds)
+        return letter in "HW" or (letter == "N" and not self._quantizes_data)
 
     @property
     def is_depthwise(self) -> bool:
@@ -70,7 +74,7 @@ class Conv2D(Convolution):
         return channels > 1 == filters["I"] and channels == filters["O"]
 
     @property
-    def _rounds(self) -> bool:
+    def _quantizes_data(self) -> bool:
         """Whether the data is quantized as the hybrid kernel does.
 
         With one scale for all weights that is so coarse, 255 steps around 0 for an image, that
@@ -110,7 +114,7 @@ class TransposeConv(Convolution):
     codes = ("TRANSPOSE_CONV",)
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"
-    product = (2, 1, 3)
+    matmul_operands = (2, 1, 3)
 
     def check(self) -> None:
         self.check_operands()
@@ -130,5 +134,5 @@ class TransposeConv(Convolution):
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
         window, image = self.window(), image_of(y)
-        rest = window.unreached(image)
+        rest = window.count_unreached(image)
         return g.ConvTranspose(x, w, b, output_padding=rest, **window.attributes(image))

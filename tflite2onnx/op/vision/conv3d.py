@@ -18,7 +18,7 @@ class VolumeConvolution(Convolution):
 
     def check_operands(self) -> None:
         super().check_operands()
-        data, weights, _ = self.product
+        data, weights, _ = self.matmul_operands
         channels, filters = self.sizes(data)["C"], self.sizes(weights)
         if channels != filters["I"]:
             message = f"{channels} channels for filters of {filters['I']} channels each"
@@ -33,7 +33,7 @@ class Conv3D(VolumeConvolution):
     codes = ("CONV_3D",)
     tflite = "NDHWC, DHWIO, O -> NDHWC"
     onnx = "NCDHW, OIDHW, O -> NCDHW"
-    product = (0, 1, 2)
+    matmul_operands = (0, 1, 2)
 
     def check(self) -> None:
         self.check_operands()
@@ -51,7 +51,7 @@ class Conv3DTranspose(VolumeConvolution):
     codes = ("CONV_3D_TRANSPOSE",)
     tflite = ", DHWOI, NDHWC, O -> NDHWC"
     onnx = ", IODHW, NCDHW, O -> NCDHW"
-    product = (2, 1, 3)
+    matmul_operands = (2, 1, 3)
 
     def check(self) -> None:
         self.check_operands()
@@ -66,7 +66,7 @@ class Conv3DTranspose(VolumeConvolution):
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
         window, volume = self.window(), _volume(self.sizes(~0))
-        rest = window.unreached(volume)
+        rest = window.count_unreached(volume)
         return g.ConvTranspose(x, w, b, output_padding=rest, **window.attributes(volume))
 
 

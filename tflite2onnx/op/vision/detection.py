@@ -22,7 +22,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -50,7 +50,7 @@ class DetectionPostProcess(Operator):
     codes = ("TFLite_Detection_PostProcess",)
     custom = True
     category = Category.IMPLICIT
-    many_outputs = True
+    returns_tuple = True
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class DetectionPostProcess(Operator):
         if boxes < 1 or classes < 1:
             message = f"{boxes} detections of {classes} classes each"
             raise OperatorError(message)
-        affordable(boxes * classes * _CORNERS)
+        check_element_count(boxes * classes * _CORNERS)
         return boxes, classes
 
     @property
@@ -76,10 +76,10 @@ class DetectionPostProcess(Operator):
         most = int(self.options.get("detections_per_class", _PER_CLASS))
         return min(most, self._sizes[0])
 
-    def _number(self, name: str) -> np.float32:
+    def _number_option(self, name: str) -> np.float32:
         return np.float32(self.options.get(name, 0))
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         # Regular suppression reports one class of each box, but the outputs are no smaller.
         boxes, classes = self._sizes
         room = boxes * classes
@@ -90,10 +90,10 @@ class DetectionPostProcess(Operator):
             counts = len(self.op.inputs), len(self.op.outputs)
             message = "{} inputs and {} outputs, not 3 and 4".format(*counts)
             raise OperatorError(message)
-        for tensor, shape in zip(self.op.outputs, self.shapes(), strict=True):
+        for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
         self._check_operands()
-        threshold = self._number("nms_iou_threshold")
+        threshold = self._number_option("nms_iou_threshold")
         if not 0 < threshold <= 1:
             message = f"boxes that overlap by {threshold} of their union are to be dropped"
             raise OperatorError(message)
@@ -138,7 +138,7 @@ class DetectionPostProcess(Operator):
         kept = scores.value
         if scores.shape[1] > self._classes:  # the first class is the background
             kept = g.Slice(scores, g.ints([1]), g.ints([scores.shape[1]]), g.ints([1]))
-        find = self._by_class if self._classwise else self._by_box
+        find = self._detect_by_class if self._classwise else self._detect_by_box
         found = find(g, corners, kept)
         taken = g.Less(found.slots, found.number)
         zero = g.scalar(0, DType.FLOAT32)
@@ -159,7 +159,7 @@ class DetectionPostProcess(Operator):
         places, sizes = self._halves(g, encoded, 2)
         origins, extents = self._halves(g, anchors, 1)
         by_place, by_size = (
-            np.array([self._number(f"{axis}_scale") for axis in axes], np.float64)
+            np.array([self._number_option(f"{axis}_scale") for axis in axes], np.float64)
             for axes in ("yx", "hw")
         )
         middle = g.Add(g.Mul(g.Div(places, by_place), extents), origins)
@@ -173,45 +173,47 @@ class DetectionPostProcess(Operator):
         value = x.value
         if x.shape[axis] > _CORNERS:
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
-        return g.many("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
+        return g.node_outputs("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
 
-    def _suppressed(self, g: Builder, corners: Value, scores: Value, most: int) -> Value:
+    def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, most: int) -> Value:
         """Return (0, class, box) of all boxes that are found, int64 [m, 3].
 
         They come class by class, at most so many of each, the best ones first.
         """
-        below = np.nextafter(self._number("nms_score_threshold"), np.float32(-np.inf))
-        overlap = self._number("nms_iou_threshold")
+        below = np.nextafter(self._number_option("nms_score_threshold"), np.float32(-np.inf))
+        overlap = self._number_option("nms_iou_threshold")
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
         return g.NonMaxSuppression(corners, scores, g.ints([most]), *thresholds)
 
-    def _by_class(self, g: Builder, corners: Value, scores: Value) -> _Found:
+    def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _Found:
         """Find boxes in each class for itself, and report the best of all."""
         most, classes = self._sizes
         room = most * classes
-        chosen = self._suppressed(g, corners, scores, self._most_per_class)
+        chosen = self._suppress_boxes(g, corners, scores, self._most_per_class)
         best = g.GatherND(scores, chosen)
         # There may be fewer than there is room for; TopK wants as many as it is to return.
         lowest = g.scalar(-np.inf, DType.FLOAT32)
         padded = g.Pad(best, g.ints([0, room]), lowest)
-        values, places = g.many("TopK", 2, padded, g.ints([room]), axis=0)
+        values, places = g.node_outputs("TopK", 2, padded, g.ints([room]), axis=0)
         picked = g.Gather(g.Pad(chosen, g.ints([0, 0, room, 0])), places)
-        _, numbers, boxes = g.many("Split", 3, picked, g.ints([1, 1, 1]), axis=1)
+        _, numbers, boxes = g.node_outputs("Split", 3, picked, g.ints([1, 1, 1]), axis=1)
         count = g.Min(g.Shape(best), g.ints([most]))
         slots = np.arange(room).reshape(room, 1)
         return _Found(boxes, numbers, g.Unsqueeze(values, g.ints([1])), count, slots)
 
-    def _by_box(self, g: Builder, corners: Value, scores: Value) -> _Found:
+    def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _Found:
         """Find boxes by the best class of each, and report the best few classes of these."""
         most, room = self._sizes
         classes = min(room, self._classes)
         best = g.reduce("ReduceMax", scores, [1], keepdims=True)
-        chosen = self._suppressed(g, corners, best, most)
+        chosen = self._suppress_boxes(g, corners, best, most)
         boxes = g.Slice(chosen, g.ints([2]), g.ints([3]), g.ints([1]))
         count = g.Slice(g.Shape(boxes), g.ints([0]), g.ints([1]))
         boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, most, 0])), g.ints([0]), g.ints([most]))
         of_each = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, most])
-        tops = g.many("TopK", 2, g.Transpose(of_each, perm=[1, 0]), g.ints([classes]), axis=1)
+        tops = g.node_outputs(
+            "TopK", 2, g.Transpose(of_each, perm=[1, 0]), g.ints([classes]), axis=1
+        )
         if room > classes:
             tops = tuple(g.Pad(v, g.ints([0, 0, 0, room - classes])) for v in tops)
         slots = np.where(np.arange(room) < classes, np.arange(most).reshape(most, 1), most)

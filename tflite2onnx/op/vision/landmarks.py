@@ -30,7 +30,7 @@ class TransformLandmarks(Operator):
     category = Category.TERMINATE
 
     @cached_property
-    def _numbers(self) -> int:
+    def _values_per_landmark(self) -> int:
         """How many numbers a landmark has."""
         version, shape = self.op.version, self.input(0).shape
         if len(shape) != _RANKS.get(version):
@@ -46,12 +46,12 @@ class TransformLandmarks(Operator):
     def _scale(self) -> float:
         return float(self.options.get("scale", 0)) if self.op.version == 1 else 1.0
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [self.input(0).shape]
 
     def check(self) -> None:
         x, matrix = self.input(0), self.input(1)
-        if matrix.elements != np.prod(_MATRIX) or not self._numbers or self._scale == 0:
+        if matrix.elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
             message = f"a matrix of {list(matrix.shape)}, and a scale of {self._scale}"
             raise OperatorError(message)
         for tensor in (x, matrix):
@@ -60,11 +60,11 @@ class TransformLandmarks(Operator):
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.Slice(g.reshape(matrix, [4, 4]), g.ints([0]), g.ints([2]), g.ints([0]))
-        turn, _, shift = g.many("Split", 3, rows, g.ints([2, 1, 1]), axis=1)
+        turn, _, shift = g.node_outputs("Split", 3, rows, g.ints([2, 1, 1]), axis=1)
         shift = g.reshape(g.Mul(shift, g.scalar(self._scale, DType.FLOAT32)), [2])
-        points, rest = g.reshape(x, [-1, self._numbers]), []
-        if self._numbers > min(_FLAT):
-            points, depth = g.many("Split", 2, points, g.ints([2, 1]), axis=1)
+        points, rest = g.reshape(x, [-1, self._values_per_landmark]), []
+        if self._values_per_landmark > min(_FLAT):
+            points, depth = g.node_outputs("Split", 2, points, g.ints([2, 1]), axis=1)
             rest = [depth]
         moved = g.Gemm(points, turn, shift, transB=1)
         return g.reshape(g.Concat(moved, *rest, axis=1) if rest else moved, y.shape)
@@ -85,7 +85,7 @@ class LandmarksToMatrix(Operator):
     def _first(self) -> bool:
         return self.op.version == 1
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [_MATRIX]
 
     def _option(self, name: str) -> float:
@@ -157,17 +157,17 @@ class LandmarksToMatrix(Operator):
 
     def _rotation(self, g: Builder, ends: Value) -> Value:
         """Return the matrix that turns the crop into the image, [2, 2]."""
-        left, right = g.many("Split", 2, ends, g.ints([1, 1]), axis=0)
-        across, down = g.many("Split", 2, g.Sub(right, left), g.ints([1, 1]), axis=1)
+        left, right = g.node_outputs("Split", 2, ends, g.ints([1, 1]), axis=0)
+        across, down = g.node_outputs("Split", 2, g.Sub(right, left), g.ints([1, 1]), axis=1)
         if self._first:
             angle = g.Atan(g.Div(down, across))
             cosine, sine = g.Cos(angle), g.Sin(angle)
         else:
-            cosine, sine = self._towards(g, across, down)
+            cosine, sine = self._angle_difference(g, across, down)
         top = g.Concat(cosine, g.Neg(sine), axis=1)
         return g.Concat(top, g.Concat(sine, cosine, axis=1), axis=0)
 
-    def _towards(self, g: Builder, across: Value, down: Value) -> tuple[Value, Value]:
+    def _angle_difference(self, g: Builder, across: Value, down: Value) -> tuple[Value, Value]:
         """Return the cosine and sine of atan2(down, across) minus the angle that is wanted."""
         length = g.Sqrt(g.Add(g.Mul(across, across), g.Mul(down, down)))
         nowhere = g.Equal(length, g.scalar(0, DType.FLOAT32))

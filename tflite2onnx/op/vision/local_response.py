@@ -15,7 +15,7 @@ class LocalResponseNormalization(ImageOperator):
     """x / (bias + alpha * s) ** beta, s the sum of squares of channels up to `radius` away."""
 
     codes = ("LOCAL_RESPONSE_NORMALIZATION",)
-    any_size = "NHW"
+    dynamic_axes = "NHW"
 
     def check(self) -> None:
         self.sizes(0)

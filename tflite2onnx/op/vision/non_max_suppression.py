@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body, alive
+from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import affordable, expect, integer
+from tflite2onnx.op.common.checks import check_element_count, expect, integer
 from tflite2onnx.tensor import DType, Sizes
 
 _CORNERS = 4
@@ -31,24 +31,24 @@ class NonMaxSuppression(Operator):
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
     category = Category.TERMINATE
-    many_outputs = True
-    any_size = "..."
+    returns_tuple = True
+    dynamic_axes = "..."
 
     @property
     def _is_soft(self) -> bool:
         return self.op.code == "NON_MAX_SUPPRESSION_V5"
 
-    def unforeseen(self) -> Sequence[Sequence[tuple[int, int]]]:
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         known = self.input(_MOST).data is not None
         return () if known else [[(i, 0) for i in range(1 + self._is_soft)]]
 
     @cached_property
-    def _most(self) -> int:
+    def _max_boxes(self) -> int:
         """How many boxes are to be found, as far as it is known."""
         if self.input(_MOST).data is None:
             return self.output.shape[0] if self.output.rank else 0
         most = integer(self, _MOST)
-        affordable(most)
+        check_element_count(most)
         if most < 0:
             message = f"{most} boxes are to be found"
             raise OperatorError(message)
@@ -71,10 +71,10 @@ class NonMaxSuppression(Operator):
             message = f"sigma is {sigma}"
             raise OperatorError(message)
         indices, *scores, number = self.op.outputs
-        expect(indices, (self._most,), DType.INT32)
+        expect(indices, (self._max_boxes,), DType.INT32)
         expect(number, (), DType.INT32)
         for tensor in scores:
-            expect(tensor, (self._most,), DType.FLOAT32)
+            expect(tensor, (self._max_boxes,), DType.FLOAT32)
 
     def _constant(self, index: int) -> np.float32 | None:
         """Return a number if it is known."""
@@ -85,13 +85,13 @@ class NonMaxSuppression(Operator):
         self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, most: View,
         overlap: View, least: View, sigma: View | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
-        room = g.cast(most.reshaped((1,)), DType.INT64)
+        room = g.cast(most.reshape((1,)), DType.INT64)
         known, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
         if known is None or not 0 < known <= 1 or soft:
             limits = Thresholds(overlap, least, _scale(g, sigma))
-            indices, values = _one_by_one(g, boxes, scores, room, limits)
+            indices, values = _suppress_in_loop(g, boxes, scores, room, limits)
         else:
-            indices = _at_once(g, boxes, scores, room, known, least)
+            indices = _suppress_by_node(g, boxes, scores, room, known, least)
             values = g.Gather(scores, indices)
         number = g.Shape(indices)
         pads = g.Concat(g.ints([0]), g.Sub(room, number), axis=0)
@@ -117,7 +117,7 @@ def _scale(g: Builder, sigma: View | None) -> Value | None:
     return g.Where(g.Greater(sigma, zero), g.Div(half, sigma), zero)
 
 
-def _at_once(
+def _suppress_by_node(
     g: Builder, boxes: View, scores: View, most: Value, overlap: np.float32, least: View
 ) -> Value:
     """Return the indices of the boxes that ONNX's own node finds."""
@@ -125,12 +125,12 @@ def _at_once(
     below = np.nextafter(overlap, np.float32(0))
     found = g.NonMaxSuppression(
         g.Unsqueeze(boxes, g.ints([0])), g.Unsqueeze(scores, g.ints([0, 1])), most,
-        g.constant(np.array([below], np.float32)), least.reshaped((1,)),
+        g.constant(np.array([below], np.float32)), least.reshape((1,)),
     )  # fmt: skip
     return g.Gather(found, g.scalar(2, DType.INT64), axis=1)
 
 
-def _one_by_one(
+def _suppress_in_loop(
     g: Builder, boxes: View, scores: View, most: Value, limits: Thresholds
 ) -> tuple[Value, Value]:
     """Return indices and scores of boxes that are found in a loop, the best one in each round.
@@ -144,7 +144,7 @@ def _one_by_one(
     count = g.reduce("ReduceSum", g.cast(there, DType.INT64), [0], keepdims=True)
     rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
     body = _round(g, _corners(g, boxes), limits, boxes.sizes[:1])
-    _, indices, values = g.many("Loop", 3, rounds, start, first, body=body)
+    _, indices, values = g.node_outputs("Loop", 3, rounds, start, first, body=body)
     return indices, values
 
 
@@ -184,11 +184,11 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> 
 
     It hands on the scores, and returns the index and the score of the best in each round.
     """
-    inner = g.nested()
-    number, go = (g.typed(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
-    scores = g.typed(Value(dtype=DType.FLOAT32), DType.FLOAT32, shape)
-    best = g.typed(inner.ArgMax(scores, axis=0, keepdims=0), DType.INT64, ())
-    score = g.typed(inner.Gather(scores, best), DType.FLOAT32, ())
+    inner = g.make_nested()
+    number, go = (g.annotate(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
+    scores = g.annotate(Value(dtype=DType.FLOAT32), DType.FLOAT32, shape)
+    best = g.annotate(inner.ArgMax(scores, axis=0, keepdims=0), DType.INT64, ())
+    score = g.annotate(inner.Gather(scores, best), DType.FLOAT32, ())
     shared, left = _overlap(inner, boxes, best), scores
     drop = inner.GreaterOrEqual(shared, thresholds.overlap)
     if thresholds.scale is not None:
@@ -199,6 +199,8 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> 
     highest = inner.reduce("ReduceMax", left, [0], keepdims=False)
     more = inner.Greater(highest, thresholds.least)
     outputs = (
-        g.typed(more, DType.BOOL, ()), g.typed(left, DType.FLOAT32, shape), best, score,
+        g.annotate(more, DType.BOOL, ()), g.annotate(left, DType.FLOAT32, shape), best, score,
     )  # fmt: skip
-    return Body("suppress", (number, go, scores), alive(inner.nodes, outputs), outputs, ())
+    return Body(
+        "suppress", (number, go, scores), eliminate_dead_nodes(inner.nodes, outputs), outputs, ()
+    )

@@ -9,14 +9,14 @@ from typing import Any
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.checks import expect, expect_real
 from tflite2onnx.op.common.windows import ImageOperator, Window, open_image_of, window_of
-from tflite2onnx.quantize import halves_away
+from tflite2onnx.quantize import half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 
 class Pool2D(ImageOperator):
     """What all pooling has in common."""
 
-    any_size = "NHW"
+    dynamic_axes = "NHW"
 
     def window(self) -> Window:
         """Return the window, whose size is an option."""
@@ -39,7 +39,7 @@ def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
     return g.cast(away, DType.INT16)
 
 
-def averaged(dtype: DType, kernel: Shape) -> Quantization:
+def average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     """Return the scale in which averages over a window are written.
 
     Averages of n bytes are 1 / n apart, and the largest is raised by a quarter of that. It has to
@@ -48,7 +48,7 @@ def averaged(dtype: DType, kernel: Shape) -> Quantization:
     much for a half, later for one and a half: these are a step off.
     """
     largest = 128 if dtype is DType.INT8 else 256
-    return halves_away(1 / (4 * largest * prod(kernel)))
+    return half_away_scale(1 / (4 * largest * prod(kernel)))
 
 
 class AveragePool2D(Pool2D):
@@ -59,12 +59,12 @@ class AveragePool2D(Pool2D):
 
     codes = ("AVERAGE_POOL_2D",)
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         return self.input(0).dtype is DType.INT16
 
     @property
-    def averages(self) -> Quantization:
-        return averaged(self.input(0).dtype, self.window().kernel)
+    def rounding_quantization(self) -> Quantization:
+        return average_quantization(self.input(0).dtype, self.window().kernel)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self.window().open_attributes(open_image_of(x)))
@@ -74,10 +74,12 @@ class MaxPool2D(Pool2D):
     """MAX_POOL_2D: the largest of what a window shows."""
 
     codes = ("MAX_POOL_2D",)
-    moves = True
+    moves_only = True
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.carried("MaxPool", x.dtype, x, **self.window().open_attributes(open_image_of(x)))
+        return g.in_compute_type(
+            "MaxPool", x.dtype, x, **self.window().open_attributes(open_image_of(x))
+        )
 
 
 class L2Pool2D(Pool2D):

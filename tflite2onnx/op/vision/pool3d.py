@@ -8,8 +8,8 @@ from functools import cached_property
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real
-from tflite2onnx.op.common.windows import ImageOperator, Window, listed_window_of
-from tflite2onnx.op.vision.pool import average, averaged
+from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists
+from tflite2onnx.op.vision.pool import average, average_quantization
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 _AXES = 5
@@ -24,13 +24,13 @@ class _VolumePool(ImageOperator):
 
     @cached_property
     def _window(self) -> Window:
-        return listed_window_of(self.options, _AXES)
+        return window_from_lists(self.options, _AXES)
 
     def _volume(self) -> Shape:
         x = self.sizes(0)
         return x["D"], x["H"], x["W"]
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         x = self.sizes(0)
         return [(x["N"], *self._window.steps(self._volume()), x["C"])]
 
@@ -40,7 +40,7 @@ class _VolumePool(ImageOperator):
         if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
             message = f"volumes {self.options.get('data_format')} of {x.dtype.label}"
             raise OperatorError(message)
-        expect(self.output, self.shapes()[0], x.dtype)
+        expect(self.output, self.infer_outputs()[0], x.dtype)
 
 
 class AvgPool3D(_VolumePool):
@@ -48,12 +48,12 @@ class AvgPool3D(_VolumePool):
 
     codes = ("AvgPool3D",)
 
-    def on_integers(self) -> bool:
+    def reads_stored_integers(self) -> bool:
         return self.input(0).dtype is DType.INT16
 
     @property
-    def averages(self) -> Quantization:
-        return averaged(self.input(0).dtype, self._window.kernel)
+    def rounding_quantization(self) -> Quantization:
+        return average_quantization(self.input(0).dtype, self._window.kernel)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self._window.attributes(self._volume()))
@@ -63,7 +63,7 @@ class MaxPool3D(_VolumePool):
     """MaxPool3D: as MAX_POOL_2D, with one axis more."""
 
     codes = ("MaxPool3D",)
-    moves = True
+    moves_only = True
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.carried("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))
+        return g.in_compute_type("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))

@@ -11,7 +11,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, ints
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.quantize import halves_away, is_quantized
+from tflite2onnx.quantize import half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
@@ -34,11 +34,11 @@ class Resize(ImageOperator):
     ONNX is told the size, never the scale: that is a float32, and may round to another size.
     """
 
-    sizes_from = (1,)
-    later_axes = (1, 2)
+    shape_inputs = (1,)
+    data_dependent_axes = (1, 2)
 
-    def keeps_open(self, operand: int, axis: int) -> bool:
-        if self.letters(operand)[axis] == "N" or self.sized_later:
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        if self.axis_letters(operand)[axis] == "N" or self.has_data_dependent_shape:
             return True
         # By some kernels it is known for two sizes at a time which element each one is made of.
         plain = self.mode is not None and self.input(0).dtype in _RESIZED
@@ -51,11 +51,11 @@ class Resize(ImageOperator):
 
     @property
     def _measures(self) -> bool:
-        return self.sized_later or bool({1, 2} & self.input(0).symbols.keys())
+        return self.has_data_dependent_shape or bool({1, 2} & self.input(0).symbols.keys())
 
     def check(self) -> None:
-        if self.sized_later:
-            self._check_later()
+        if self.has_data_dependent_shape:
+            self._check_dynamic()
             return
         x, size = self.sizes(0), ints(self, 1)
         if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:
@@ -63,7 +63,7 @@ class Resize(ImageOperator):
             raise OperatorError(message)
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
 
-    def _check_later(self) -> None:
+    def _check_dynamic(self) -> None:
         x, made = self.input(0), self.output
         batch, *_, channels = x.shape
         expect(self.input(1), (2,), DType.INT32)
@@ -73,9 +73,9 @@ class Resize(ImageOperator):
             message = f"{x.dtype.label} can be resized to a constant size only"
             raise OperatorError(message)
 
-    def _resized(self, g: Builder, y: View, x: View, size: View, **how: str | None) -> Value:
-        sizes = g.measured(y.sizes, x) if not self.sized_later else g.Concat(
-            g.measured(x.sizes[:2], x), g.listed(size), axis=0
+    def _emit_resize(self, g: Builder, y: View, x: View, size: View, **how: str | None) -> Value:
+        sizes = g.runtime_shape(y.sizes, x) if not self.has_data_dependent_shape else g.Concat(
+            g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0
         )
         return g.Resize(
             x, None, None, sizes, coordinate_transformation_mode=self.mode, **how
@@ -105,8 +105,8 @@ class ResizeBilinear(Resize):
             raise OperatorError(message)
 
     @property
-    def averages(self) -> Quantization:
-        return halves_away(2.0**-23)  # the least that a float32 tells from 1 on both sides
+    def rounding_quantization(self) -> Quantization:
+        return half_away_scale(2.0**-23)  # the least that a float32 tells from 1 on both sides
 
     @property
     def counts_in_steps(self) -> bool:
@@ -115,12 +115,14 @@ class ResizeBilinear(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        wanting = not self._measures and any(_rounds(*sizes[axis], align=align) for axis in sizes)
+        wanting = not self._measures and any(
+            _rounds_distances(*sizes[axis], align=align) for axis in sizes
+        )
         if not (wanting and self.counts_in_steps):
-            return self._resized(g, y, x, size, mode="linear")
+            return self._emit_resize(g, y, x, size, mode="linear")
         value = x.value
         for axis, (given, made) in sizes.items():
-            below, above, weights = weighed_by_kernel(given, made, align=align, half=half)
+            below, above, weights = kernel_weights(given, made, align=align, half=half)
             at = x.axis(axis)
             one, other = (g.Gather(value, chosen, axis=at) for chosen in (below, above))
             shape = [-1 if i == at else 1 for i in range(x.rank)]
@@ -128,13 +130,13 @@ class ResizeBilinear(Resize):
         return value
 
 
-def _rounds(size: int, made: int, *, align: bool) -> bool:
+def _rounds_distances(size: int, made: int, *, align: bool) -> bool:
     """Return whether the distance of two elements made is no number of steps of 1 / 1024."""
     spans = align and made > 1
     return (size - spans) * 1024 % (made - spans) != 0
 
 
-def weighed_by_kernel(
+def kernel_weights(
     size: int, made: int, *, align: bool, half: bool
 ) -> tuple[Array, Array, Array]:
     """Return which two of `size` elements each of `made` elements lies between, and how far.
@@ -146,8 +148,8 @@ def weighed_by_kernel(
     spans = align and made > 1
     step = ((size - spans) * 1024 + (made - spans) // 2) // (made - spans)
     at = np.arange(made) * step + (step // 2 - 512 if half else 0)
-    below = _clipped(np.maximum(at, 0) // 1024, size)
-    above = _clipped((np.maximum(at, -1023) + 1023) // 1024, size)
+    below = _clip_indices(np.maximum(at, 0) // 1024, size)
+    above = _clip_indices((np.maximum(at, -1023) + 1023) // 1024, size)
     return below, above, ((at - below * 1024) / 1024).astype(np.float32)
 
 
@@ -160,13 +162,13 @@ class ResizeNearest(Resize):
     """
 
     codes = ("RESIZE_NEAREST_NEIGHBOR",)
-    moves = True
+    moves_only = True
 
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         nearest = "floor" if self.mode == "asymmetric" else "round_prefer_ceil"
         if self._measures:
-            return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
+            return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         chosen = {a: chosen_by_kernel(*sizes[a], align=align, half=half) for a in sizes}
         if x.dtype in _RESIZED and self.mode is not None and all(
@@ -174,15 +176,19 @@ class ResizeNearest(Resize):
             for a in sizes
             for other in chosen_by_onnx(*sizes[a], self.mode)
         ):
-            return self._resized(g, y, x, size, mode="nearest", nearest_mode=nearest)
+            return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
         moved = {
             x.axis(axis): indices for axis, indices in chosen.items()
             if not np.array_equal(indices, np.arange(x.tensor.shape[axis]))
         }  # fmt: skip
-        return g.within("Gather", x.dtype, partial(_gathered, g, moved), x) if moved else x.value
+        return (
+            g.with_compute_type("Gather", x.dtype, partial(_gather_axes, g, moved), x)
+            if moved
+            else x.value
+        )
 
 
-def _gathered(g: Builder, moved: Mapping[int, Array], value: Value) -> Value:
+def _gather_axes(g: Builder, moved: Mapping[int, Array], value: Value) -> Value:
     for axis, indices in moved.items():
         value = g.Gather(value, indices, axis=axis)
     return value
@@ -196,7 +202,7 @@ def chosen_by_kernel(size: int, made: int, *, align: bool, half: bool) -> Array:
     spans = align and made > 1
     scale = np.float32(size - spans) / np.float32(made - spans)
     at = (np.arange(made, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
-    return _clipped(_rounded(at) if align else np.floor(at), size)
+    return _clip_indices(_round_half_up(at) if align else np.floor(at), size)
 
 
 def chosen_by_onnx(size: int, made: int, mode: str) -> tuple[Array, Array]:
@@ -210,17 +216,17 @@ def chosen_by_onnx(size: int, made: int, mode: str) -> tuple[Array, Array]:
     if mode == "asymmetric":
         exact, rounded = i * size // made, np.floor(x / scale)
     elif mode == "half_pixel":
-        exact, rounded = (2 * i + 1) * size // (2 * made), _rounded((x + half) / scale - half)
+        exact, rounded = (2 * i + 1) * size // (2 * made), _round_half_up((x + half) / scale - half)
     else:
         exact = (2 * i * (size - 1) + last) // (2 * last)
-        rounded = _rounded(x * np.float32(size - 1) / np.float32(last))
-    return _clipped(exact, size), _clipped(rounded, size)
+        rounded = _round_half_up(x * np.float32(size - 1) / np.float32(last))
+    return _clip_indices(exact, size), _clip_indices(rounded, size)
 
 
-def _rounded(at: Array) -> Array:
+def _round_half_up(at: Array) -> Array:
     """Round halves up; in float64, where adding one to a float32 is exact."""
     return np.floor(at.astype(np.float64) + 0.5)
 
 
-def _clipped(indices: Array, size: int) -> Array:
+def _clip_indices(indices: Array, size: int) -> Array:
     return np.clip(indices, 0, size - 1).astype(np.int64)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.c_struct_options import integers, padding_of
+from tflite2onnx.op.common.c_struct_options import padding_of, read_int32_fields
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.vision.conv import Convolution
 from tflite2onnx.tensor import DType, Shape
@@ -23,11 +23,11 @@ class Convolution2DTransposeBias(Convolution):
     custom = True
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, IOHW, O -> NCHW"
-    product = (0, 1, 2)
+    matmul_operands = (0, 1, 2)
 
-    def _cut(self) -> tuple[list[int], list[int]]:
+    def _strides_and_crop(self) -> tuple[list[int], list[int]]:
         """Return the strides, and how many rows and columns are cut off."""
-        padding, stride_w, stride_h = integers(self, 3)
+        padding, stride_w, stride_h = read_int32_fields(self, 3)
         strides, name = [stride_h, stride_w], padding_of(padding)
         if min(strides) < 1 or name == "UNKNOWN":
             message = f"its strides are {strides}, its padding is {name}"
@@ -40,8 +40,8 @@ class Convolution2DTransposeBias(Convolution):
         ]
         return strides, lost
 
-    def shapes(self) -> Sequence[Shape]:
-        (strides, lost), x, w = self._cut(), self.sizes(0), self.sizes(1)
+    def infer_outputs(self) -> Sequence[Shape]:
+        (strides, lost), x, w = self._strides_and_crop(), self.sizes(0), self.sizes(1)
         image = (
             stride * (x[axis] - 1) + w[axis] - cut
             for axis, stride, cut in zip("HW", strides, lost, strict=True)
@@ -56,10 +56,10 @@ class Convolution2DTransposeBias(Convolution):
             raise OperatorError(message)
         for tensor in (self.input(0), self.input(1), self.input(2)):
             expect(tensor, tensor.shape, DType.FLOAT32)
-        expect(self.output, self.shapes()[0], DType.FLOAT32)
+        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
-        strides, lost = self._cut()
+        strides, lost = self._strides_and_crop()
         pads = [n // 2 for n in lost] + [n - n // 2 for n in lost]
         kernel = [w.size("H"), w.size("W")]
         return g.ConvTranspose(x, w, b, kernel_shape=kernel, strides=strides, pads=pads)

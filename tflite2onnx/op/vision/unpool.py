@@ -14,9 +14,15 @@ import numpy as np
 
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.c_struct_options import activation_of, integers, padding_of
+from tflite2onnx.op.common.c_struct_options import activation_of, padding_of, read_int32_fields
 from tflite2onnx.op.common.checks import expect
-from tflite2onnx.op.common.windows import ImageOperator, Window, checked, image_of, listed_window_of
+from tflite2onnx.op.common.windows import (
+    ImageOperator,
+    Window,
+    build_window,
+    image_of,
+    window_from_lists,
+)
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
@@ -28,14 +34,14 @@ class _MaxPool(ImageOperator):
     custom = True
     tflite = "NHWC -> NHWC, NHWC"
     onnx = "NCHW -> NCHW, NCHW"
-    many_outputs = True
+    returns_tuple = True
     places = DType.INT32
 
     @cached_property
     def _window(self) -> Window:
         raise NotImplementedError
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         x = self.sizes(0)
         made = (x["N"], *self._window.steps((x["H"], x["W"])), x["C"])
         return [made, made]
@@ -43,10 +49,10 @@ class _MaxPool(ImageOperator):
     def check(self) -> None:
         values, places = self.op.outputs
         expect(self.input(0), self.input(0).shape, DType.FLOAT32)
-        expect(values, self.shapes()[0], DType.FLOAT32)
-        expect(places, self.shapes()[1], self.places)
+        expect(values, self.infer_outputs()[0], DType.FLOAT32)
+        expect(places, self.infer_outputs()[1], self.places)
 
-    def found(self, g: Builder, x: View) -> tuple[Value, Value]:
+    def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their places in the image as rows * width + column."""
         height, width = image_of(x)
         window = self._window.attributes((height, width))
@@ -61,7 +67,7 @@ class MaxPoolWithArgmax(_MaxPool):
 
     @cached_property
     def _window(self) -> Window:
-        return listed_window_of(self.options, _IMAGE)
+        return window_from_lists(self.options, _IMAGE)
 
     def check(self) -> None:
         if self.options.get("include_batch_in_index", False):
@@ -70,7 +76,7 @@ class MaxPoolWithArgmax(_MaxPool):
         super().check()
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        values, places = self.found(g, x)
+        values, places = self.pool_with_indices(g, x)
         channels = x.size("C")
         each = np.arange(channels).reshape(1, channels, 1, 1)
         places = g.Add(g.Mul(places, g.scalar(channels, DType.INT64)), each)
@@ -85,14 +91,14 @@ class MaxPoolingWithArgmax2D(_MaxPool):
 
     @cached_property
     def _window(self) -> Window:
-        return _windowed(self)[0]
+        return _read_window(self)[0]
 
     @property
     def activation(self) -> str:
-        return activation_of(integers(self, 6)[5])
+        return activation_of(read_int32_fields(self, 6)[5])
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        values, places = self.found(g, x)
+        values, places = self.pool_with_indices(g, x)
         rows, columns = _origins(self._window, image_of(x), image_of(ys[0]))
         width = g.scalar(x.size("W"), DType.INT64)
         within = g.scalar(self._window.kernel[1], DType.INT64)
@@ -118,8 +124,8 @@ class MaxUnpooling2D(ImageOperator):
     def _in_windows(self) -> bool:
         return self.input(1).dtype is DType.FLOAT32
 
-    def shapes(self) -> Sequence[Shape]:
-        (window, same), x = _windowed(self), self.sizes(0)
+    def infer_outputs(self) -> Sequence[Shape]:
+        (window, same), x = _read_window(self), self.sizes(0)
         pairs = list(zip((x["H"], x["W"]), window.kernel, window.strides, strict=True))
         if self._in_windows:
             image = tuple(n * kernel for n, kernel, _ in pairs)
@@ -133,7 +139,7 @@ class MaxUnpooling2D(ImageOperator):
         x, places = self.input(0), self.input(1)
         expect(x, x.shape, DType.FLOAT32)
         expect(places, x.shape, DType.FLOAT32 if self._in_windows else DType.INT32)
-        expect(self.output, self.shapes()[0], DType.FLOAT32)
+        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._in_windows else []
@@ -151,7 +157,7 @@ class MaxUnpooling2D(ImageOperator):
 
     def _in_image(self, g: Builder, y: View, places: View) -> Value:
         """Return places in windows as places in the image: rows * width + column."""
-        window, _ = _windowed(self)
+        window, _ = _read_window(self)
         rows, columns = _origins(window, image_of(y), image_of(places))
         width = g.scalar(window.kernel[1], DType.INT64)
         index = g.cast(places, DType.INT64)
@@ -159,10 +165,10 @@ class MaxUnpooling2D(ImageOperator):
         return g.Add(g.Mul(row, g.scalar(y.size("W"), DType.INT64)), column)
 
 
-def _windowed(operator: ImageOperator) -> tuple[Window, bool]:
+def _read_window(operator: ImageOperator) -> tuple[Window, bool]:
     """Return the window of a TfLitePoolParams, and whether its padding is SAME."""
-    padding, stride_w, stride_h, width, height = integers(operator, 5)
-    window = checked((height, width), (stride_h, stride_w), (1, 1), padding_of(padding))
+    padding, stride_w, stride_h, width, height = read_int32_fields(operator, 5)
+    window = build_window((height, width), (stride_h, stride_w), (1, 1), padding_of(padding))
     return window, window.same
 
 

@@ -33,7 +33,7 @@ class Resampler(_Warp):
 
     codes = ("Resampler",)
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [self.input(0).shape]
 
     def check(self) -> None:
@@ -42,7 +42,7 @@ class Resampler(_Warp):
         expect(self.output, self.input(0).shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, places: View) -> Value:
-        return _sampled(g, x, places.value, padding="zeros")
+        return _sample_pixels(g, x, places.value, padding="zeros")
 
 
 class DenseImageWarp(_Warp):
@@ -53,7 +53,7 @@ class DenseImageWarp(_Warp):
 
     codes = ("DenseImageWarp",)
 
-    def shapes(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[Shape]:
         return [self.input(0).shape]
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class DenseImageWarp(_Warp):
         own = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
         places = g.Sub(own[None].astype(np.float32), flow)
         swapped = g.Gather(places, g.ints([1, 0]), axis=3)
-        return _sampled(g, x, swapped, padding="border")
+        return _sample_pixels(g, x, swapped, padding="border")
 
 
 class TransformTensor(_Warp):
@@ -97,11 +97,11 @@ class TransformTensor(_Warp):
             raise OperatorError(message)
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
-        rows = g.many("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
+        rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
         height, width = image_of(y)
         across = np.arange(width, dtype=np.float32).reshape(1, width)
         down = np.arange(height, dtype=np.float32).reshape(height, 1)
-        xs, ys = (self._placed(g, row, across, down) for row in rows[:2])
+        xs, ys = (self._transform_coordinate(g, row, across, down) for row in rows[:2])
         last = [size - 1 for size in image_of(x)[::-1]]
         within = [
             inside
@@ -113,21 +113,21 @@ class TransformTensor(_Warp):
         ]
         taken = g.And(g.And(within[0], within[1]), g.And(within[2], within[3]))
         places = g.Concat(*(g.Unsqueeze(v, g.ints([0, 3])) for v in (xs, ys)), axis=3)
-        sampled = _sampled(g, x, places, padding="border")
+        sampled = _sample_pixels(g, x, places, padding="border")
         return g.Where(taken, sampled, g.scalar(0, DType.FLOAT32))
 
-    def _placed(
+    def _transform_coordinate(
         self, g: Builder, row: Value, across: Array, down: Array
     ) -> Value:
         """Return one coordinate of all pixels, [height, width]."""
-        by_x, by_y, _, shift = g.many("Split", 4, row, g.ints([1, 1, 1, 1]), axis=1)
+        by_x, by_y, _, shift = g.node_outputs("Split", 4, row, g.ints([1, 1, 1, 1]), axis=1)
         if self.op.version > 1:
             half = g.scalar(0.5, DType.FLOAT32)
             shift = g.Add(shift, g.Sub(g.Add(g.Mul(by_x, half), g.Mul(by_y, half)), half))
         return g.Add(g.Add(g.Mul(by_x, across), g.Mul(by_y, down)), shift)
 
 
-def _sampled(g: Builder, image: View, places: Value, *, padding: str) -> Value:
+def _sample_pixels(g: Builder, image: View, places: Value, *, padding: str) -> Value:
     """Return an image, NCHW, at places, [N, height, width, (x, y)], counted in pixels.
 
     ONNX counts from -1 to 1, from the outer border of the first pixel to that of the last: that

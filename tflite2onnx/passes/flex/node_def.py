@@ -106,12 +106,12 @@ def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - a
         return [item for (item,) in struct.iter_unpack("<f", value)]
     if number not in (_INTEGER, _TRUTH, _TYPE):
         return []
-    numbers = [value] if wire == _VARINT else list(_packed(value))
+    numbers = [value] if wire == _VARINT else list(_unpack_varints(value))
     signed = [n - (1 << 64) if n >= 1 << 63 else n for n in numbers]
     return [bool(n) for n in signed] if number == _TRUTH else signed
 
 
-def _packed(data: bytes) -> Iterator[int]:
+def _unpack_varints(data: bytes) -> Iterator[int]:
     place = 0
     while place < len(data):
         value, place = _varint(data, place)

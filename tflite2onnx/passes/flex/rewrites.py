@@ -60,10 +60,10 @@ class Same:
         if any(t is not None and t.dtype in self.stays for t in op.inputs):
             return [replace(op, options=options)]
         same = replace(op, code=self.code, custom=self.custom, options=options)
-        return _through(same, self.through or {})
+        return _cast_through(same, self.through or {})
 
 
-def _through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
+def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     """Return an operator in the types that carry those of its operands, between CASTs."""
     others = {
         t: replace(
@@ -76,7 +76,7 @@ def _through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     return [
         *(casts((t,), (others[t],)) for t in dict.fromkeys(op.inputs) if t in others),
         replace(
-            op.reading(others), outputs=tuple(others.get(t, t) for t in op.outputs)
+            op.with_inputs(others), outputs=tuple(others.get(t, t) for t in op.outputs)
         ),
         *(casts((others[t],), (t,)) for t in op.outputs if t in others),
     ]  # fmt: skip
@@ -103,7 +103,7 @@ def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
 def conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: the weights' axes stand in another order."""
     if op.options.get("padding") == "EXPLICIT":
-        return _padded_first(op)
+        return _pad_first(op)
     window = _window(op)
     weights = op.inputs[1] if len(op.inputs) == 2 else None
     if window is None or weights is None or weights.rank != 4:
@@ -123,7 +123,7 @@ def conv_2d(op: Op) -> Sequence[Op] | None:
     return [turn, replace(op, code=code, custom=False, inputs=inputs, options=Options(window))]
 
 
-def _padded_first(op: Op) -> Sequence[Op] | None:
+def _pad_first(op: Op) -> Sequence[Op] | None:
     """Return a convolution of an image that is padded as a list says."""
     pads, x = op.options.get("explicit_paddings", []), op.inputs[0]
     if x is None or x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
@@ -185,7 +185,7 @@ def pool_2d(op: Op) -> Sequence[Op] | None:
     return [replace(op, code=code, custom=False, options=Options({**window, **size}))]
 
 
-def clipped(op: Op) -> Sequence[Op] | None:
+def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
     """ClipByValue: the smaller of one bound and the larger of the other."""
     if len(op.inputs) != 3 or len(op.outputs) != 1:
         return None
@@ -216,7 +216,7 @@ def _op(
     return made, Op(code, op.index, inputs, (made,), Options(options))
 
 
-def transposed_conv(op: Op) -> Sequence[Op] | None:
+def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     """Conv2DBackpropInput: a convolution backwards, the weights' axes in another order."""
     window = _window(op)
     sizes, weights, x = op.inputs if len(op.inputs) == _OPERANDS else (None, None, None)
@@ -248,7 +248,7 @@ def with_bias(op: Op) -> Sequence[Op] | None:
     return [turn, replace(add, inputs=(x, turned))]
 
 
-def each_alone(op: Op) -> Sequence[Op] | None:
+def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
     """IdentityN: each input is an output."""
     if len(op.inputs) != len(op.outputs):
         return None
@@ -258,7 +258,7 @@ def each_alone(op: Op) -> Sequence[Op] | None:
     ]
 
 
-def reversed_by_truth(op: Op) -> Sequence[Op] | None:
+def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     """Reverse: a truth value for each axis says whether it is reversed."""
     x, which = op.inputs if len(op.inputs) == 2 else (None, None)
     if which is None or which.data is None:
@@ -278,7 +278,7 @@ def fake_quantized(op: Op) -> Sequence[Op] | None:
     return [new]
 
 
-def permuted(op: Op) -> Sequence[Op] | None:
+def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
     """DataFormatVecPermute: sizes, or other things of each axis, in the order of a format."""
     source, target = (
         str(op.options.get(name, usual))
@@ -315,7 +315,7 @@ def in_blocks(code: str) -> Rule:
     return rule
 
 
-def normalized(op: Op) -> Sequence[Op] | None:
+def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     """FusedBatchNorm of what is learned: times scale / sqrt(variance + epsilon), plus the rest."""
     given, dtype = op.options, DType.FLOAT32
     operands = [t for t in op.inputs if t is not None]

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from tflite2onnx.passes.flex.rewrites import (
     Rule,
     Same,
-    clipped,
     conv_2d,
     conv_3d,
-    each_alone,
     fake_quantized,
     in_blocks,
-    normalized,
     of_axis_input,
-    permuted,
     pool_2d,
-    reversed_by_truth,
+    rewrite_batch_norm,
+    rewrite_clip_by_value,
+    rewrite_conv_backprop,
+    rewrite_format_permute,
+    rewrite_identity_n,
+    rewrite_reverse,
     table,
     table_size,
-    transposed_conv,
     with_bias,
 )
 from tflite2onnx.tensor import DType
@@ -58,7 +58,7 @@ _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: D
 _FAR = (DType.FLOAT64, DType.INT64)
 
 
-def _others(*types: DType) -> tuple[DType, ...]:
+def _types_except(*types: DType) -> tuple[DType, ...]:
     return tuple(dtype for dtype in DType if dtype not in types)
 
 
@@ -74,7 +74,7 @@ RULES: Mapping[str, Rule] = {
     "Range": Same("RANGE"),
     "Shape": Same("SHAPE"),
     "Rank": Same("RANK"),
-    "ZerosLike": Same("ZEROS_LIKE", stays=_others(DType.FLOAT32, DType.INT32, DType.INT64)),
+    "ZerosLike": Same("ZEROS_LIKE", stays=_types_except(DType.FLOAT32, DType.INT32, DType.INT64)),
     # Parts
     "Slice": Same("SLICE"),
     "StridedSlice": Same(
@@ -104,7 +104,7 @@ RULES: Mapping[str, Rule] = {
     "ScatterNd": Same("SCATTER_ND"),
     "ReverseV2": Same("REVERSE_V2"),
     "Roll": Same("Roll", custom=True),
-    "Reverse": reversed_by_truth,
+    "Reverse": rewrite_reverse,
     "ReverseSequence": Same(
         "REVERSE_SEQUENCE", {name: name for name in ("seq_dim", "batch_dim")},
         fixed={"batch_dim": 0},
@@ -112,7 +112,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "ConjugateTranspose": Same("TRANSPOSE"),
     "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
-    "DataFormatVecPermute": permuted,
+    "DataFormatVecPermute": rewrite_format_permute,
     "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
     "SpaceToBatch": in_blocks("SPACE_TO_BATCH_ND"),
     "SpaceToBatchND": Same("SPACE_TO_BATCH_ND"),
@@ -121,7 +121,7 @@ RULES: Mapping[str, Rule] = {
     "Bitcast": Same("BITCAST"),
     "BroadcastArgs": Same("BROADCAST_ARGS"),
     "Select": Same("SELECT"),
-    "IdentityN": each_alone,
+    "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
     # Their own, but for the types.
@@ -169,10 +169,10 @@ RULES: Mapping[str, Rule] = {
     "ArgMin": Same("ARG_MIN", through=_NARROW, stays=_FAR),
     "Cumsum": Same("CUMSUM", {"exclusive": "exclusive", "reverse": "reverse"},
                     fixed={"exclusive": False, "reverse": False}, through=_WRAPS, stays=_DOUBLE),
-    "AddN": Same("ADD_N", stays=_others(DType.FLOAT32, DType.INT32)),
+    "AddN": Same("ADD_N", stays=_types_except(DType.FLOAT32, DType.INT32)),
     "Atan2": Same("ATAN2"),
     "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
-    "ClipByValue": clipped,
+    "ClipByValue": rewrite_clip_by_value,
     "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
     "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
     "LeakyRelu": Same("LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS,
@@ -205,9 +205,9 @@ RULES: Mapping[str, Rule] = {
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
     "LookupTableSizeV2": table_size,
     # Images and windows
-    "FusedBatchNorm": normalized,
-    "FusedBatchNormV2": normalized,
-    "FusedBatchNormV3": normalized,
+    "FusedBatchNorm": rewrite_batch_norm,
+    "FusedBatchNormV2": rewrite_batch_norm,
+    "FusedBatchNormV3": rewrite_batch_norm,
     "LRN": Same(
         "LOCAL_RESPONSE_NORMALIZATION",
         {"depth_radius": "radius", "bias": "bias", "alpha": "alpha", "beta": "beta"},
@@ -228,7 +228,7 @@ RULES: Mapping[str, Rule] = {
         {name: name for name in ("ksize", "strides", "padding", "include_batch_in_index")},
         custom=True, through={DType.INT64: DType.INT32},
     ),
-    "Conv2DBackpropInput": transposed_conv,
+    "Conv2DBackpropInput": rewrite_conv_backprop,
     "Conv2D": conv_2d,
     "DepthwiseConv2dNative": conv_2d,
     "Conv3D": conv_3d,

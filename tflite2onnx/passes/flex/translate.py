@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.passes.flex import node_def
 from tflite2onnx.passes.flex.rewrites import Rule
@@ -32,14 +32,14 @@ _OTHER_FORM = (
 )
 
 
-def translated(model: Model, stays: Callable[[Op], bool]) -> Model:
+def translate_flex_operators(model: Model, stays: Callable[[Op], bool]) -> Model:
     """Return a model in which operators of TFLite's stand for those that mean the same.
 
     `stays` names operators that somebody else converts.
     """
     if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
         return model
-    return model._replace(graphs=tuple(_translated(graph, stays) for graph in model.graphs))
+    return model._replace(graphs=tuple(_translate_graph(graph, stays) for graph in model.graphs))
 
 
 def explain_untranslated(op: Op) -> str:
@@ -56,7 +56,7 @@ def _is_foreign(op: Op) -> bool:
     return op.custom and (op.code.startswith(_PREFIX) or op.code in _BEFORE)
 
 
-def _translated(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
+def _translate_graph(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
     ops: list[Op] = []
     for op in graph.ops:
         if not _is_foreign(op):
@@ -68,14 +68,14 @@ def _translated(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = RULES.get(op.code.removeprefix(_PREFIX))
-        ops += (None if rule is None or stays(op) else _ruled(rule, known)) or [known]
+        ops += (None if rule is None or stays(op) else _apply_rule(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
 
 
-def _ruled(rule: Rule, op: Op) -> Sequence[Op] | None:
+def _apply_rule(rule: Rule, op: Op) -> Sequence[Op] | None:
     """Return the operators that stand for one, None if there are no such or it makes no sense."""
     try:
-        with guarded():
+        with as_operator_error():
             return rule(op)
     except OperatorError:
         return None

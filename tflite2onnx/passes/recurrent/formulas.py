@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.fold_constants import Rules, RulesOf
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
@@ -95,11 +95,11 @@ class Formulas:
             for tensor in op.outputs:
                 self._known[tensor] = self._formula(op, tensor) or Atom(tensor)
 
-    def of(self, tensor: Tensor) -> Formula:
+    def formula_of(self, tensor: Tensor) -> Formula:
         """Return the formula of a tensor."""
         return self._known.setdefault(tensor, Atom(tensor))
 
-    def maker(self, tensor: Tensor) -> Op | None:
+    def producer(self, tensor: Tensor) -> Op | None:
         """Return the operator that makes a tensor; a CAST to its own type makes nothing."""
         op = self.made.get(tensor)
         while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
@@ -108,7 +108,7 @@ class Formulas:
             op = self.made.get(op.inputs[0])
         return op
 
-    def _affords(self, elements: int) -> bool:
+    def _within_budget(self, elements: int) -> bool:
         """Return whether so many elements more can be computed; a tiny file can ask for any."""
         self._left -= elements
         return self._left >= 0
@@ -120,16 +120,16 @@ class Formulas:
         if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
         if product:
-            return self._product(op, inputs)
+            return self._product_formula(op, inputs)
         if op.code == "CAST" and inputs[0].dtype is made.dtype:
-            return self.of(inputs[0])
+            return self.formula_of(inputs[0])
         if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == made.elements:
-            return Applied("ONE_MINUS", (self.of(inputs[1]),))
+            return Applied("ONE_MINUS", (self.formula_of(inputs[1]),))
         if op.code in _ELEMENTWISE:
-            return self._applied(op, inputs, made)
-        return self._moved(op, inputs, made) if op.code in _MOVES else None
+            return self._elementwise_formula(op, inputs, made)
+        return self._columns_formula(op, inputs, made) if op.code in _MOVES else None
 
-    def _product(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
+    def _product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
         matrix = None if op.options.get("adj_x") else self._matrix(op, weights)
         if matrix is None or not _is_real(x) or x.shape[-1:] != matrix.data.shape[1:]:
@@ -139,42 +139,51 @@ class Formulas:
             if inputs[2].data is None or not _is_real(inputs[2]):
                 return None
             bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
-        source = self.of(x)
+        source = self.formula_of(x)
         return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
 
     def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights, if the operator multiplies real numbers by them."""
         rules, kept = self._rules_of(op), weights.quantization
-        if weights.data is None or weights.rank != _RANK or rules is None or rules.rounds:
+        if (
+            weights.data is None
+            or weights.rank != _RANK
+            or rules is None
+            or rules.quantizes_dynamically
+        ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         if kept is not None and kept.per_axis and (turned or kept.axis != 0 or kept.block_size):
             return None
         data = weights.data.T if turned else weights.data
-        return Matrix(data, weights.dtype, kept) if self._affords(sum(data.shape)) else None
+        return Matrix(data, weights.dtype, kept) if self._within_budget(sum(data.shape)) else None
 
-    def _applied(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
-        formulas = [self.of(t) for t in inputs]
+    def _elementwise_formula(
+        self, op: Op, inputs: Sequence[Tensor], made: Tensor
+    ) -> Formula | None:
+        formulas = [self.formula_of(t) for t in inputs]
         if op.code == "ADD":
-            if not self._affords(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
+            if not self._within_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
                 return None
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
                 if isinstance(a, Sum) and constant.data is not None:
                     return _with_bias(a, constant.data)
         if any(t.elements != made.elements for t in inputs):
             return None
-        return (_added(*formulas) if op.code == "ADD" else None) or Applied(op.code, (*formulas,))
+        return (_add_sums(*formulas) if op.code == "ADD" else None) or Applied(
+            op.code, (*formulas,)
+        )
 
-    def _moved(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
+    def _columns_formula(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
         """Return the formula of columns that an operator cuts out, or leaves in their places."""
         moving = [t for t in inputs if t.data is None]
         rules = self._rules_of(op)
-        if rules is None or len(moving) != 1 or not self._affords(moving[0].elements):
+        if rules is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
             return None
-        formula, shape = self.of(moving[0]), moving[0].shape
+        formula, shape = self.formula_of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluated(rules, [places if t.data is None else t.data for t in inputs])
+        results = evaluate_op(rules, [places if t.data is None else t.data for t in inputs])
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -187,13 +196,13 @@ class Formulas:
         if not isinstance(formula, Sum) or first.max() >= columns:
             return None
         cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
-        return formula.rows(first) if self._affords(cut) else None
+        return formula.rows(first) if self._within_budget(cut) else None
 
 
-def evaluated(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+def evaluate_op(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return what an operator makes of arrays, nothing if it cannot tell."""
     try:
-        with guarded():
+        with as_operator_error():
             return rules.evaluate(*arrays) or ()
     except OperatorError:
         return ()
@@ -207,7 +216,7 @@ def _is_one(tensor: Tensor) -> bool:
     return tensor.data is not None and bool((tensor.data == 1).all())
 
 
-def _added(a: Formula, b: Formula) -> Formula | None:
+def _add_sums(a: Formula, b: Formula) -> Formula | None:
     """Return the sum of two sums of different products."""
     if not isinstance(a, Sum) or not isinstance(b, Sum) or a.bias.shape != b.bias.shape:
         return None
@@ -223,7 +232,7 @@ def _with_bias(formula: Sum, constant: Array) -> Formula | None:
     return Sum(formula.products, bias + constant.astype(np.float32).reshape(-1))
 
 
-def matches(
+def match_pattern(
     pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
 ) -> Iterator[dict[str, Formula]]:
     """Yield what the names of a pattern stand for in a formula; some may be known before.
@@ -239,14 +248,14 @@ def matches(
         return
     for arguments in permutations(formula.arguments) if code in _COMMUTE else [formula.arguments]:
         if len(arguments) == len(parts):
-            yield from _all_match(parts, arguments, known)
+            yield from _match_all(parts, arguments, known)
 
 
-def _all_match(
+def _match_all(
     patterns: Sequence[Pattern], formulas: Sequence[Formula], known: Mapping[str, Formula]
 ) -> Iterator[dict[str, Formula]]:
     if not patterns:
         yield dict(known)
         return
-    for found in matches(patterns[0], formulas[0], known):
-        yield from _all_match(patterns[1:], formulas[1:], found)
+    for found in match_pattern(patterns[0], formulas[0], known):
+        yield from _match_all(patterns[1:], formulas[1:], found)

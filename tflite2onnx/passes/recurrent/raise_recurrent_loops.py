@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, guarded
-from tflite2onnx.graph import Graph, Op, Options, copying
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.passes.fold_constants import RulesOf
 from tflite2onnx.passes.recurrent.formulas import (
     Atom,
@@ -39,8 +39,8 @@ from tflite2onnx.passes.recurrent.formulas import (
     Matrix,
     Pattern,
     Sum,
-    evaluated,
-    matches,
+    evaluate_op,
+    match_pattern,
 )
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
@@ -53,20 +53,20 @@ _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
 _RNN: Pattern = ("TANH", "g")
 
 
-def recurrent(graph: Graph, rules_of: RulesOf) -> Graph:
+def raise_recurrent_loops(graph: Graph, rules_of: RulesOf) -> Graph:
     """Return the graph with recurrent operators in place of loops that are such."""
     around = {t: op for op in graph.every_op() for t in op.outputs}
 
-    def replaced(op: Op) -> list[Op]:
+    def rewrite_op(op: Op) -> list[Op]:
         if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
             return [op]
         try:
-            with guarded(), np.errstate(all="ignore"):  # parameters may well be infinite
-                return _replaced(_Loop(op, rules_of, around)) or [op]
+            with as_operator_error(), np.errstate(all="ignore"):  # parameters may well be infinite
+                return _replace_loop(_Loop(op, rules_of, around)) or [op]
         except OperatorError:  # what it cannot be is said when it is converted as a loop
             return [op]
 
-    return graph.mapped(replaced)
+    return graph.rewrite(rewrite_op)
 
 
 class _Variable(NamedTuple):
@@ -114,7 +114,7 @@ class _Loop:
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
         self.limit: Tensor | None = None
         self._around, self._rules_of = around, rules_of
-        self.rounds = self._rounds()
+        self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable is one more in each round."""
@@ -127,7 +127,7 @@ class _Loop:
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
         return variable.now in op.inputs and by_one and _is_number(variable.next)
 
-    def _rounds(self) -> int | str:
+    def _count_rounds(self) -> int | str:
         """Return how many rounds there are, 0 if that cannot be told."""
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
@@ -160,7 +160,7 @@ class _Loop:
         known = [data for data in constants if data is not None]
         if x is None or len(known) < len(constants):
             return None
-        places = evaluated(rules, [np.arange(x.rank), *known])
+        places = evaluate_op(rules, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _tests(self, condition: Tensor) -> list[Tensor]:
@@ -179,15 +179,15 @@ class _Loop:
             left += [t for t in tests if t is not None]
         return found
 
-    def counted(self, start: int) -> Tensor | None:
+    def last_count(self, start: int) -> Tensor | None:
         """Return what is counted to from a start on, None if that is no tensor."""
         if isinstance(self.rounds, str):
             return None if start else self.limit
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
 
-    def of(self, variable: _Variable) -> Formula:
+    def formula_of(self, variable: _Variable) -> Formula:
         """Return the formula of a variable's next value."""
-        return self.formulas.of(variable.next)
+        return self.formulas.formula_of(variable.next)
 
     def sequence(self, item: Formula) -> Tensor | None:
         """Return the sequence from outside of which a formula is the item of each round."""
@@ -203,9 +203,9 @@ class _Loop:
         fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
 
-    def written(self, variable: _Variable) -> Formula | None:
+    def written_item(self, variable: _Variable) -> Formula | None:
         """Return what is written to a list round by round, None if the variable is no such list."""
-        op = self.formulas.maker(variable.next)
+        op = self.formulas.producer(variable.next)
         if op is None or not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
             return None
         items, item, starts = op.inputs
@@ -213,7 +213,7 @@ class _Loop:
             return None
         whole = (1, *variable.now.sizes[1:]) == item.sizes
         fits = whole and variable.now.sizes[0] == self.rounds and self._is_place(starts)
-        return self.formulas.of(item) if fits else None
+        return self.formulas.formula_of(item) if fits else None
 
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether a place is that of the round along the first axis, and 0 along others."""
@@ -237,14 +237,14 @@ def _start(counter: _Variable) -> int:
     return 0 if counter.first.data is None else int(counter.first.data.max())
 
 
-def _replaced(loop: _Loop) -> list[Op]:
+def _replace_loop(loop: _Loop) -> list[Op]:
     """Return the operators that do the same as a loop, none if it is no recurrent layer."""
     states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
     layers = (layer for state in states for layer in _layers(loop, state))
-    return next(filter(None, (_written_out(loop, layer) for layer in layers)), [])
+    return next(filter(None, (_build_layer(loop, layer) for layer in layers)), [])
 
 
-def _written_out(loop: _Loop, layer: _Layer) -> list[Op]:
+def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer, and what makes all outputs of the loop of its own; none if not all are."""
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
     if sequence is None or not _fit(layer, sequence.sizes[1:]):
@@ -262,7 +262,7 @@ def _written_out(loop: _Loop, layer: _Layer) -> list[Op]:
     parameters = [_constant(state.last.name, each) for each in layer.parameters]
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
     made = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
-    return [made, *(copying(op, source, target) for source, target in pairs)]
+    return [made, *(copy_op(op, source, target) for source, target in pairs)]
 
 
 def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
@@ -279,13 +279,13 @@ def _source(
 ) -> Tensor | None:
     """Return what a variable is in the end, None if that is nothing that the layer makes."""
     if variable.now in loop.counters:
-        return loop.counted(_start(variable))
+        return loop.last_count(_start(variable))
     if variable in layer.states:
         return ends[layer.states.index(variable)]
-    result = loop.of(layer.states[0])
-    if loop.written(variable) is result:
+    result = loop.formula_of(layer.states[0])
+    if loop.written_item(variable) is result:
         return every
-    return ends[0] if loop.of(variable) is result else None
+    return ends[0] if loop.formula_of(variable) is result else None
 
 
 def _fit(layer: _Layer, item: Sizes) -> bool:
@@ -301,15 +301,15 @@ def _fit(layer: _Layer, item: Sizes) -> bool:
 
 def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
     """Yield the layers of which a variable is the state h."""
-    known = {"h": loop.formulas.of(state.now)}
-    result = loop.of(state)
-    for parts in matches(_LSTM, result, known):
-        for cell in matches(_CELL, parts["c'"], parts):
+    known = {"h": loop.formulas.formula_of(state.now)}
+    result = loop.formula_of(state)
+    for parts in match_pattern(_LSTM, result, known):
+        for cell in match_pattern(_CELL, parts["c'"], parts):
             yield from _lstm(loop, state, cell)
-    for parts in matches(_GRU, result, known):
-        for gates in matches(_UPDATE, parts["z'"], parts):
+    for parts in match_pattern(_GRU, result, known):
+        for gates in match_pattern(_UPDATE, parts["z'"], parts):
             yield from _gru(state, gates)
-    for parts in matches(_RNN, result, known):
+    for parts in match_pattern(_RNN, result, known):
         gate = _gate(parts["g"], parts["h"])
         if gate is not None:
             options = {"fused_activation_function": "TANH", "time_major": True}
@@ -320,7 +320,7 @@ def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
 def _lstm(loop: _Loop, state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
     cells = [
         v for v in loop.variables
-        if loop.formulas.of(v.now) is parts["c"] and loop.of(v) is parts["c'"]
+        if loop.formulas.formula_of(v.now) is parts["c"] and loop.formula_of(v) is parts["c'"]
     ]  # fmt: skip
     gates = _gates([parts[letter] for letter in "ifgo"], parts["h"])
     if cells and gates:
@@ -337,7 +337,7 @@ def _lstm(loop: _Loop, state: _Variable, parts: Mapping[str, Formula]) -> Iterat
 
 def _gru(state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
     h, candidate = parts["h"], parts["g"]
-    for after in matches(_RESET_AFTER, candidate, parts):
+    for after in match_pattern(_RESET_AFTER, candidate, parts):
         gates = _gates([after["z"], after["r"]], h)
         of_x, of_h = after["gx"], after["gh"]
         if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
@@ -346,7 +346,7 @@ def _gru(state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
         if gates and inner and list(of_x.products) == [gates[0].x]:
             yield _gru_of(state, [*gates, inner], [of_x.bias, of_h.bias], after=True)
     for source in candidate.products if isinstance(candidate, Sum) else ():
-        for before in matches(_RESET, source, parts):
+        for before in match_pattern(_RESET, source, parts):
             gates = _gates([before["z"], before["r"]], h)
             inner = _gate(candidate, source)
             if gates and inner and inner.x is gates[0].x:

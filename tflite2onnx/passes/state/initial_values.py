@@ -11,7 +11,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.fold_constants import RulesOf, fold
 from tflite2onnx.passes.normalise import densify
-from tflite2onnx.quantize import dequantized
+from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # The operators that LiteRT runs once if they read constants only: DEQUANTIZE in the first run, the
@@ -53,15 +53,15 @@ def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
     outputs = tuple(op.outputs[0] for op in ops)
     folded = fold(densify(replace(graph, ops=ops, outputs=outputs)), rules_of)
     found = (
-        (variable, made.data if made.data is not None else _dequantized(op))
+        (variable, made.data if made.data is not None else _decode_source(op))
         for op, variable, made in zip(ops, outputs, folded.outputs, strict=True)
     )
     return {variable: data for variable, data in found if data is not None}
 
 
-def _dequantized(op: Op) -> Array | None:
+def _decode_source(op: Op) -> Array | None:
     source, target = op.inputs[0], op.outputs[0]
     if source is None or source.data is None or source.quantization is None:
         return None
     same = op.is_builtin("DEQUANTIZE") and source.data.shape == target.shape
-    return dequantized(source.data, source.quantization) if same else None
+    return decode_constant(source.data, source.quantization) if same else None

@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.fold_constants import Rules, RulesOf
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
 
-class Remembered(NamedTuple):
+class LiftedMemory(NamedTuple):
     """A graph with what operators keep inside as their last inputs, and what of it is new.
 
     `kept` are these inputs, `goes_on` the last outputs of operators that may end the run.
@@ -32,7 +32,7 @@ class Remembered(NamedTuple):
     goes_on: frozenset[Tensor] = frozenset()
 
 
-def remembered(graph: Graph, rules_of: RulesOf) -> Remembered:
+def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
     """Return the graph with what operators keep inside.
 
     Only custom operators are asked: TFLite's own keep what they keep in tensors.
@@ -42,14 +42,14 @@ def remembered(graph: Graph, rules_of: RulesOf) -> Remembered:
     """
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
-    found = {op: _found(op, rules_of(op), names) for op in custom}
+    found = {op: _internal_state(op, rules_of(op), names) for op in custom}
     kept, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
     if not (kept or goes_on):
-        return Remembered(graph)
+        return LiftedMemory(graph)
     inside = [op for op, each in found.items() if any(each) and op not in graph.ops]
     if inside:
         message = "it remembers what it has read, which within a loop or a branch is not supported"
-        raise UnsupportedOperators([OperatorError(message).at(op.place) for op in inside])
+        raise UnsupportedOperators([OperatorError(message).with_place(op.place) for op in inside])
     ops = []
     for op in graph.ops:
         inputs, outputs = found.get(op, ((), ()))
@@ -57,20 +57,20 @@ def remembered(graph: Graph, rules_of: RulesOf) -> Remembered:
     changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *kept, *goes_on))
     # What an output would keep is among that by now.
     made = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
-    changed = changed.on({t: replace(t, is_variable=False) for t in made})
-    return Remembered(changed, frozenset(kept), frozenset(goes_on))
+    changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in made})
+    return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
 
 
-def _found(op: Op, rules: Rules | None, names: Names) -> tuple[list[Tensor], list[Tensor]]:
+def _internal_state(op: Op, rules: Rules | None, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
     if rules is None:
         return [], []
     try:
-        with guarded():
-            memory, stops = rules.memory(), rules.stops
+        with as_operator_error():
+            memory, stops = rules.internal_state(), rules.may_end_run
     except OperatorError as error:
-        raise UnsupportedOperators([error.at(op.place)]) from error
-    kept = [replace(t, name=names.free(t.name), is_variable=True) for t in memory]
+        raise UnsupportedOperators([error.with_place(op.place)]) from error
+    kept = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]
     if not stops:
         return kept, []
-    return kept, [Tensor(names.free(f"{op.outputs[0].name}/goes on"), (1,), DType.BOOL)]
+    return kept, [Tensor(names.make_unique(f"{op.outputs[0].name}/goes on"), (1,), DType.BOOL)]

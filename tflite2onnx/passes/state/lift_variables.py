@@ -30,14 +30,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
-from tflite2onnx.graph import Graph, Model, Op, Options, copying
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
 from tflite2onnx.passes.fold_constants import RulesOf, fold
-from tflite2onnx.passes.inline_subgraphs import inlined
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.state.initial_values import cleared, computed_once
-from tflite2onnx.passes.state.lift_kernel_memory import remembered
+from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
@@ -73,7 +73,7 @@ class Use(NamedTuple):
     writes: bool
 
 
-def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
+def lift_variables(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
     """Return a graph of the model without variables, with its states as inputs and outputs.
 
     `index` is that of the graph in the model, where it has not all that it calls inside.
@@ -81,7 +81,7 @@ def explicit(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> G
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
-    graph, kept, goes_on = remembered(graph, rules_of)
+    graph, kept, goes_on = lift_kernel_memory(graph, rules_of)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
     lasting = kept.union(model.graphs[index].tensors)
@@ -107,7 +107,7 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
     }
 
 
-def _uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
+def _variable_uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
     """Yield which variables the operators of a graph read and write to, in sub-graphs too.
 
     `around` are all handles of a graph that the operators are within.
@@ -148,7 +148,7 @@ class _Threads:
         self.known: dict[Tensor, Tensor] = around.known if around else {}
         steps = {
             "CALL_ONCE": lambda _: None,
-            "READ_VARIABLE": self._read,
+            "READ_VARIABLE": self._read_variable,
             "ASSIGN_VARIABLE": self._assign,
         }
         problems = []
@@ -156,13 +156,13 @@ class _Threads:
         for op in graph.ops:
             before = None if running is None else dict(self.now)
             try:
-                with guarded():
+                with as_operator_error():
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
                     if running is not None and before is not None:
-                        self._hold(op, running, before)
-                    running = self._running(op, running, goes_on)
+                        self._hold_values(op, running, before)
+                    running = self._continues_after(op, running, goes_on)
             except OperatorError as error:
-                problems.append(error.at(_place(op)))
+                problems.append(error.with_place(_describe_op(op)))
         if problems:
             raise UnsupportedOperators(problems)
 
@@ -186,13 +186,13 @@ class _Threads:
             raise OperatorError(message)
         return self.handles[handle]
 
-    def _read(self, op: Op) -> None:
+    def _read_variable(self, op: Op) -> None:
         source, (target,) = self.value(self._resource(op)), op.outputs
         if not target.shape:  # of a variable without a fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
         if source.data is None:
-            self.ops.append(copying(op, source, target, resizes=False))
+            self.ops.append(copy_op(op, source, target, resizes=False))
         else:
             self.known[target] = replace(target, data=source.data.reshape(target.shape))
 
@@ -206,79 +206,79 @@ class _Threads:
     def _compute(self, op: Op) -> None:
         inputs = [None if t is None else self.holder(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
-        outputs = [self._made(t, op) if t.is_variable else t for t in op.outputs]
+        outputs = [self._written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
-            outputs += [self._made(t, op) for t in variables]
+            outputs += [self._written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
                 op = replace(op, options=Options({**op.options, "shared_state": True}))
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
-        self.ops.append(self._run(op) if op.graphs else op)
+        self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 
-    def _running(
+    def _continues_after(
         self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
     ) -> Tensor | None:
         """Return what says whether the run goes on behind an operator, None if it does."""
         here = next((t for t in op.outputs if t in goes_on), None)
         if here is None or before is None:
             return here or before
-        both = replace(here, name=self._names.free(here.name))
+        both = replace(here, name=self._names.make_unique(here.name))
         self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
         return both
 
-    def _hold(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
+    def _hold_values(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
         """Let what an operator has written to hold what it held if the run has ended before."""
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new, made = (self._like(variable, old, what) for what in ("new", "held"))
+                new, made = (self._new_tensor_like(variable, old, what) for what in ("new", "held"))
                 _check_same(value, old)
-                self.ops.append(copying(op, value, new, resizes=False))
+                self.ops.append(copy_op(op, value, new, resizes=False))
                 self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (made,)))
                 self.now[variable] = made
 
-    def _run(self, op: Op) -> Op:
+    def _rewrite_control_flow(self, op: Op) -> Op:
         """Return control flow with what its sub-graphs write to as further variables."""
-        uses = (use for graph in op.graphs for use in _uses(graph, self.handles))
+        uses = (use for graph in op.graphs for use in _variable_uses(graph, self.handles))
         written = list(dict.fromkeys(use.variable for use in uses if use.writes))
         before = [self.value(variable) for variable in written]
-        graphs = [self._within(op, graph, dict(zip(written, before, strict=True)))
+        graphs = [self._rewrite_subgraph(op, graph, dict(zip(written, before, strict=True)))
                   for graph in op.graphs]  # fmt: skip
         for variable, tensor in zip(written, before, strict=True):
-            self._write(variable, self._like(variable, tensor, "after"), op)
+            self._write(variable, self._new_tensor_like(variable, tensor, "after"), op)
         first = before if op.is_builtin("WHILE") else []
         return replace(
             op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
             outputs=(*op.outputs, *(self.now[variable] for variable in written)),
         )  # fmt: skip
 
-    def _within(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
+    def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph that hands on variables, which a loop is given each round anew."""
         given = {}
         if op.is_builtin("WHILE"):
-            given = {v: self._like(v, tensor, "before") for v, tensor in before.items()}
+            given = {v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()}
         inner = _Threads(graph, self.value, self._names, self, given)
         outputs = [inner.holder(t) for t in graph.outputs]
         for variable, tensor in before.items():
-            source, target = inner.value(variable), self._like(variable, tensor, "made")
+            source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
             _check_same(source, target)
-            inner.ops.append(copying(op, source, target, resizes=False))
+            inner.ops.append(copy_op(op, source, target, resizes=False))
             outputs.append(target)
         inputs = (*graph.inputs, *given.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
-    def _like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
+    def _new_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
         """Return a new tensor for a variable; named after this, or else names would grow."""
-        name = self._names.free(f"{variable.name or 'variable'}/{what}")
+        name = self._names.make_unique(f"{variable.name or 'variable'}/{what}")
         return replace(tensor, name=name, data=None)
 
-    def _made(self, variable: Tensor, op: Op) -> Tensor:
+    def _written_tensor(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for what an operator writes to a variable."""
-        made = replace(self._like(variable, variable, "made"), is_variable=False)
+        made = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
         self._write(variable, made, op)
         return self.now[variable]
 
 
-def _place(op: Op) -> str:
+def _describe_op(op: Op) -> str:
     """Name the operator, and the tensor that it reads if it makes none."""
     if op.outputs or not op.inputs:
         return op.place
@@ -302,7 +302,7 @@ class _Explicit:
         self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
         self._names = Names(t.name for t in graph.tensors)
         self._inputs = {*graph.inputs}
-        uses = list(_uses(graph))
+        uses = list(_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # How a variable is read says what its elements stand for, else how it is written to.
         uses.sort(key=lambda use: use.writes)
@@ -322,9 +322,12 @@ class _Explicit:
         graph = replace(graph, ops=ops)
         threads = _Threads(graph, self._first, self._names, goes_on=goes_on)
         outputs = tuple(threads.holder(t) for t in graph.outputs)
-        lasting = [*self._start, *(v for v in self._read_elsewhere() if v not in self._start)]
+        lasting = [
+            *self._start,
+            *(v for v in self._variables_read_elsewhere() if v not in self._start),
+        ]
         states = [(v, threads.written[v]) for v in lasting if v in threads.written]
-        ends = [self._ends(threads, variable, op) for variable, op in states]
+        ends = [self._state_endpoints(threads, variable, op) for variable, op in states]
         known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
         made = [t for v, t in self._start.items() if v not in listed]
@@ -337,14 +340,14 @@ class _Explicit:
             initial=tuple(self._initial[variable] for variable, _ in states),
             variables=tuple(_name(variable) for variable, _ in states),
         )
-        return _without_handles(changed)
+        return _drop_handles(changed)
 
     def _first(self, variable: Variable) -> Tensor:
         """Return what holds a variable at the start: an input, a constant if nothing changes it."""
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
         if isinstance(variable, Tensor) and variable not in self._lasting:
-            return replace(variable, is_variable=False, data=self._cleared(variable))
+            return replace(variable, is_variable=False, data=self._initial_elements(variable))
         if variable not in self._start:
             if isinstance(variable, Resource):
                 start = self._resource(variable)
@@ -352,13 +355,13 @@ class _Explicit:
                 start = replace(variable, is_variable=False, shape_signature=())
             if variable in self._computed_once:
                 start = replace(start, data=self._computed_once[variable])
-            data = self._cleared(start) if start.data is None else start.data
+            data = self._initial_elements(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             kept = None if variable in self._written else data
             self._start[variable] = replace(start, data=kept)
         return self._start[variable]
 
-    def _cleared(self, variable: Tensor) -> Array:
+    def _initial_elements(self, variable: Tensor) -> Array:
         self._room -= variable.nbytes
         return cleared(variable, self._room)
 
@@ -367,7 +370,7 @@ class _Explicit:
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
         if value is None:
-            if variable not in self._assigned:
+            if variable not in self._assigned_variables:
                 message = f"nothing assigns a value to the variable {name}"
                 raise OperatorError(message)
             value = replace(like, data=None)
@@ -376,26 +379,30 @@ class _Explicit:
             raise OperatorError(message)
         _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization
-        return Tensor(self._names.free(name), value.shape, value.dtype, value.data, quantization)
+        return Tensor(
+            self._names.make_unique(name), value.shape, value.dtype, value.data, quantization
+        )
 
     @cached_property
-    def _assigned(self) -> set[Variable]:
-        uses = (use for graph in self._model.graphs for use in _uses(graph))
+    def _assigned_variables(self) -> set[Variable]:
+        uses = (use for graph in self._model.graphs for use in _variable_uses(graph))
         return {use.variable for use in uses if use.writes}
 
-    def _read_elsewhere(self) -> list[Variable]:
+    def _variables_read_elsewhere(self) -> list[Variable]:
         """Return what other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
-        uses = (use for i in others for use in _uses(self._model.graphs[i]))
+        uses = (use for i in others for use in _variable_uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
 
-    def _ends(self, threads: _Threads, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
+    def _state_endpoints(
+        self, threads: _Threads, variable: Variable, op: Op
+    ) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state that an operator is the last to write to."""
-        with _blaming(op):
+        with _as_unsupported(op):
             before = self._first(variable)
-            after = replace(before, name=self._names.free(f"{before.name}/next"))
+            after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
             _check_same(threads.now[variable], after)
-        threads.ops.append(copying(op, threads.now[variable], after, resizes=False))
+        threads.ops.append(copy_op(op, threads.now[variable], after, resizes=False))
         return before, after
 
 
@@ -405,15 +412,15 @@ def _name(variable: Variable) -> str:
     return f"{container}/{variable.name}" if container else variable.name
 
 
-def _without_handles(graph: Graph) -> Graph:
+def _drop_handles(graph: Graph) -> Graph:
     """Return the graph without the handles that nothing refers to any more."""
     used = {t for op in graph.every_op() for t in op.inputs}
     used |= {t for each in graph.every_graph() for t in each.outputs}
 
-    def kept(op: Op) -> list[Op]:
+    def keep_used(op: Op) -> list[Op]:
         return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
 
-    return graph.mapped(kept)
+    return graph.rewrite(keep_used)
 
 
 def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:
@@ -428,18 +435,18 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
         for op in each.ops:
             if not op.is_builtin("CALL_ONCE"):
                 continue
-            with _blaming(op):
+            with _as_unsupported(op):
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    made = _set_by(model, index, values, rules_of)
+                    made = _initial_assignments(model, index, values, rules_of)
                     for resource, value in made.items():
                         if each is graph or resource not in values:
                             values[resource] = value
     return values
 
 
-def _set_by(
+def _initial_assignments(
     model: Model, index: int, known: Mapping[Resource, Tensor], rules_of: RulesOf
 ) -> dict[Resource, Tensor]:
     """Return what a sub-graph sets the resources to."""
@@ -453,7 +460,7 @@ def _set_by(
     if not 0 <= index < len(model.graphs):
         message = f"there is no sub-graph {index}"
         raise OperatorError(message)
-    graph = inlined(model, index)
+    graph = inline_subgraphs(model, index)
     threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
@@ -461,9 +468,9 @@ def _set_by(
 
 
 @contextmanager
-def _blaming(op: Op) -> Iterator[None]:
+def _as_unsupported(op: Op) -> Iterator[None]:
     try:
-        with guarded():
+        with as_operator_error():
             yield
     except OperatorError as error:
-        raise UnsupportedOperators([error.at(_place(op))]) from error
+        raise UnsupportedOperators([error.with_place(_describe_op(op))]) from error

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, guarded
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Tensor
@@ -22,21 +22,21 @@ from tflite2onnx.tensor import Tensor
 _PARTS = 3  # before the item, the item, behind it
 
 
-def set_items(graph: Graph) -> Graph:
+def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE wherever an item of a list is set."""
     made = {t: op for op in graph.every_op() for t in op.outputs}
 
     def change(op: Op) -> list[Op]:
         try:
-            with guarded():
-                return _updated(op, made) or [op]
+            with as_operator_error():
+                return _fuse_update(op, made) or [op]
         except OperatorError:  # said when it is converted
             return [op]
 
-    return graph.mapped(change)
+    return graph.rewrite(change)
 
 
-def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
+def _fuse_update(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     """Return the operators that set an item, none if the operator does something else."""
     parts = [t for t in op.inputs if t is not None]
     if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and op.activation == "NONE"):
@@ -44,7 +44,7 @@ def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     before, item, behind = parts
     head, tail = _slice(made.get(before)), _slice(made.get(behind))
     (result,) = op.outputs
-    if head is None or tail is None or head[0] is not tail[0] or not _along_first(op):
+    if head is None or tail is None or head[0] is not tail[0] or not _is_along_first(op):
         return []
     items = head[0]
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result)):
@@ -52,9 +52,9 @@ def _updated(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     sizes, one = _sizes(items), _sizes(item)
     if one[:1] != (1,) or not _fit(one[1:], sizes[1:]) or not _fit(_sizes(result), sizes):
         return []
-    first, last = _led(head[2], made, -1), _led(tail[1], made, 0)
-    whole = _filled(head[1], 0) and _filled(tail[2], -1)
-    if first is None or last is None or not whole or not _follows(first, last, made):
+    first, last = _leading_number(head[2], made, -1), _leading_number(tail[1], made, 0)
+    whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
+    if first is None or last is None or not whole or not _is_successor(first, last, made):
         return []
     zeros = Tensor("zeros", (items.rank - 1,), first.dtype, np.zeros(items.rank - 1, np.int32))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
@@ -76,7 +76,7 @@ def _fit(some: Sequence[int | None], others: Sequence[int | None]) -> bool:
     return len(some) == len(others) and all(a == b or None in (a, b) for a, b in pairs)
 
 
-def _along_first(op: Op) -> bool:
+def _is_along_first(op: Op) -> bool:
     axis, rank = op.options.get("axis", 0), op.outputs[0].rank
     return bool(axis in (0, -rank))
 
@@ -87,34 +87,34 @@ def _slice(op: Op | None) -> Sequence[Tensor] | None:
     return inputs if len(inputs) == _PARTS else None
 
 
-def _filled(tensor: Tensor, number: int) -> bool:
+def _is_filled_with(tensor: Tensor, number: int) -> bool:
     return tensor.data is not None and bool((tensor.data == number).all())
 
 
-def _led(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
+def _leading_number(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
     """Return the first of some int32 numbers, of which all others are the same constant."""
     op = made.get(tensor)
     if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
         return None
     first, others = op.inputs
-    if first is None or others is None or first.shape != (1,) or not _filled(others, rest):
+    if first is None or others is None or first.shape != (1,) or not _is_filled_with(others, rest):
         return None
     return first if first.dtype.label == "int32" and op.activation == "NONE" else None
 
 
-def _follows(index: Tensor, following: Tensor, made: Mapping[Tensor, Op]) -> bool:
+def _is_successor(index: Tensor, following: Tensor, made: Mapping[Tensor, Op]) -> bool:
     """Return whether a number is one more than another."""
-    op = made.get(_bare(following, made))
+    op = made.get(_skip_reshapes(following, made))
     if op is None or not op.is_builtin("ADD") or op.activation != "NONE":
         return False
-    terms = [_bare(t, made) for t in op.inputs if t is not None]
+    terms = [_skip_reshapes(t, made) for t in op.inputs if t is not None]
     return any(
-        a is _bare(index, made) and b.elements == 1 and _filled(b, 1)
+        a is _skip_reshapes(index, made) and b.elements == 1 and _is_filled_with(b, 1)
         for a, b in (terms, terms[::-1])
     )
 
 
-def _bare(tensor: Tensor, made: Mapping[Tensor, Op]) -> Tensor:
+def _skip_reshapes(tensor: Tensor, made: Mapping[Tensor, Op]) -> Tensor:
     """Return the number that a tensor has been reshaped from."""
     op = made.get(tensor)
     while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:

@@ -27,7 +27,7 @@ def operand(op: Op, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Site:
+class ListOp:
     """An operator on a list, which is a tensor by now, and the operators that stand for it.
 
     `sizes` are those of an item, and `single` says that there is always one.
@@ -52,14 +52,14 @@ class Site:
         self.ops.append(Op(code, self.op.index, tuple(inputs), (made,), Options(plain)))
         return made
 
-    def numbers(
+    def make_int32(
         self, code: str, inputs: Sequence[Tensor], name: str, shape: Shape, **options: object
     ) -> Tensor:
         """Add an operator that makes int32 numbers."""
         made = Tensor(f"{self.output().name}/{name}", shape, DType.INT32)
         return self.make(code, inputs, made, **options)
 
-    def cut(
+    def slice_items(
         self, x: Tensor, begin: int, end: int | None, made: Tensor, *, one: bool = False
     ) -> Tensor:
         """Add what takes items along the first axis, or one of them; to the last if `end` is None.
@@ -77,13 +77,13 @@ class Site:
         number = made or Tensor(f"{self.output().name}/size", (), DType.INT32)
         shape = replace(number, name=f"{number.name}/shape", shape=(x.rank,), shape_signature=())
         self.make("SHAPE", [x], shape, out_type=number.dtype)
-        return self.cut(shape, axis, axis + 1, number, one=True)
+        return self.slice_items(shape, axis, axis + 1, number, one=True)
 
     def scalar(self, number: Tensor) -> Tensor:
         """Return a number without axes."""
         if number.rank == 0:
             return number
-        return self.numbers("RESHAPE", [number], "number", (), new_shape=())
+        return self.make_int32("RESHAPE", [number], "number", (), new_shape=())
 
     def row(self, item: Tensor, made: Tensor | None = None) -> Tensor:
         """Add what makes a list of one item."""
@@ -103,7 +103,7 @@ def _constant(number: int) -> Tensor:
     return Tensor("number", (), DType.INT32, np.array(number, np.int32))
 
 
-def _filled(site: Site, count: Tensor) -> None:
+def _fill_list(site: ListOp, count: Tensor) -> None:
     """Add a list of so many items, all 0."""
     made = site.output()
     if made.dtype.numpy is None:
@@ -112,25 +112,25 @@ def _filled(site: Site, count: Tensor) -> None:
     sizes = [
         _constant(size) if isinstance(size, int) else site.size(*size) for size in site.sizes
     ]
-    dims = site.numbers("PACK", [count, *sizes], "dims", (1 + len(sizes),), axis=0)
+    dims = site.make_int32("PACK", [count, *sizes], "dims", (1 + len(sizes),), axis=0)
     zero = Tensor("zero", (), made.dtype, np.zeros((), made.dtype.numpy))
     site.make("FILL", [dims, zero], made)
 
 
-def _reserve(site: Site) -> None:
-    _filled(site, site.scalar(site.input(1)))
+def _reserve(site: ListOp) -> None:
+    _fill_list(site, site.scalar(site.input(1)))
 
 
-def _empty(site: Site) -> None:
-    _filled(site, _constant(0))
+def _empty(site: ListOp) -> None:
+    _fill_list(site, _constant(0))
 
 
-def _same(site: Site) -> None:
+def _reuse_tensor(site: ListOp) -> None:
     """FromTensor and Stack: the tensor is the list."""
     site.make("CAST", [site.input(0)], site.output())
 
 
-def _set_item(site: Site) -> None:
+def _set_item(site: ListOp) -> None:
     items, index, item = (site.input(i) for i in range(3))
     if site.op.options.get("resize_if_index_out_of_bounds"):
         message = "it makes its list longer where there is no such item"
@@ -139,30 +139,30 @@ def _set_item(site: Site) -> None:
         site.row(item, site.output())
         return
     zeros = _ints([0] * len(site.sizes))
-    first = site.numbers("RESHAPE", [index], "index", (1,), new_shape=(1,))
-    starts = site.numbers("CONCATENATION", [first, zeros], "starts", (items.rank,), axis=0)
+    first = site.make_int32("RESHAPE", [index], "index", (1,), new_shape=(1,))
+    starts = site.make_int32("CONCATENATION", [first, zeros], "starts", (items.rank,), axis=0)
     site.make("DYNAMIC_UPDATE_SLICE", [items, site.row(item), starts], site.output())
 
 
-def _get_item(site: Site) -> None:
+def _get_item(site: ListOp) -> None:
     index = site.scalar(site.input(1))
     site.make("GATHER", [site.input(0), index], site.output(), axis=0, batch_dims=0)
 
 
-def _gather(site: Site) -> None:
+def _gather(site: ListOp) -> None:
     site.make("GATHER", [site.input(0), site.input(1)], site.output(), axis=0, batch_dims=0)
 
 
-def _push_back(site: Site) -> None:
+def _push_back(site: ListOp) -> None:
     site.make("CONCATENATION", [site.input(0), site.row(site.input(1))], site.output(), axis=0)
 
 
-def _pop_back(site: Site) -> None:
-    site.cut(site.input(0), -1, None, site.output(1), one=True)
-    site.cut(site.input(0), 0, -1, site.output())
+def _pop_back(site: ListOp) -> None:
+    site.slice_items(site.input(0), -1, None, site.output(1), one=True)
+    site.slice_items(site.input(0), 0, -1, site.output())
 
 
-def _concatenated(site: Site) -> None:
+def _concatenate_items(site: ListOp) -> None:
     """ConcatV2: the items, one behind the other, and how many rows each is."""
     items, made, rows = site.input(0), site.output(), site.output(1)
     if not site.sizes or not all(isinstance(size, int) for size in site.sizes[1:]):
@@ -170,20 +170,20 @@ def _concatenated(site: Site) -> None:
         raise OperatorError(message)
     shape = [-1, *(size for size in site.sizes[1:] if isinstance(size, int))]
     site.make("RESHAPE", [items, _ints(shape)], made, new_shape=shape)
-    count = site.numbers("PACK", [site.size(items, 0)], "count", (1,), axis=0)
+    count = site.make_int32("PACK", [site.size(items, 0)], "count", (1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)
     site.make("FILL", [count, site.size(items, 1, size)], rows)
 
 
-def _length(site: Site) -> None:
+def _length(site: ListOp) -> None:
     site.size(site.input(0), 0, site.output())
 
 
-def _element_shape(site: Site) -> None:
+def _element_shape(site: ListOp) -> None:
     items, made = site.input(0), site.output()
     shape = replace(made, name=f"{made.name}/list", shape=(items.rank,), shape_signature=())
     site.make("SHAPE", [items], shape, out_type=made.dtype)
-    site.cut(shape, 1, None, made)
+    site.slice_items(shape, 1, None, made)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Form:
         resizes: whether it makes a list of another length.
     """
 
-    rule: Callable[[Site], None]
+    rule: Callable[[ListOp], None]
     lists: tuple[int, ...]
     item: int | None = None
     stack: int | None = None
@@ -210,14 +210,14 @@ class Form:
 FORMS: Mapping[str, Form] = {
     "FlexTensorListReserve": Form(_reserve, (~0,), shape=0),
     "FlexEmptyTensorList": Form(_empty, (~0,), shape=0, resizes=True),
-    "FlexTensorListFromTensor": Form(_same, (~0,), stack=0, shape=1),
+    "FlexTensorListFromTensor": Form(_reuse_tensor, (~0,), stack=0, shape=1),
     "FlexTensorListSetItem": Form(_set_item, (0, ~0), item=2),
     "FlexTensorListGetItem": Form(_get_item, (0,), item=~0, shape=2),
     "FlexTensorListGather": Form(_gather, (0,), stack=~0, shape=2),
-    "FlexTensorListStack": Form(_same, (0,), stack=~0, shape=1),
+    "FlexTensorListStack": Form(_reuse_tensor, (0,), stack=~0, shape=1),
     "FlexTensorListPushBack": Form(_push_back, (0, ~0), item=1, resizes=True),
     "FlexTensorListPopBack": Form(_pop_back, (0, ~0), item=~1, shape=1, resizes=True),
-    "FlexTensorListConcatV2": Form(_concatenated, (0,)),
+    "FlexTensorListConcatV2": Form(_concatenate_items, (0,)),
     "FlexTensorListLength": Form(_length, (0,)),
     "FlexTensorListElementShape": Form(_element_shape, (0,)),
 }

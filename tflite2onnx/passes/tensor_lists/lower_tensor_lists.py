@@ -7,8 +7,8 @@ shape, a list is a tensor here whose first axis counts the items, also as a vari
 item that has not been set is 0, as it is in TensorFlow.
 
 How large an item is, the file says but for the sizes that it leaves open, and before a loop there
-is no item to ask. So the graph is tried at several sizes (`dynamic_shapes.tried`): where an item is
-always as large as an input, it is the input that is asked when the model runs.
+is no item to ask. So the graph is tried at several sizes (`dynamic_shapes.run_trials`): where an
+item is always as large as an input, it is the input that is asked when the model runs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, guarded
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.passes.dynamic_shapes import Known, SizedOf, tried
+from tflite2onnx.passes.dynamic_shapes import Known, SizedOf, run_trials
 from tflite2onnx.passes.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
     MAKERS,
     Form,
-    Site,
+    ListOp,
     Size,
     operand,
 )
@@ -48,14 +48,14 @@ class _List:
     item: Tensor | None
     single: bool
 
-    def found(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
+    def find_sizes(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
         """Return how large an item is by what is known, first at the sizes of the file."""
         return tuple(
-            self._along(axis, known, inputs) if size is None else size
+            self._size_along(axis, known, inputs) if size is None else size
             for axis, size in enumerate(self.sizes)
         )
 
-    def _along(self, axis: int, known: Sequence[Known], inputs: Sequence[Tensor]) -> Size:
+    def _size_along(self, axis: int, known: Sequence[Known], inputs: Sequence[Tensor]) -> Size:
         item = self.item
         if item is None:
             return 1
@@ -66,7 +66,7 @@ class _List:
         return seen[0] if len(set(seen)) == 1 else next(same, seen[0])
 
 
-def without_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool]) -> Graph:
+def lower_tensor_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool]) -> Graph:
     """Return the graph with tensors in place of lists; `stays` names what somebody else converts.
 
     Raises:
@@ -76,21 +76,21 @@ def without_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool
     used = [op for op in graph.every_op() if _form(op)]
     if not used or any(map(stays, used)):
         return graph
-    with guarded():
+    with as_operator_error():
         return _tensors_of_lists(graph, operator_of)
 
 
 def _tensors_of_lists(graph: Graph, operator_of: SizedOf) -> Graph:
     lists = _lists(graph)
     known: list[Known] = [{}]
-    sizes = {each: each.found(known, ()) for each in lists.values()}
+    sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
     for _ in sizes:  # what is in one list may be made of what is in others
-        known = tried(_rewritten(graph, lists, sizes, known), operator_of)
-        found = {each: each.found(known, graph.inputs) for each in sizes}
+        known = run_trials(_lower_graph(graph, lists, sizes, known), operator_of)
+        found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
             break
         sizes = found
-    return _rewritten(graph, lists, sizes, known)
+    return _lower_graph(graph, lists, sizes, known)
 
 
 def _form(op: Op) -> Form | None:
@@ -107,40 +107,42 @@ def _lists(graph: Graph) -> dict[Tensor, _List]:
     problems = [OperatorError(message, t.name) for t in ends]
     above: dict[Tensor, Tensor] = {}
     for op in graph.every_op():
-        with _noting(op, problems):
-            for one, *others in _handed_on(op):
-                above.update((_root(above, other), _root(above, one)) for other in others)
+        with _collect_error(op, problems):
+            for one, *others in _linked_lists(op):
+                above.update((_find_root(above, other), _find_root(above, one)) for other in others)
     if problems:
         raise UnsupportedOperators(problems)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in ((op, _form(op)) for op in graph.every_op()):
         if form is not None:
-            uses.setdefault(_root(above, operand(op, form.lists[0])), []).append(op)
+            uses.setdefault(_find_root(above, operand(op, form.lists[0])), []).append(op)
     known = {}
     for root, ops in uses.items():
-        with _noting(ops[0], problems):
+        with _collect_error(ops[0], problems):
             known[root] = _list(ops)
     if problems:
         raise UnsupportedOperators(problems)
-    return {t: known[_root(above, t)] for t in {**above, **known} if _root(above, t) in known}
+    return {
+        t: known[_find_root(above, t)] for t in {**above, **known} if _find_root(above, t) in known
+    }
 
 
 @contextmanager
-def _noting(op: Op, problems: list[OperatorError]) -> Iterator[None]:
+def _collect_error(op: Op, problems: list[OperatorError]) -> Iterator[None]:
     try:
-        with guarded():
+        with as_operator_error():
             yield
     except OperatorError as error:
-        problems.append(error.at(op.place))
+        problems.append(error.with_place(op.place))
 
 
-def _root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
+def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
     while above.get(tensor, tensor) is not tensor:
         tensor = above[tensor]
     return tensor
 
 
-def _handed_on(op: Op) -> Iterator[Sequence[Tensor]]:
+def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     """Yield the lists that an operator reads or makes, those together that are one list."""
     form = _form(op)
     if form is not None:
@@ -152,7 +154,7 @@ def _handed_on(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = zip(op.inputs[1:], body.inputs, body.outputs[1:], op.outputs, strict=True)
     elif op.is_builtin("IF"):
         rows = zip(op.outputs, *(graph.outputs for graph in op.graphs), strict=True)
-    elif op.is_builtin("RESHAPE"):  # see `graph.copying`
+    elif op.is_builtin("RESHAPE"):  # see `graph.copy_op`
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
         message = (
@@ -202,7 +204,7 @@ def _of_one(maker: Op) -> bool:
 # What becomes of them
 
 
-def _rewritten(
+def _lower_graph(
     graph: Graph, lists: Mapping[Tensor, _List], sizes: Mapping[_List, Sequence[Size]],
     known: Sequence[Known],
 ) -> Graph:  # fmt: skip
@@ -212,7 +214,7 @@ def _rewritten(
         if form is not None:
             first = operand(op, form.lists[0])
             each = lists[first]
-            tensors |= _ranked(op, form, sizes[each])
+            tensors |= _reshape_reads(op, form, sizes[each])
             if op.code in MAKERS:
                 tensors[first] = _tensor(first, each.dtype, sizes[each], _count(op, known))
     of = {tensors[t]: each for t, each in lists.items()}
@@ -221,16 +223,16 @@ def _rewritten(
     def change(op: Op) -> list[Op]:
         form = _form(op)
         if form is not None:
-            with _noting(op, problems):
+            with _collect_error(op, problems):
                 each = of[operand(op, form.lists[0])]
-                site = Site(op, sizes[each], each.single)
+                site = ListOp(op, sizes[each], each.single)
                 form.rule(site)
                 return site.ops
         if op.is_builtin("RESHAPE") and op.outputs[0] in of:
             return [replace(op, code="CAST", options=Options())]
         return [op]
 
-    made = graph.on(tensors).mapped(change)
+    made = graph.replace_tensors(tensors).rewrite(change)
     if problems:
         raise UnsupportedOperators(problems)
     return made
@@ -253,7 +255,7 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
     return counts.pop() if len(counts) == 1 else -1
 
 
-def _ranked(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
+def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
     """Return what is read of a list in the rank that it has, if the file has another."""
     made = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
