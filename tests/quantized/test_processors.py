@@ -27,22 +27,22 @@ from tflite2onnx.quantize import WEIGHTS
 
 
 @cache
-def converted() -> list[tuple[Sample, onnx.ModelProto]]:
+def convert_samples() -> list[tuple[Sample, onnx.ModelProto]]:
     """Return the models that the installed ONNX Runtime can run."""
     models = [(sample, convert(sample.data, io_layout="tflite").model) for sample in samples()]
     return [(sample, model) for sample, model in models if not missing_feature(model)]
 
 
-def emulated(processor: str) -> Any:
+def emulated_processor(processor: str) -> Any:
     why = why_not()
     return pytest.param(processor, marks=pytest.mark.skipif(bool(why), reason=why))
 
 
-@pytest.mark.parametrize("processor", [NATIVE, *map(emulated, EMULATED)])
+@pytest.mark.parametrize("processor", [NATIVE, *map(emulated_processor, EMULATED)])
 def test_numbers(processor: str, tmp_path: Path) -> None:
     """All models run in one process: its imports take seconds."""
-    models = [(model.SerializeToString(), sample.runs) for sample, model in converted()]
-    pairs = zip(converted(), run_models(models, processor, tmp_path), strict=True)
+    models = [(model.SerializeToString(), sample.runs) for sample, model in convert_samples()]
+    pairs = zip(convert_samples(), run_models(models, processor, tmp_path), strict=True)
     faults = [
         f"{sample.name}, run {run}: {fault}"
         for (sample, _), made in pairs
@@ -55,11 +55,11 @@ def test_numbers(processor: str, tmp_path: Path) -> None:
 
 def test_no_product_may_saturate() -> None:
     """Whether there is an emulator or not."""
-    lossy = {sample.name: saturating(optimize_model(model)) for sample, model in converted()}
+    lossy = {sample.name: saturating(optimize_model(model)) for sample, model in convert_samples()}
     assert not {name: nodes for name, nodes in lossy.items() if nodes}
 
 
-def quantized() -> Iterator[bytes]:
+def quantized_models() -> Iterator[bytes]:
     """Yield the quantized models of the project and of the folder that TFLITE2ONNX_ZOO names."""
     for case in (*assets(), *zoo()):
         data = case.path.read_bytes()
@@ -73,12 +73,12 @@ def quantized() -> Iterator[bytes]:
                 yield model.SerializeToString()
 
 
-@pytest.mark.parametrize("processor", [emulated("Haswell")])
+@pytest.mark.parametrize("processor", [emulated_processor("Haswell")])
 def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
     """ONNX Runtime makes uint8 of int8 weights on processors without VNNI if it is asked to.
 
     It fails on a model in which two nodes read one weight, or one zero point.
     """
-    models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized()]
+    models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized_models()]
     assert models
     run_models(models, processor, tmp_path, x64quantprecision="1")

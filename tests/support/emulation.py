@@ -40,7 +40,7 @@ def why_not() -> str:
     return ""
 
 
-def emulated(processor: str, script: Path, *words: str) -> None:
+def run_script(processor: str, script: Path, *words: str) -> None:
     """Run a Python script on a processor: one that QEMU has by this name, or this machine's.
 
     The script imports what this process can import.
@@ -80,7 +80,7 @@ def run_models(
         (folder / f"{number}.onnx").write_bytes(model)
         _save(folder / f"{number}.inputs.npz", runs)
     words = [f"{name}={value}" for name, value in config.items()]
-    emulated(processor, Path(__file__), str(folder), *words)
+    run_script(processor, Path(__file__), str(folder), *words)
     return [_load(folder / f"{number}.outputs.npz") for number in range(len(models))]
 
 
@@ -106,11 +106,11 @@ def _load(path: Path) -> list[list[Array]]:
 def main(folder: Path, config: Mapping[str, str]) -> None:
     """Run each model of a folder on its inputs, and write its outputs."""
     for path in folder.glob("*.onnx"):
-        made = _run(path, _load(path.with_suffix(".inputs.npz")), config)
+        made = _run_model(path, _load(path.with_suffix(".inputs.npz")), config)
         _save(path.with_suffix(".outputs.npz"), made)
 
 
-def _run(path: Path, runs: Runs, config: Mapping[str, str]) -> list[list[Array]]:
+def _run_model(path: Path, runs: Runs, config: Mapping[str, str]) -> list[list[Array]]:
     """Return the outputs of each run of a model, which keeps its state from run to run."""
     options = onnxruntime.SessionOptions()
     for name, value in config.items():

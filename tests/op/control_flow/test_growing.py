@@ -45,27 +45,27 @@ def while_rows(
     )  # fmt: skip
 
 
-def changed(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+def add_operator(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
     """Return the output of an operator, whose rows nobody foresees."""
     return m.op(code, inputs, [m.tensor(ROWS)], **options)[0]
 
 
-def joined(count: int = 1) -> Change:
+def join_rows(count: int = 1) -> Change:
     """Return a change that joins so many rows to a matrix."""
     more = np.arange(3 * count, dtype=np.float32).reshape(-1, 3)
-    return lambda m, x: changed(m, "CONCATENATION", x, m.constant(more), axis=0)
+    return lambda m, x: add_operator(m, "CONCATENATION", x, m.constant(more), axis=0)
 
 
 def without_first(m: Subgraph, x: Tensor) -> Tensor:
     cut = m.constant([1, 0]), m.constant([0, 0]), m.constant([1, 1])
-    return changed(m, "STRIDED_SLICE", x, *cut, begin_mask=2, end_mask=3)
+    return add_operator(m, "STRIDED_SLICE", x, *cut, begin_mask=2, end_mask=3)
 
 
 CHANGES: dict[str, Change] = {
-    "CONCATENATION": joined(),
-    "GATHER": lambda m, x: changed(m, "GATHER", x, m.constant([0] * 500), axis=0),
-    "PAD": lambda m, x: changed(m, "PAD", x, m.constant([[1, 1], [0, 0]])),
-    "TILE": lambda m, x: changed(m, "TILE", x, m.constant([2, 1])),
+    "CONCATENATION": join_rows(),
+    "GATHER": lambda m, x: add_operator(m, "GATHER", x, m.constant([0] * 500), axis=0),
+    "PAD": lambda m, x: add_operator(m, "PAD", x, m.constant([[1, 1], [0, 0]])),
+    "TILE": lambda m, x: add_operator(m, "TILE", x, m.constant([2, 1])),
 }
 
 
@@ -101,7 +101,7 @@ def test_a_vector_that_is_compared_with_its_shape() -> None:
 def test_two_variables_grow_at_different_speed() -> None:
     m = Build()
     xs = m.input([1, 3]), m.input([2, 3])
-    m.output(*while_rows(m, "LESS", 300, xs, [joined(), joined(3)]))
+    m.output(*while_rows(m, "LESS", 300, xs, [join_rows(), join_rows(3)]))
     check(m.bytes())
 
 
@@ -109,7 +109,7 @@ def test_a_body_that_computes_with_the_size() -> None:
     def change(m: Subgraph, x: Tensor) -> Tensor:
         least = op(m, "MINIMUM", rows_of(m, x), number(m, 5))
         (real,) = m.op("CAST", [least], [[]], dtype="float32")
-        return joined()(m, changed(m, "ADD", x, real))
+        return join_rows()(m, add_operator(m, "ADD", x, real))
 
     m = Build()
     m.output(*while_rows(m, "LESS", 9, [m.input([1, 3])], [change]))
@@ -123,12 +123,12 @@ def test_loops_within_loops() -> None:
         cond, body = m.subgraph("cond"), m.subgraph("body")
         rest = op(cond, "FLOOR_MOD", rows_of(cond, cond.input(ROWS)), number(cond, 4))
         cond.output(*cond.op("NOT_EQUAL", [rest, number(cond, 0)], [[]], dtype="bool"))
-        body.output(joined()(body, body.input(ROWS)))
+        body.output(join_rows()(body, body.input(ROWS)))
         (made,) = outer.op(
-            "WHILE", [joined()(outer, x)], [outer.tensor(ROWS)],
+            "WHILE", [join_rows()(outer, x)], [outer.tensor(ROWS)],
             cond_subgraph_index=cond.index, body_subgraph_index=body.index,
         )  # fmt: skip
-        return changed(outer, "NEG", made)
+        return add_operator(outer, "NEG", made)
 
     m = Build()
     m.output(*while_rows(m, "LESS", 10, [m.input([1, 3])], [change]))

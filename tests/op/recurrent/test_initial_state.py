@@ -35,7 +35,7 @@ ONCE = [
 SINGLE: list[Make] = [cells.lstm, cells.rnn]
 
 
-def held(data: bytes, **options: Any) -> Result:
+def check_states(data: bytes, **options: Any) -> Result:
     result = check(data, runs=3, seeds=[0], ranges={"float32": (-2, 2)}, **options)
     assert isinstance(result, Result)
     return result
@@ -49,19 +49,19 @@ def states(result: Result) -> int:
 @pytest.mark.parametrize("initial", ["computed", "given", "EXP", "FILL"])
 @pytest.mark.parametrize("make", MAKERS)
 def test_states_that_are_new_in_each_run(make: Make, initial: str) -> None:
-    assert not states(held(make(Form(initial=initial))))
+    assert not states(check_states(make(Form(initial=initial))))
 
 
 @pytest.mark.parametrize("initial", ["computed", "given"])
 @pytest.mark.parametrize("make", SINGLE)
 def test_single_steps(make: Make, initial: str) -> None:
-    assert not states(held(make(Form(initial=initial, single=True))))
+    assert not states(check_states(make(Form(initial=initial, single=True))))
 
 
 @pytest.mark.parametrize(("make", "initial"), ONCE)
 def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
     """The second run begins where the first has ended."""
-    assert states(held(make(Form(initial=initial))))
+    assert states(check_states(make(Form(initial=initial))))
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
 )
 def test_one_variable_is_both_states(form: Form) -> None:
     """The output gate sees the new cell in place of the old output: both are one memory."""
-    held(cells.lstm(Form(**{**vars(form), "initial": "one"})))
+    check_states(cells.lstm(Form(**{**vars(form), "initial": "one"})))
 
 
 def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
     """It has quantized the old output before it writes to that."""
-    held(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
+    check_states(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_layers_that_begin_with_the_same_state() -> None:
         operands = [x, m.weights(11, 7), m.weights(11, 11), m.vector(11), *states]
         m.output(*m.op("RNN", operands, [[3, 11]], fused_activation_function="TANH"))
     m.output(*states)
-    held(m.bytes())
+    check_states(m.bytes())
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -119,7 +119,7 @@ def test_a_batch_of_any_size(batch: int) -> None:
     m.output(*m.op(code, operands, [made], fused_activation_function="TANH"))
     sequence, initial = random_inputs(m.bytes(), 0)
     inputs = [sequence.repeat(batch, 0), initial.repeat(batch, 0)]
-    result = held(m.bytes(), inputs=inputs)
+    result = check_states(m.bytes(), inputs=inputs)
     sizes = result.model.graph.input[0].type.tensor_type.shape.dim
     assert sizes[0].dim_param == "batch"
 
@@ -137,4 +137,4 @@ def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
         decomposition_subgraph_index=inner.index,
         composite_attributes=bytes(flexbuffers.Dumps({})),
     ))  # fmt: skip
-    assert not states(held(m.bytes()))
+    assert not states(check_states(m.bytes()))

@@ -75,18 +75,18 @@ def _table(x: Tensor, y: Tensor) -> Array | None:
         return None  # which the kernel refuses, or which shifts all bits away
     low, high = integer_range(x.dtype)
     steps = (np.arange(low, high + 1) - given.zero_point[0]) << _FINER
-    opened = (_opened(steps, gate) + (1 << _BITS)) >> 1
-    product = opened * _product(steps, scaled.number)
+    gates = (_open_gate(steps, gate) + (1 << _BITS)) >> 1
+    product = gates * _product(steps, scaled.number)
     whole = np.sign(product) * (np.abs(product) >> _BITS)  # rounded towards 0
-    shifted = _shifted(whole, -scaled.shift) + made.zero_point[0]
+    shifted = _shift_right(whole, -scaled.shift) + made.zero_point[0]
     return np.asarray(np.clip(shifted, low, high), y.dtype.numpy)
 
 
-def _opened(steps: Array, gate: _Multiplier) -> Array:
+def _open_gate(steps: Array, gate: _Multiplier) -> Array:
     """Return integers over the knee, from -1 to 1 in 16 bits."""
     before, last = max(gate.shift - 1, 0), int(gate.shift > 0)
-    shifted = _saturated(_product(_saturated(steps << before), gate.number) << last)
-    return _shifted(shifted, max(-gate.shift, 0))
+    shifted = _saturate(_product(_saturate(steps << before), gate.number) << last)
+    return _shift_right(shifted, max(-gate.shift, 0))
 
 
 def _product(a: Array, b: int) -> Array:
@@ -94,11 +94,11 @@ def _product(a: Array, b: int) -> Array:
     return np.asarray((a * b + (1 << _BITS - 1)) >> _BITS)
 
 
-def _saturated(numbers: Array) -> Array:
+def _saturate(numbers: Array) -> Array:
     return np.clip(numbers, -(1 << _BITS), (1 << _BITS) - 1)
 
 
-def _shifted(numbers: Array, bits: int) -> Array:
+def _shift_right(numbers: Array, bits: int) -> Array:
     """Return integers divided by a power of two, halves away from 0 (RoundingDivideByPOT)."""
     half = (1 << bits) >> 1
     return np.asarray(np.sign(numbers) * ((np.abs(numbers) + half) >> bits))

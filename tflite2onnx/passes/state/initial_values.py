@@ -20,7 +20,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 _COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
 
 
-def cleared(tensor: Tensor, room: int) -> Array:
+def cleared_elements(tensor: Tensor, room: int) -> Array:
     """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
 
     ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.

@@ -36,7 +36,7 @@ from tflite2onnx.op.control_flow.variables import RESOURCES
 from tflite2onnx.passes.fold_constants import RulesOf, fold
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify
-from tflite2onnx.passes.state.initial_values import cleared, computed_once
+from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
 from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -363,7 +363,7 @@ class _Explicit:
 
     def _initial_elements(self, variable: Tensor) -> Array:
         self._room -= variable.nbytes
-        return cleared(variable, self._room)
+        return cleared_elements(variable, self._room)
 
     def _resource(self, variable: Resource) -> Tensor:
         """Return a tensor like a resource, with its initial value if that is known."""
