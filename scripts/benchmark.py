@@ -60,8 +60,9 @@ def named_command(text: str) -> tuple[str, list[str]]:
     """Split ``name=command line`` into the name and words with {tflite} and {onnx} in them."""
     name, _, line = text.partition("=")
     if not name or " " in name or "{tflite}" not in line or "{onnx}" not in line:
-        message = f"not of the form 'name=command {{tflite}} {{onnx}}': {text}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(
+            f"not of the form 'name=command {{tflite}} {{onnx}}': {text}"
+        )
     return name, shlex.split(line)
 
 
@@ -194,9 +195,13 @@ def execute(words: list[str], timeout: float) -> Run:
         start = time.perf_counter()
         try:
             process = Popen(  # noqa: S603 - the user's own commands, without a shell
-                words, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                words,
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
                 env=environment(),
-            )  # fmt: skip
+            )
         except OSError as error:
             return Run(0.0, 0, "not started", str(error))
         handle, ended = os.pidfd_open(process.pid), False

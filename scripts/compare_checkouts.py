@@ -74,9 +74,14 @@ def convert_all(checkout: Path, cases: Sequence[Case]) -> list[str]:
         with TemporaryDirectory() as folder:
             worker = [sys.executable, "-c", WORKER, str(checkout), str(Path(folder, "m.onnx"))]
             done = subprocess.run(  # noqa: S603 - this very Python
-                worker, input=text, capture_output=True, text=True, check=False, cwd=folder,
+                worker,
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(checkout)},
-            )  # fmt: skip
+            )
         made = [json.loads(line) for line in done.stdout.splitlines()]
         if not lines and not made and done.returncode == 1:
             sys.exit(f"{checkout}: {done.stderr.strip()}")

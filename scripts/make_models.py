@@ -152,9 +152,11 @@ def chime_detector(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     x = layers.Conv1D(1, 40, kernel_initializer=constant_initializer(melody))(x)
     x = layers.GlobalMaxPooling1D()(x)
     return layers.Dense(
-        1, "sigmoid", kernel_initializer=constant_initializer(40),
-        bias_initializer=constant_initializer(-6)
-    )(x)  # fmt: skip
+        1,
+        "sigmoid",
+        kernel_initializer=constant_initializer(40),
+        bias_initializer=constant_initializer(-6),
+    )(x)
 
 
 def draw_noise(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:

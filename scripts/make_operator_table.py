@@ -72,6 +72,7 @@ operator in LiteRT.
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
+
 def document() -> str:
     """Return the whole document."""
     classes = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
@@ -79,12 +80,16 @@ def document() -> str:
     known = record.read_record()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
     others = sorted((classes.keys() | ROWS.keys()) - set(runtime))
-    return "".join((
-        START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
-        _rows(_row(code, classes[code], known.get(code)) for code in runtime),
-        _LIMITS, _rows(_shared_limits((code, known.get(code)) for code in (*runtime, *others))),
-        _OTHERS, _rows(_other_cells(code, classes.get(code), known.get(code)) for code in others),
-    ))  # fmt: skip
+    return "".join(
+        (
+            START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
+            _rows(_row(code, classes[code], known.get(code)) for code in runtime),
+            _LIMITS,
+            _rows(_shared_limits((code, known.get(code)) for code in (*runtime, *others))),
+            _OTHERS,
+            _rows(_other_cells(code, classes.get(code), known.get(code)) for code in others),
+        )
+    )
 
 
 def _rows(rows: Iterable[Iterable[str]]) -> str:
@@ -140,12 +145,22 @@ def _summary(cls: type[Operator]) -> str:
 
 def _types(kinds: Mapping[str, record.Measured]) -> str:
     """Return the types with their differences: plain ones, then those with a scale."""
-    plain = [f"{kind}{_difference(found)}" for kind, found in kinds.items()
-             if not kind.startswith("quantized ")]  # fmt: skip
-    scaled = [f"{kind.removeprefix('quantized ')}{_difference(found)}"
-              for kind, found in kinds.items() if kind.startswith("quantized ")]  # fmt: skip
-    return "; ".join([*([", ".join(plain)] if plain else []),
-                      *([f"quantized {', '.join(scaled)}"] if scaled else [])])  # fmt: skip
+    plain = [
+        f"{kind}{_difference(found)}"
+        for kind, found in kinds.items()
+        if not kind.startswith("quantized ")
+    ]
+    scaled = [
+        f"{kind.removeprefix('quantized ')}{_difference(found)}"
+        for kind, found in kinds.items()
+        if kind.startswith("quantized ")
+    ]
+    return "; ".join(
+        [
+            *([", ".join(plain)] if plain else []),
+            *([f"quantized {', '.join(scaled)}"] if scaled else []),
+        ]
+    )
 
 
 def _difference(found: record.Measured) -> str:
@@ -165,7 +180,7 @@ def _opsets(kinds: Mapping[str, record.Measured]) -> str:
 
 
 def _shared_limits(
-    entries: Iterable[tuple[str, record.Operator | None]]
+    entries: Iterable[tuple[str, record.Operator | None]],
 ) -> Iterator[tuple[str, str, str]]:
     """Yield each limit with the operators that have it, in the sequence of the first of them."""
     codes: dict[tuple[str, str], list[str]] = {}

@@ -113,7 +113,9 @@ def _may_be_real(op: Op) -> bool:
 
 
 def differences(
-    litert: Any, result: Result, inputs: Iterable[Sequence[np.ndarray]]  # noqa: ANN401
+    litert: Any,  # noqa: ANN401 - LiteRT's class is imported late and has no types
+    result: Result,
+    inputs: Iterable[Sequence[np.ndarray]],
 ) -> Iterator[Difference]:
     """Yield how far each output is off, on one input after another."""
     ends, details = open_model(result), litert.get_input_details()

@@ -78,8 +78,10 @@ def task(tmp_path: Path) -> Path:
 def test_models_are_known_by_what_they_hold() -> None:
     found = read_bundle(archive(FILES, zipfile.ZIP_DEFLATED))
     assert list(found.models) == [
-        "detector.tflite", "landmarks.task/points.tflite", "TF_LITE_PREFILL",
-    ]  # fmt: skip
+        "detector.tflite",
+        "landmarks.task/points.tflite",
+        "TF_LITE_PREFILL",
+    ]
     assert found.others == ("landmarks.task/LICENCE", "geometry.binarypb")
 
 
@@ -89,8 +91,11 @@ def test_every_model_is_converted(task: Path, tmp_path: Path) -> None:
     assert list(results) == list(read_bundle(task).models)
     made = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert made == {
-        "detector.onnx", "landmarks/points.onnx", "TF_LITE_PREFILL.onnx", "manifest.json",
-    }  # fmt: skip
+        "detector.onnx",
+        "landmarks/points.onnx",
+        "TF_LITE_PREFILL.onnx",
+        "manifest.json",
+    }
     want = tflite2onnx.convert(MODEL, io_layout="tflite").model
     assert onnx.load(folder / "landmarks/points.onnx") == want
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -280,8 +285,7 @@ def test_what_cannot_be_verified_is_not_written(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def fails(*_: object, **__: object) -> Report:
-        message = "LiteRT cannot run the model"
-        raise VerifyError(message)
+        raise VerifyError("LiteRT cannot run the model")
 
     monkeypatch.setattr("tflite2onnx.verification.verify", fails)
     assert main([str(task), str(tmp_path / "out"), "--verify"]) == 1

@@ -115,9 +115,9 @@ def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even then the message says which."""
+
     def fail(*_: object) -> None:
-        message = "it is too late"
-        raise OperatorError(message)
+        raise OperatorError("it is too late")
 
     monkeypatch.setattr(OPERATORS["ABS"], "emit", fail)
     with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 1, inner_2\): it is too late"):
@@ -188,10 +188,15 @@ def test_quantized_tensors_are_kept_as_integers(activation: str, activations: st
     y = m.tensor((2, 5, 7, 11), dtype="int8", scale=0.1, zero_point=-20, name="y")
     m.output(
         *m.op(
-            "CONV_2D", [x, *operands], [y], padding="SAME", stride_h=1, stride_w=1,
+            "CONV_2D",
+            [x, *operands],
+            [y],
+            padding="SAME",
+            stride_h=1,
+            stride_w=1,
             fused_activation_function=activation,
         )
-    )  # fmt: skip
+    )
     result = check(m.bytes(), steps=1, activations=activations)
     assert [e.dtype for e in (*result.inputs, *result.outputs)] == ["int8", "int8"]
 
@@ -249,11 +254,15 @@ def test_metadata() -> None:
     props = {p.key: json.loads(p.value) for p in result.model.metadata_props}
     assert props["tflite2onnx.inputs"] == [
         {
-            "name": "x", "dtype": "float32",
-            "tflite_shape": [2, 5, 7, 3], "onnx_shape": [2, 3, 5, 7], "order": [0, 3, 1, 2],
-            "tflite_layout": "NHWC", "onnx_layout": "NCHW",
+            "name": "x",
+            "dtype": "float32",
+            "tflite_shape": [2, 5, 7, 3],
+            "onnx_shape": [2, 3, 5, 7],
+            "order": [0, 3, 1, 2],
+            "tflite_layout": "NHWC",
+            "onnx_layout": "NCHW",
         }
-    ]  # fmt: skip
+    ]
     assert [o["name"] for o in props["tflite2onnx.outputs"]] == ["y", "y_1", "x_1"]
     assert props["tflite2onnx.signatures"] == {
         "serve": {"inputs": {"image": "x"}, "outputs": {"features": "y", "same": "x_1"}}
@@ -292,8 +301,9 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
         path = tmp_path / f"{seed}.onnx"
         subprocess.run(
             [sys.executable, "-m", "tflite2onnx", "-q", source, path],
-            env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-        )  # fmt: skip
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+        )
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     digests.add(hashlib.sha256(convert(source).skeleton.serialize()).hexdigest())
     assert len(digests) == 1

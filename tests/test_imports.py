@@ -24,7 +24,14 @@ ROWS = (
     {"op"},
     {"passes"},
     {
-        "compat", "convert", "emit", "interface", "options", "result", "signatures", "validity",
+        "compat",
+        "convert",
+        "emit",
+        "interface",
+        "options",
+        "result",
+        "signatures",
+        "validity",
         "writer",
     },
     {"bundle", "inspection", "verification"},
@@ -38,8 +45,15 @@ LIBRARIES = {
         "reader.flexbuffer",
     },
     "onnx": {
-        "builder.nodes", "options", "report.facts", "report.graph_lanes", "result", "validity",
-        "verification.onnx_model", "verification.segments", "writer",
+        "builder.nodes",
+        "options",
+        "report.facts",
+        "report.graph_lanes",
+        "result",
+        "validity",
+        "verification.onnx_model",
+        "verification.segments",
+        "writer",
     },
 }
 

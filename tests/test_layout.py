@@ -89,8 +89,13 @@ def test_orders() -> None:
     """An order lists TFLite's axes as ONNX stores them."""
     assert identity(3) == (0, 1, 2)
     assert [channels_first(rank) for rank in range(6)] == [
-        (), (0,), (0, 1), (0, 2, 1), NCHW, (0, 4, 1, 2, 3)
-    ]  # fmt: skip
+        (),
+        (0,),
+        (0, 1),
+        (0, 2, 1),
+        NCHW,
+        (0, 4, 1, 2, 3),
+    ]
     assert without_unit_axes((1, 5, 1, 3), NCHW) == (3, 1)
     assert moves_nothing((2, 1, 1, 3), NHWC, NCHW)
     assert not moves_nothing((2, 1, 2, 3), NHWC, NCHW)
@@ -162,10 +167,11 @@ def test_constants_are_had_in_any_order() -> None:
     """And they hand no order on: what reads the same constant need not agree."""
     x, y, z, w, constant = tensors(5)
     sites = [
-        convolution_site(x, y, NCHW, NCHW), elementwise([y, constant], [z]),
+        convolution_site(x, y, NCHW, NCHW),
+        elementwise([y, constant], [z]),
         convolution_site(z, w, NCHW, NHWC),
         elementwise([w, constant], [last := tensor(*SHAPE)]),
-    ]  # fmt: skip
+    ]
     assert costs(graph([x], sites, [last])) == (BYTES, 1)
 
 

@@ -17,25 +17,83 @@ SOURCES = [
 ]
 
 LONGEST_FILE = 500
-LONGEST_FUNCTION = 45  # lines but for its docstring
+LONGEST_FUNCTION = 50  # lines but for its docstring
 
 # A participle alone does not say of what, and is what a local variable is called.
 IRREGULAR = {
-    "built", "cut", "drawn", "found", "given", "heard", "held", "kept", "known", "laid", "led",
-    "left", "lost", "made", "meant", "put", "read", "run", "said", "seen", "sent", "set", "shown",
-    "sought", "spent", "split", "taken", "told", "written",
-}  # fmt: skip
+    "built",
+    "cut",
+    "drawn",
+    "found",
+    "given",
+    "heard",
+    "held",
+    "kept",
+    "known",
+    "laid",
+    "led",
+    "left",
+    "lost",
+    "made",
+    "meant",
+    "put",
+    "read",
+    "run",
+    "said",
+    "seen",
+    "sent",
+    "set",
+    "shown",
+    "sought",
+    "spent",
+    "split",
+    "taken",
+    "told",
+    "written",
+}
 # Words that end like participles and are none.
 OTHERS = {
-    "embed", "even", "feed", "flatten", "lengthen", "need", "open", "red", "seed", "sharpen",
-    "shorten", "speed", "split", "then", "token", "widen",
-}  # fmt: skip
+    "embed",
+    "even",
+    "feed",
+    "flatten",
+    "lengthen",
+    "need",
+    "open",
+    "red",
+    "seed",
+    "sharpen",
+    "shorten",
+    "speed",
+    "split",
+    "then",
+    "token",
+    "widen",
+}
 # Words that say nothing by themselves, or that several things were called by.
 VAGUE = {
-    "ahead", "alike", "alone", "along", "among", "apart", "around", "away", "behind", "below",
-    "beside", "between", "inside", "integers", "outside", "real", "thing", "things", "towards",
-    "within", "without",
-}  # fmt: skip
+    "ahead",
+    "alike",
+    "alone",
+    "along",
+    "among",
+    "apart",
+    "around",
+    "away",
+    "behind",
+    "below",
+    "beside",
+    "between",
+    "inside",
+    "integers",
+    "outside",
+    "real",
+    "thing",
+    "things",
+    "towards",
+    "within",
+    "without",
+}
 # Methods whose names others prescribe: ONNX Runtime's sessions have this one.
 PRESCRIBED = {"Live.run", "Session.run", "Stateful.run"}
 # Classes of which two had the same name once.
@@ -119,7 +177,7 @@ def test_classes_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_nothing_is_too_long(path: Path) -> None:
-    """A file has 500 lines at most, a function 45 and its docstring."""
+    """A file has 500 lines at most, a function 50 and its docstring."""
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
     for name, function in functions(tree(path)):
         lines = (function.end_lineno or 0) - function.lineno + 1

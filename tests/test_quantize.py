@@ -53,12 +53,19 @@ def test_storage_is_of_real_numbers_or_not() -> None:
 @pytest.mark.parametrize(
     ("dtype", "constant", "quantized"),
     [
-        ("int8", False, True), ("uint8", False, True), ("int16", False, True),
-        ("int4", True, True), ("int2", True, True), ("uint4", True, True),
-        ("int32", True, False), ("int64", True, False),
-        ("int32", False, False), ("int64", False, False), ("float32", False, False),
+        ("int8", False, True),
+        ("uint8", False, True),
+        ("int16", False, True),
+        ("int4", True, True),
+        ("int2", True, True),
+        ("uint4", True, True),
+        ("int32", True, False),
+        ("int64", True, False),
+        ("int32", False, False),
+        ("int64", False, False),
+        ("float32", False, False),
     ],
-)  # fmt: skip
+)
 def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
     """Wide integers are no numbers of a scale, whatever they carry."""
     kind = DType[dtype.upper()]
@@ -81,16 +88,24 @@ def test_storage() -> None:
 @pytest.mark.parametrize(
     ("x", "weights", "choice", "stored_type", "zero_point"),
     [
-        ("int8", "int8", "auto", "UINT8", 129), ("int8", "int8", "uint8", "UINT8", 129),
-        ("int8", "int8", "int8", "INT8", 1), ("int8", "int8", None, "INT8", 1),
-        ("uint8", "uint8", "auto", "UINT8", 1), ("uint8", "uint8", "int8", "INT8", -127),
-        ("uint8", "uint8", None, "UINT8", 1), ("int8", "int4", "auto", "INT8", 1),
-        ("int8", "int2", "uint8", "INT8", 1), ("int16", "int8", "auto", "INT8", 1),
-        ("int16", "int16", "auto", "INT16", 1), ("int16", "int4", "auto", "INT8", 1),
-        ("float32", "int8", "auto", "INT8", 0), ("float32", "uint8", "auto", "INT8", 0),
-        ("float32", "int4", "auto", "INT4", 0), ("float32", "int2", "auto", "INT8", 0),
+        ("int8", "int8", "auto", "UINT8", 129),
+        ("int8", "int8", "uint8", "UINT8", 129),
+        ("int8", "int8", "int8", "INT8", 1),
+        ("int8", "int8", None, "INT8", 1),
+        ("uint8", "uint8", "auto", "UINT8", 1),
+        ("uint8", "uint8", "int8", "INT8", -127),
+        ("uint8", "uint8", None, "UINT8", 1),
+        ("int8", "int4", "auto", "INT8", 1),
+        ("int8", "int2", "uint8", "INT8", 1),
+        ("int16", "int8", "auto", "INT8", 1),
+        ("int16", "int16", "auto", "INT16", 1),
+        ("int16", "int4", "auto", "INT8", 1),
+        ("float32", "int8", "auto", "INT8", 0),
+        ("float32", "uint8", "auto", "INT8", 0),
+        ("float32", "int4", "auto", "INT4", 0),
+        ("float32", "int2", "auto", "INT8", 0),
     ],
-)  # fmt: skip
+)
 def test_weights(
     x: str, weights: str, choice: str | None, stored_type: str, zero_point: int
 ) -> None:
@@ -106,10 +121,12 @@ def test_weights(
 @pytest.mark.parametrize(
     ("dtype", "elements", "exact"),
     [
-        ("int8", [127, -127], True), ("int8", [127, -128], False), ("int8", [], True),
+        ("int8", [127, -127], True),
+        ("int8", [127, -128], False),
+        ("int8", [], True),
         ("uint8", [0, 255], True),
     ],
-)  # fmt: skip
+)
 def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> None:
     """On ARM64 two products of -128 by -128 do not fit into 16 bits."""
     data = np.array(elements, dtype)
@@ -129,10 +146,15 @@ def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
 @pytest.mark.parametrize(
     ("sums", "dropped"),
     [
-        ((0,), 0), ((), 0), ((2**31 - 1, -(2**31)), 0), ((2**31,), 1), ((-(2**31) - 1,), 1),
-        ((2**40, 3), 10), ((2**63 - 1, -(2**63)), 32),
+        ((0,), 0),
+        ((), 0),
+        ((2**31 - 1, -(2**31)), 0),
+        ((2**31,), 1),
+        ((-(2**31) - 1,), 1),
+        ((2**40, 3), 10),
+        ((2**63 - 1, -(2**63)), 32),
     ],
-)  # fmt: skip
+)
 def test_biases(sums: tuple[int, ...], dropped: int) -> None:
     """Of what is too wide the low bits go, and the scale allows for it."""
     x, w = (
@@ -218,8 +240,11 @@ def test_integer_types() -> None:
     assert integer_range(DType.INT16) == (-32768, 32767)
     assert integer_range(DType.INT2) == (-2, 1)
     assert [widen_subbyte(d) for d in (DType.INT2, DType.INT4, DType.UINT4, DType.INT16)] == [
-        DType.INT8, DType.INT8, DType.UINT8, DType.INT16,
-    ]  # fmt: skip
+        DType.INT8,
+        DType.INT8,
+        DType.UINT8,
+        DType.INT16,
+    ]
 
 
 @pytest.mark.parametrize(

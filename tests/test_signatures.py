@@ -51,10 +51,12 @@ def names(result: Any) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize(
     ("key", "want"),
     [
-        (None, (["NEG_x"], ["NEG_y"])), ("minus", (["NEG_x"], ["NEG_y"])),
-        ("same", (["NEG_x"], ["NEG_y"])), ("size", (["ABS_x"], ["ABS_y"])),
+        (None, (["NEG_x"], ["NEG_y"])),
+        ("minus", (["NEG_x"], ["NEG_y"])),
+        ("same", (["NEG_x"], ["NEG_y"])),
+        ("size", (["ABS_x"], ["ABS_y"])),
     ],
-)  # fmt: skip
+)
 def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[str]]) -> None:
     result = convert(build_signatures(), signature=key)
     assert names(result) == want
@@ -216,10 +218,11 @@ def test_signatures_that_take_turns() -> None:
     ("words", "complaint", "name"),
     [
         ([], "tflite2onnx: of the signatures one, two\\x1b only one is converted\n", "x"),
-        (["--quiet"], "", "x"), (["--signature", "two\x1b"], "", "y"),
+        (["--quiet"], "", "x"),
+        (["--signature", "two\x1b"], "", "y"),
         (["--signature", "one", "--names", "signature"], "", "in"),
     ],
-)  # fmt: skip
+)
 def test_on_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], complaint: str, name: str
 ) -> None:

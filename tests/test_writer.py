@@ -152,8 +152,11 @@ def test_names() -> None:
     assert [n.output[0] for n in graph.node] == ["hidden", "positive", "y"]
     assert [n.name for n in graph.node] == ["0", "1", "2"]
     assert {i.name for i in graph.initializer} == {
-        "hidden/filters", "hidden/biases", "y/filters", "y/biases",
-    }  # fmt: skip
+        "hidden/filters",
+        "hidden/biases",
+        "y/filters",
+        "y/biases",
+    }
 
 
 def test_names_are_unique() -> None:
@@ -177,8 +180,14 @@ def test_names_are_unique() -> None:
 def test_domains() -> None:
     """A node of another domain has it imported; ONNX's own opset decides the version of the IR."""
     g = Builder(17)
-    names = g.node("LabelEncoder", np.array([2, 3]), domain="ai.onnx.ml",
-                   keys_int64s=[3], values_strings=["three"], default_string="?")  # fmt: skip
+    names = g.node(
+        "LabelEncoder",
+        np.array([2, 3]),
+        domain="ai.onnx.ml",
+        keys_int64s=[3],
+        values_strings=["three"],
+        default_string="?",
+    )
     made = g.node("Mine", names, domain="my.domain", times=2)
     tensor = Tensor("y", (2,), DType.FLOAT32)
     port = Port("y", made, tensor, (0,), DType.FLOAT32)

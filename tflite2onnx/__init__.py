@@ -42,5 +42,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has
     """Import what verifies when it is asked for: converting goes without, in less time."""
     if name in ("Report", "verify"):
         return getattr(import_module("tflite2onnx.verification"), name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

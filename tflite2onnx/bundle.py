@@ -58,15 +58,13 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
     others: list[str] = []
     for name, found in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
         if name in models:
-            message = f"two files of the bundle are named {name!r}"
-            raise BundleError(message)
+            raise BundleError(f"two files of the bundle are named {name!r}")
         if found[_IDENTIFIER[0]] == _IDENTIFIER[1]:
             models[name] = found
         else:
             others.append(name)
     if not models:
-        message = "there is no TFLite model in the bundle"
-        raise BundleError(message)
+        raise BundleError("there is no TFLite model in the bundle")
     return Bundle(models, tuple(others))
 
 
@@ -133,8 +131,9 @@ def _bytes(path: str | os.PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
-        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
-        raise BundleError(message) from error
+        raise BundleError(
+            f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 class _Unpacker:
@@ -146,8 +145,7 @@ class _Unpacker:
     def files(self, data: bytes, place: str = "", level: int = 0) -> Iterator[tuple[str, bytes]]:
         """Yield the files of an archive, and of archives in it, with their paths."""
         if level >= _MOST_LEVELS:
-            message = f"bundles are nested more than {_MOST_LEVELS} deep"
-            raise BundleError(message)
+            raise BundleError(f"bundles are nested more than {_MOST_LEVELS} deep")
         try:
             archive = zipfile.ZipFile(io.BytesIO(data))
             found = list_entries(archive, self._left)
@@ -160,16 +158,16 @@ class _Unpacker:
                 else:
                     yield path, data
         except DAMAGED as error:
-            message = f"{place or 'the bundle'} is no archive, or is damaged ({error})"
-            raise BundleError(message) from error
+            raise BundleError(
+                f"{place or 'the bundle'} is no archive, or is damaged ({error})"
+            ) from error
 
 
 def _check_member_name(name: str) -> str:
     """Return a file's name; it must stay in the folder that the archive is unpacked to."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
-        message = f"a file of the bundle is named {name!r}"
-        raise BundleError(message)
+        raise BundleError(f"a file of the bundle is named {name!r}")
     return str(path)
 
 
@@ -186,8 +184,7 @@ def files_of(bundle: Bundle) -> dict[str, str]:
         folders = [folder.removesuffix(".task") for folder in folders]
         file = "/".join([*folders, f"{last.removesuffix('.tflite')}.onnx"])
         if file in taken:
-            message = f"two models of the bundle would become {file}"
-            raise BundleError(message)
+            raise BundleError(f"two models of the bundle would become {file}")
         taken.add(file)
         files[name] = file
     return files
@@ -209,8 +206,9 @@ def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, A
             for file, result in results.items():
                 write_to(result.skeleton, _place(folder, file), create)
     except (OSError, ValueError) as error:
-        message = f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
-        raise OutputError(message) from error
+        raise OutputError(
+            f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _place(folder: Path, file: str) -> Path:
@@ -222,6 +220,5 @@ def _place(folder: Path, file: str) -> Path:
     """
     place = resolve_path(folder / file)
     if resolve_path(folder) not in place.parents:
-        message = f"{file} is, or is behind, a symbolic link that leads out of the folder"
-        raise ValueError(message)
+        raise ValueError(f"{file} is, or is behind, a symbolic link that leads out of the folder")
     return place

@@ -132,9 +132,17 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         ConversionError: the model cannot be converted; the message says why.
     """
     options = ConversionOptions(
-        {} if layouts is None else layouts, io_layout, opset, quantization, activations,
-        allow_custom, static, signature, names, weights,
-    )  # fmt: skip
+        {} if layouts is None else layouts,
+        io_layout,
+        opset,
+        quantization,
+        activations,
+        allow_custom,
+        static,
+        signature,
+        names,
+        weights,
+    )
     if output is not None and not isinstance(model, bytes):
         check_distinct_files(output, model)
     try:
@@ -144,8 +152,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         if output is not None:
             result.save(output)
     except MemoryError as error:
-        message = "the model takes more memory than there is"
-        raise ModelFileError(message) from error
+        raise ModelFileError("the model takes more memory than there is") from error
     return result
 
 
@@ -164,8 +171,7 @@ def convert_model(
     model = fold_hash_tables(resolve_computations(translate_flex_operators(model, has_converter)))
     graph = _lower(model, index)
     if not graph.outputs:
-        message = "the model has no output: there is nothing to convert"
-        raise ModelFileError(message)
+        raise ModelFileError("the model has no output: there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
@@ -247,11 +253,12 @@ def _with_opset(
     """Emit for the opset asked for, else for the smallest that has all nodes."""
     auto = options.activations == "auto"
     builder = partial(
-        Builder, opset_is_fixed=options.opset is not None,
+        Builder,
+        opset_is_fixed=options.opset is not None,
         float_only=options.quantization == "float",
         int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
         weights=options.weights,
-    )  # fmt: skip
+    )
     version = options.opset or DEFAULT_OPSET
     while True:
         try:

@@ -67,15 +67,12 @@ def _site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
     if not op.outputs and not operator.returns_tuple:
-        message = "it has no output"
-        raise OperatorError(message)
+        raise OperatorError("it has no output")
     if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
-        message = f"it has {len(op.inputs)} inputs, which are too many or too few"
-        raise OperatorError(message)
+        raise OperatorError(f"it has {len(op.inputs)} inputs, which are too many or too few")
     unscaled = operator.without_scale
     if unscaled is not None and not operator.reads_stored_integers():
-        message = f"{unscaled.name} has no scale, where other operands have one"
-        raise OperatorError(message)
+        raise OperatorError(f"{unscaled.name} has no scale, where other operands have one")
     return Site(operator.plan_inputs, operator.plan_outputs, tuple(operator.frames()))
 
 
@@ -141,9 +138,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     initial = tuple(_initial(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
     ports = _ports(g)
-    return Emitted(
-        nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes
-    )
+    return Emitted(nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes)
 
 
 def _ports(g: Builder) -> tuple[Port, ...]:
@@ -245,9 +240,7 @@ def _emit_operator(
         None if t is None else _view(g, operator, i, orders[i], real=real)
         for i, t in enumerate(op.inputs)
     ]
-    outputs = tuple(
-        _output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs))
-    )
+    outputs = tuple(_output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs)))
     given = (bodies, *inputs) if bodies else inputs
     made = operator.emit(g, outputs if operator.returns_tuple else outputs[0], *given)
     values = list(made) if operator.returns_tuple else [made]

@@ -81,10 +81,16 @@ def as_operator_error() -> Iterator[None]:
         with np.errstate(all="ignore"):
             yield
     except (
-        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
     ) as error:
-        message = f"its options, shapes or constants contradict each other ({error})"
-        raise OperatorError(message) from error
+        raise OperatorError(
+            f"its options, shapes or constants contradict each other ({error})"
+        ) from error
 
 
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised

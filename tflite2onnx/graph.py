@@ -136,16 +136,19 @@ class Graph:
 
         ops = [
             replace(
-                op.with_inputs(known), outputs=replace_known(op.outputs),
+                op.with_inputs(known),
+                outputs=replace_known(op.outputs),
                 graphs=tuple(inner.replace_tensors(known) for inner in op.graphs),
             )
             for op in self.ops
-        ]  # fmt: skip
+        ]
         return replace(
-            self, inputs=replace_known(self.inputs), outputs=replace_known(self.outputs),
+            self,
+            inputs=replace_known(self.inputs),
+            outputs=replace_known(self.outputs),
             ops=tuple(ops),
             tensors=replace_known(self.tensors),
-        )  # fmt: skip
+        )
 
     def rewrite(
         self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None

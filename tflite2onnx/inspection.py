@@ -108,17 +108,25 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
     size = size or os.path.getsize(model)  # noqa: PTH202 - paths may be any os.PathLike
     whole = _convert_whole(said)
     return Inspection(
-        said.description, said.version, size, scheme(said.graphs),
+        said.description,
+        said.version,
+        size,
+        scheme(said.graphs),
         tuple(
             SignatureInfo(
-                s.key, s.subgraph, {name: t.name for name, t in s.inputs.items()},
+                s.key,
+                s.subgraph,
+                {name: t.name for name, t in s.inputs.items()},
                 {name: t.name for name, t in s.outputs.items()},
             )
             for s in said.signatures
         ),
         tuple(_subgraph(said, graph, whole) for graph in said.graphs),
-        tuple(sorted(said.metadata)), describe_model(said, model), whole.opset, whole.problem,
-    )  # fmt: skip
+        tuple(sorted(said.metadata)),
+        describe_model(said, model),
+        whole.opset,
+        whole.problem,
+    )
 
 
 def scheme(graphs: Iterable[Graph]) -> str:
@@ -131,8 +139,12 @@ def scheme(graphs: Iterable[Graph]) -> str:
         for t in op.inputs[1:2]
         if t is not None and _counts_as_weight(t)
     }
-    axes = any(t.quantization.per_axis for op in ops for t in op.inputs[1:2]
-               if t is not None and t.quantization is not None)  # fmt: skip
+    axes = any(
+        t.quantization.per_axis
+        for op in ops
+        for t in op.inputs[1:2]
+        if t is not None and t.quantization is not None
+    )
     narrow = {_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
     if not computed:
         return "no real numbers"
@@ -191,9 +203,12 @@ def _subgraph(model: Model, graph: Graph, whole: _Whole) -> SubgraphInfo:
         for (code, custom), ops in kinds.items()
     ]
     return SubgraphInfo(
-        graph.name, tuple(map(_tensor, graph.inputs)), tuple(map(_tensor, graph.outputs)),
-        tuple(sorted(infos, key=lambda info: (-info.count, info.code))), len(graph.tensors),
-    )  # fmt: skip
+        graph.name,
+        tuple(map(_tensor, graph.inputs)),
+        tuple(map(_tensor, graph.outputs)),
+        tuple(sorted(infos, key=lambda info: (-info.count, info.code))),
+        len(graph.tensors),
+    )
 
 
 def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
@@ -217,9 +232,7 @@ def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the ar
     return data.__array_interface__["data"][0] if data.size else id(data)
 
 
-def _converts(
-    model: Model, ops: Sequence[Op], whole: _Whole
-) -> tuple[int | None, tuple[str, ...]]:
+def _converts(model: Model, ops: Sequence[Op], whole: _Whole) -> tuple[int | None, tuple[str, ...]]:
     """Return the opset that operators need, each on its own, and why some cannot be converted.
 
     State and control flow make sense in a whole model alone: what is said of that goes first.

@@ -85,9 +85,13 @@ class Endpoint:
         order = tuple(said["order"])
         sizes = zip(order, said.get("onnx_sizes", ()), strict=False)
         return cls(
-            said["name"], said["dtype"], tuple(said["tflite_shape"]), tuple(said["onnx_shape"]),
-            order, {axis: size for axis, size in sizes if isinstance(size, str)},
-        )  # fmt: skip
+            said["name"],
+            said["dtype"],
+            tuple(said["tflite_shape"]),
+            tuple(said["onnx_shape"]),
+            order,
+            {axis: size for axis, size in sizes if isinstance(size, str)},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +121,7 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
         LayoutError: there is no such tensor, or the letters do not fit it or each other.
     """
     if not isinstance(layouts, Mapping):
-        message = 'layouts must be a mapping such as {"input": ["NHWC", "NCHW"]}'
-        raise LayoutError(message)
+        raise LayoutError('layouts must be a mapping such as {"input": ["NHWC", "NCHW"]}')
     tensors = {t.name: t for t in graph.tensors}
     return {_find(tensors, name): _order(tensors[name], pair) for name, pair in layouts.items()}
 
@@ -127,8 +130,7 @@ def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in tensors:
         close = difflib.get_close_matches(str(name), tensors, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        message = f"layout of {name}: the model has no such tensor{hint}"
-        raise LayoutError(message)
+        raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
     return tensors[name]
 
 
@@ -142,8 +144,7 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
             return tuple(old.index(letter) for letter in new)
         case _:
             reason = 'it must be a pair such as ["NHWC", "NCHW"]'
-    message = f"layout of {tensor.name}: {reason}"
-    raise LayoutError(message)
+    raise LayoutError(f"layout of {tensor.name}: {reason}")
 
 
 def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
@@ -167,9 +168,12 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
         return Frame(
-            {operand: names}, names, None,
-            lambda label: order_of(names, label) in (first, identity(len(names))), choice,
-        )  # fmt: skip
+            {operand: names},
+            names,
+            None,
+            lambda label: order_of(names, label) in (first, identity(len(names))),
+            choice,
+        )
 
     def state(first: int, second: int) -> Frame:
         ends = graph.inputs[~first], graph.outputs[second]
@@ -200,13 +204,10 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     made = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
         if tensor in inner - made:
-            message = f"layout of {tensor.name}: {_missing_reason(tensor, graph)}"
-            raise LayoutError(message)
+            raise LayoutError(f"layout of {tensor.name}: {_missing_reason(tensor, graph)}")
     ops: list[Op] = []
     for op in graph.ops:
-        before = {
-            t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner
-        }
+        before = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
         ops.append(replace(op, outputs=tuple(before.get(t, t) for t in op.outputs)))
         for tensor, source in before.items():
             options = Options({"order": wanted[tensor]})

@@ -343,9 +343,7 @@ class _Flood:
                 return label
         return None
 
-    def _take(
-        self, frame: int, label: Axes, colour: _Colour
-    ) -> list[tuple[_Edges, Order]] | None:
+    def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:
         """Give a frame the colour and return where that leads; None if they do not agree."""
         orders: dict[_Edges, Order] = {}
         for edges, axes in self._uses[frame]:

@@ -16,9 +16,12 @@ from tflite2onnx.signatures import NAMES
 QUANTIZATIONS = ("qdq", "float")
 ACTIVATIONS = ("auto", "int8", "uint8")
 _WORDS = {
-    "io_layout": IO_LAYOUTS, "quantization": QUANTIZATIONS, "activations": ACTIVATIONS,
-    "weights": WEIGHTS, "names": NAMES,
-}  # fmt: skip
+    "io_layout": IO_LAYOUTS,
+    "quantization": QUANTIZATIONS,
+    "activations": ACTIVATIONS,
+    "weights": WEIGHTS,
+    "names": NAMES,
+}
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ class ConversionOptions:
         for name, known in _WORDS.items():
             value = getattr(self, name)
             if value not in known:
-                message = f"{name} is {value!r}; it can be {', '.join(known)}"
-                raise OptionError(message)
+                raise OptionError(f"{name} is {value!r}; it can be {', '.join(known)}")
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
-            message = f"opset {opset!r} is not supported: it can be {MIN_OPSET} to {newest}"
-            raise OptionError(message)
+            raise OptionError(
+                f"opset {opset!r} is not supported: it can be {MIN_OPSET} to {newest}"
+            )

@@ -134,8 +134,10 @@ def is_exact_depthwise(weights: Tensor) -> bool:
     (qdwconv_kernelsize.cpp in MLAS).
     """
     lowest = -128
-    return weights.dtype is not DType.INT8 or weights.data is None or (
-        int(weights.data.min(initial=0)) > lowest
+    return (
+        weights.dtype is not DType.INT8
+        or weights.data is None
+        or (int(weights.data.min(initial=0)) > lowest)
     )
 
 
@@ -158,8 +160,7 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
     dropped = max(largest.bit_length() - 31, 0)
     if dropped and x.dtype is not DType.INT16:
-        message = f"{bias.name} does not fit into 32 bits"
-        raise OperatorError(message)
+        raise OperatorError(f"{bias.name} does not fit into 32 bits")
     scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped
     quantization = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
     return Storage(DType.INT32, quantization, dropped=dropped)

@@ -31,8 +31,7 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
             return signature.subgraph, signature
     close = difflib.get_close_matches(str(key), [s.key for s in model.signatures], n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    message = f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}"
-    raise OptionError(message)
+    raise OptionError(f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}")
 
 
 def warn_unconverted(model: Model, key: str | None) -> None:
@@ -58,15 +57,14 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
         OptionError: there is no signature.
     """
     if signature is None:
-        message = "the model has no signature that gives names to its inputs and outputs"
-        raise OptionError(message)
+        raise OptionError("the model has no signature that gives names to its inputs and outputs")
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
     wishes = [
         *_tensor_names(graph.inputs, signature.inputs),
         *_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
-    ]  # fmt: skip
+    ]
     names = list(map(Names().make_unique, wishes))
     after = own + len(emitted.initial)
     return emitted._replace(

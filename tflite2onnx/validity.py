@@ -65,12 +65,17 @@ def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
     except defs.SchemaError:
         return None
     attributes = schema.attributes.items()
-    return None if schema.deprecated else _Rule(
-        [*map(_parameter, schema.inputs)], [*map(_parameter, schema.outputs)],
-        (_is_variadic(schema.inputs), _is_variadic(schema.outputs)),
-        {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
-        frozenset(name for name, each in attributes if each.required),
-    )  # fmt: skip
+    return (
+        None
+        if schema.deprecated
+        else _Rule(
+            [*map(_parameter, schema.inputs)],
+            [*map(_parameter, schema.outputs)],
+            (_is_variadic(schema.inputs), _is_variadic(schema.outputs)),
+            {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
+            frozenset(name for name, each in attributes if each.required),
+        )
+    )
 
 
 def _parameter(formal: Any) -> _Parameter:  # noqa: ANN401 - a class of ONNX without a type
@@ -107,8 +112,9 @@ def check(emitted: Emitted, graph: Graph) -> None:
         # The next tensor of the file that is made is made by the same operator.
         found = (made.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in found if place), graph.name)
-        message = f"this is a fault of the converter, please report it: {error}"
-        raise UnsupportedOperators([OperatorError(message, place)]) from error
+        raise UnsupportedOperators(
+            [OperatorError(f"this is a fault of the converter, please report it: {error}", place)]
+        ) from error
 
 
 def _every_port(emitted: Emitted) -> Iterator[Port]:
@@ -155,8 +161,7 @@ class _Checker:
         """Check that the outputs of the graph are made, of their types."""
         for port in ports:
             if self._known.get(port.value, "nothing") not in (port.dtype.label, ""):
-                message = f"{port.name} is not made as {port.dtype.label}"
-                raise _InvalidError(message)
+                raise _InvalidError(f"{port.name} is not made as {port.dtype.label}")
 
     def _node(self, node: Node) -> None:
         rule = _rule(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
@@ -235,5 +240,4 @@ def _check_attributes(node: Node, rule: _Rule) -> None:
 
 
 def _refuse(node: Node, reason: str) -> NoReturn:
-    message = f"{node.op_type} {reason}"
-    raise _InvalidError(message)
+    raise _InvalidError(f"{node.op_type} {reason}")

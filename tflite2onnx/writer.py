@@ -107,7 +107,9 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     graph = onnx.GraphProto(name=name)
     graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
     constants = dict.fromkeys(
-        v for n in every_node(emitted.nodes) for v in n.inputs
+        v
+        for n in every_node(emitted.nodes)
+        for v in n.inputs
         if v is not None and v.data is not None
     )
     headers = [
@@ -131,10 +133,12 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     opsets = [helper.make_opsetid("", emitted.opset)]
     domains = sorted({node.domain for node in every_node(emitted.nodes)} - {""})
     model = helper.make_model(
-        graph, producer_name=PRODUCER, producer_version=version,
+        graph,
+        producer_name=PRODUCER,
+        producer_version=version,
         opset_imports=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
         ir_version=helper.find_min_ir_version_for(opsets),
-    )  # fmt: skip
+    )
     helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
     made = {value for node in emitted.nodes for value in node.outputs}
@@ -176,9 +180,7 @@ def _nodes(
         name = f"{prefix}{index}"
         outputs = [names.name_of(v) for v in node.outputs]
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
-        made = helper.make_node(
-            node.op_type, inputs, outputs, name, domain=node.domain or None
-        )
+        made = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
         graphs = {
             key: _nested_graph(body, names, types, f"{name}/{key}/")
             for key, body in bodies_of(node).items()
@@ -199,9 +201,7 @@ def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx
     return graph
 
 
-def _infos(
-    values: Iterable[Value], names: _Names, types: _Types
-) -> Iterator[onnx.ValueInfoProto]:
+def _infos(values: Iterable[Value], names: _Names, types: _Types) -> Iterator[onnx.ValueInfoProto]:
     """Describe values of which type and shape are known."""
     for value in values:
         if value in types:

@@ -40,8 +40,14 @@ def test_nodes_that_nothing_reads() -> None:
     x, sizes = m.input([1, 3, 5, 2], name="x"), m.input([4], dtype="int32", name="sizes")
     (positive,) = m.op("ABS", [sizes], [m.tensor([4], dtype="int32", name="positive")])
     weights = m.constant(np.ones((7, 1, 1, 2), np.float32))
-    (y,) = m.op("TRANSPOSE_CONV", [positive, weights, x], [m.tensor([1, 3, 5, 7], name="y")],
-                stride_h=1, stride_w=1, padding="VALID")  # fmt: skip
+    (y,) = m.op(
+        "TRANSPOSE_CONV",
+        [positive, weights, x],
+        [m.tensor([1, 3, 5, 7], name="y")],
+        stride_h=1,
+        stride_w=1,
+        padding="VALID",
+    )
     m.output(y)
     graph = convert(m.bytes(), io_layout="onnx").model.graph
     assert [node.op_type for node in graph.node] == ["ConvTranspose"]

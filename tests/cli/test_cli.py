@@ -51,9 +51,7 @@ def run_program(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own."""
     command = [sys.executable, "-m", "tflite2onnx", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def files() -> set[str]:
@@ -99,9 +97,7 @@ def test_a_summary(model: str, capsys: Captured) -> None:
         ("./ops", "ops.onnx"), ("a b.v1.tflite", "a b.v1.onnx"),
     ],
 )  # fmt: skip
-def test_the_output_may_be_left_out(
-    model: str, capsys: Captured, name: str, beside: str
-) -> None:
+def test_the_output_may_be_left_out(model: str, capsys: Captured, name: str, beside: str) -> None:
     """Then it is beside the model."""
     os.rename(model, name)
     assert main([name]) == 0
@@ -183,9 +179,7 @@ def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
     (tmp_path / model).write_bytes(m.bytes())
     environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-m", "tflite2onnx", model]
-    done = subprocess.run(
-        words, capture_output=True, check=True, env={**os.environ, **environment}
-    )
+    done = subprocess.run(words, capture_output=True, check=True, env={**os.environ, **environment})
     assert done.stdout.splitlines()[0].split()[:2] == [b"input", rb"x\x1b[31m\r\u202e\xe9"]
 
 
@@ -420,9 +414,7 @@ def test_an_error_of_verifying_leaves_no_file(
     assert "was not made from this TFLite model" in expect_failure(capsys, ["--verify", model])
 
 
-def test_a_bug_is_one_line(
-    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised; -v shows where."""
 
     def fail(*_: Any, **__: Any) -> None:

@@ -100,8 +100,9 @@ def test_long_lists() -> None:
     assert lines[-1] == "... and 2 more"
     closed = tensor_lines(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
-        *lines[3:], "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
-    ]  # fmt: skip
+        *lines[3:],
+        "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+    ]
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
@@ -198,9 +199,16 @@ def test_an_array(model: str, capsys: Captured) -> None:
 def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
     """Return a model of pictures that moves them to its output."""
     m = Build()
-    m.output(*m.op("RESHAPE", [m.input((1, 5, 7, channels), dtype=dtype, name="x", **kept),
-                               m.constant(np.array([35 * channels], np.int32))],
-                   [m.tensor((35 * channels,), dtype=dtype, name="y", **kept)]))  # fmt: skip
+    m.output(
+        *m.op(
+            "RESHAPE",
+            [
+                m.input((1, 5, 7, channels), dtype=dtype, name="x", **kept),
+                m.constant(np.array([35 * channels], np.int32)),
+            ],
+            [m.tensor((35 * channels,), dtype=dtype, name="y", **kept)],
+        )
+    )
     return m.bytes()
 
 

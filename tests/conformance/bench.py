@@ -66,9 +66,11 @@ class Bench(Build):
         return {"dtype": dtype, "scale": scale, "zero_point": zero_point}
 
     def add_input(
-        self, shape: Sequence[int], fields: TensorFields | str | None = None,
+        self,
+        shape: Sequence[int],
+        fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Return an input of a type (by default the case's), with elements within a range.
 
         In place of a range all the elements can be given.
@@ -87,9 +89,11 @@ class Bench(Build):
         return self.op("CAST", [self.input(shape)], [self.tensor(shape, **fields)])[0]
 
     def add_constant(
-        self, shape: Sequence[int], fields: TensorFields | str | None = None,
+        self,
+        shape: Sequence[int],
+        fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Return a constant, as `add_input` does an input."""
         fields = self._fields(fields)
         array = self.draw(shape, str(fields["dtype"]), within)
@@ -107,8 +111,9 @@ class Bench(Build):
         self.given += tensors
         for tensor in tensors:
             by_cast = tensor.dtype in _BY_CAST
-            self.output(self.op("CAST", [tensor], [tensor.shape], dtype="float32")[0]
-                        if by_cast else tensor)  # fmt: skip
+            self.output(
+                self.op("CAST", [tensor], [tensor.shape], dtype="float32")[0] if by_cast else tensor
+            )
 
     def draw(self, shape: Sequence[int], dtype: str, within: Range | Array | None = None) -> Array:
         """Return elements of a type, within a range or those given."""

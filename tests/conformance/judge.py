@@ -51,8 +51,11 @@ class Form(NamedTuple):
 
 
 WHOLE = (
-    Form({}, None, True), Form({}, None, False), Form({}, 0, True), Form({}, 1, False),
-)  # fmt: skip
+    Form({}, None, True),
+    Form({}, None, False),
+    Form({}, 0, True),
+    Form({}, 1, False),
+)
 SAMPLE = ((WHOLE[0], WHOLE[3]), (WHOLE[1], WHOLE[2]))
 # How int8 activations are kept, of which "auto" has chosen one already.
 _OF_BYTES = tuple(Form({"activations": kept}, None, True) for kept in ("int8", "uint8"))
@@ -121,9 +124,7 @@ def _judge_forms(case: Case, given: _Given, forms: Sequence[Form], *, opset: boo
         faults, part, steps = _largest_differences(
             models[key], given, case.row.bound(case.kind), form
         )
-        verdict = replace(
-            verdict, part=max(verdict.part, part), steps=max(verdict.steps, steps)
-        )
+        verdict = replace(verdict, part=max(verdict.part, part), steps=max(verdict.steps, steps))
         if faults:
             return replace(verdict, state=FAULTY, text=f"{form}: {faults}")
     planned = next(iter(models.values())).model.graph.node
@@ -191,5 +192,3 @@ def main_nodes(nodes: Mapping[str, int]) -> list[str]:
     """Return what an operator becomes, the most frequent first, storage left out."""
     named = [name for name in nodes if name not in _STORAGE] or list(nodes)
     return sorted(named, key=lambda name: (-nodes[name], name))
-
-

@@ -43,9 +43,7 @@ def _try_kinds(row: Row) -> list[Outcome]:
         verdicts = run_isolated(_trials, row.code, kinds)
     except Crashed:
         # Of a type that is foreign to it the kernel may spoil memory: it does not take it.
-        verdicts = [
-            _run_isolated(_trials, row.code, [kind], crashed=REFUSED)[0] for kind in kinds
-        ]
+        verdicts = [_run_isolated(_trials, row.code, [kind], crashed=REFUSED)[0] for kind in kinds]
     return [Outcome(row, kind, True, [v]) for kind, v in zip(kinds, verdicts, strict=True)]
 
 

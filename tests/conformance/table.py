@@ -18,10 +18,26 @@ from tflite2onnx.op import OPERATORS
 
 # All element types that a file can have, but for handles; each operator is tried with each.
 PLAIN = (
-    "float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "uint16", "int32",
-    "uint32", "int64", "uint64", "bool", "string", "complex64", "complex128", "int4", "int2",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+    "string",
+    "complex64",
+    "complex128",
+    "int4",
+    "int2",
     "uint4",
-)  # fmt: skip
+)
 KINDS = (*PLAIN, *QUANTIZED)
 # Of elements under eight bits.
 PACKED = ("int4", "int2", "uint4", "quantized int4")
@@ -143,8 +159,9 @@ class Row:
         self, kind: str, grid: Mapping[str, Sequence[Any]], depth: int
     ) -> Iterator[Case]:
         """Yield cases until each combination of `depth` choices is in one: the first ones first."""
-        every = [Case(self, kind, dict(zip(grid, each, strict=True))) for each in
-                 product(*grid.values())]  # fmt: skip
+        every = [
+            Case(self, kind, dict(zip(grid, each, strict=True))) for each in product(*grid.values())
+        ]
         random.Random(f"{self.code} {kind}").shuffle(every)
         every.sort(key=lambda case: case.is_default(grid), reverse=True)
         missing = {part for case in every for part in case.combinations(depth)}
@@ -189,10 +206,12 @@ class Case:
         if made is not None:
             arrays = random_inputs(made, zlib.crc32(self.name.encode()), float32=(-2, 2))
         runs = [
-            [bench.over[i][run] if i in bench.over else np.roll(each, run)
-             for i, each in enumerate(arrays)]
+            [
+                bench.over[i][run] if i in bench.over else np.roll(each, run)
+                for i, each in enumerate(arrays)
+            ]
             for run in range(self.row.runs)
-        ]  # fmt: skip
+        ]
         return Built(made or bench.bytes(), runs, self._reference_outputs(bench, runs))
 
     def _reference_outputs(

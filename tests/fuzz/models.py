@@ -33,9 +33,19 @@ if TYPE_CHECKING:
 
 
 _UNARY = (
-    "ABS", "RELU", "RELU6", "LOGISTIC", "TANH", "EXP", "NEG", "SQRT", "HARD_SWISH", "GELU",
-    "LEAKY_RELU", "ELU",
-)  # fmt: skip
+    "ABS",
+    "RELU",
+    "RELU6",
+    "LOGISTIC",
+    "TANH",
+    "EXP",
+    "NEG",
+    "SQRT",
+    "HARD_SWISH",
+    "GELU",
+    "LEAKY_RELU",
+    "ELU",
+)
 
 
 def unary() -> bytes:
@@ -69,8 +79,12 @@ def axes() -> bytes:
     x = m.input([2, 3, 5, 7], name="x")
     (x,) = m.op("TRANSPOSE", [x, m.constant(int32([0, 3, 1, 2]))], [[2, 7, 3, 5]])
     (x,) = m.op("PAD", [x, m.constant(int32([[0, 0], [1, 1], [0, 0], [2, 0]]))], [[2, 9, 3, 7]])
-    (x,) = m.op("MIRROR_PAD", [x, m.constant(int32([[0, 0], [1, 1], [0, 0], [2, 0]]))],
-                [[2, 11, 3, 9]], mode="SYMMETRIC")  # fmt: skip
+    (x,) = m.op(
+        "MIRROR_PAD",
+        [x, m.constant(int32([[0, 0], [1, 1], [0, 0], [2, 0]]))],
+        [[2, 11, 3, 9]],
+        mode="SYMMETRIC",
+    )
     bounds = [m.constant(int32(b)) for b in ([0, 1, 0, 0], [2, 11, 3, 9], [1, 2, 1, 1])]
     (x,) = m.op("STRIDED_SLICE", [x, *bounds], [[2, 5, 3, 9]], begin_mask=1)
     (x,) = m.op("CONCATENATION", [x, x], [[2, 10, 3, 9]], axis=1)
@@ -94,11 +108,24 @@ def images() -> bytes:
     x = convolve(m, m.input([1, 8, 8, 3], name="x"), 4, "conv")
     weights = m.constant(np.ones((1, 3, 3, 4), np.float32))
     window: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
-    (x,) = m.op("DEPTHWISE_CONV_2D", [x, weights, m.constant(np.ones(4, np.float32))],
-                [[1, 8, 8, 4]], depth_multiplier=1, fused_activation_function="RELU6",
-                **window)  # fmt: skip
-    (x,) = m.op("MAX_POOL_2D", [x], [[1, 4, 4, 4]], filter_height=2, filter_width=2,
-                stride_h=2, stride_w=2, padding="VALID")  # fmt: skip
+    (x,) = m.op(
+        "DEPTHWISE_CONV_2D",
+        [x, weights, m.constant(np.ones(4, np.float32))],
+        [[1, 8, 8, 4]],
+        depth_multiplier=1,
+        fused_activation_function="RELU6",
+        **window,
+    )
+    (x,) = m.op(
+        "MAX_POOL_2D",
+        [x],
+        [[1, 4, 4, 4]],
+        filter_height=2,
+        filter_width=2,
+        stride_h=2,
+        stride_w=2,
+        padding="VALID",
+    )
     (x,) = m.op("AVERAGE_POOL_2D", [x], [x.shape], filter_height=3, filter_width=3, **window)
     for code in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
         side = x.shape[1] * 2
@@ -116,9 +143,15 @@ def build_quantized() -> bytes:
     scales = float32([0.5, 0.25, 0.125])
     weights = m.constant(np.ones((3, 3, 3, 2), np.int8), scale=scales)
     bias = m.constant(int32([1, 2, 3]), scale=scales * 0.05)
-    (y,) = m.op("CONV_2D", [x, weights, bias], [m.tensor([1, 4, 4, 3], **q)],
-                stride_h=1, stride_w=1, padding="VALID",
-                fused_activation_function="RELU")  # fmt: skip
+    (y,) = m.op(
+        "CONV_2D",
+        [x, weights, bias],
+        [m.tensor([1, 4, 4, 3], **q)],
+        stride_h=1,
+        stride_w=1,
+        padding="VALID",
+        fused_activation_function="RELU",
+    )
     (y,) = m.op("ADD", [y, y], [m.tensor([1, 4, 4, 3], **q)])
     (y,) = m.op("RESHAPE", [y, m.constant(int32([1, 48]))], [m.tensor([1, 48], **q)])
     fc = m.constant(np.ones((5, 48)), dtype="int4", scale=0.1)
@@ -160,10 +193,14 @@ def composite() -> bytes:
     body.output(*body.op("RELU", [y], [[1, 3]]))
     m.output(
         *m.op(
-            "STABLEHLO_COMPOSITE", [x], [[1, 3]], name="mine", decomposition_subgraph_index=1,
+            "STABLEHLO_COMPOSITE",
+            [x],
+            [[1, 3]],
+            name="mine",
+            decomposition_subgraph_index=1,
             intermediates=[m.tensor([1], scale=0.5)],
         )
-    )  # fmt: skip
+    )
     return m.bytes()
 
 
@@ -217,8 +254,12 @@ def build_variables() -> bytes:
     assign(other, handle(other, "other"), more)
     other.output(more)
     branches = [other.index, graph(m, "NEG", [y], apply_operator("NEG")).index]
-    (y,) = m.op("STABLEHLO_CASE", [m.input([], dtype="int32"), y], [m.tensor(SHAPE)],
-                branch_subgraph_indices=branches)  # fmt: skip
+    (y,) = m.op(
+        "STABLEHLO_CASE",
+        [m.input([], dtype="int32"), y],
+        [m.tensor(SHAPE)],
+        branch_subgraph_indices=branches,
+    )
     m.output(y)
     m.signature("main", {"x": x}, {"y": y})
     m.signature("other", {"z": z}, {"more": more})
@@ -226,14 +267,22 @@ def build_variables() -> bytes:
 
 
 MODELS: dict[str, Callable[[], bytes]] = {
-    "network": lambda: network(shape=(1, 4, 5, 3)), "flattening": build_flattening, "unary": unary,
-    "binary": binary, "axes": axes, "images": images, "quantized": build_quantized,
-    "constants": constants, "composite": composite, "custom": custom,
-    "control": control, "remembering": build_variables,
+    "network": lambda: network(shape=(1, 4, 5, 3)),
+    "flattening": build_flattening,
+    "unary": unary,
+    "binary": binary,
+    "axes": axes,
+    "images": images,
+    "quantized": build_quantized,
+    "constants": constants,
+    "composite": composite,
+    "custom": custom,
+    "control": control,
+    "remembering": build_variables,
     "recurrent": lambda: Keras(batch=1, times=3).model().bytes(),
     "lstm": lambda: cells.lstm(Form(weights="int8", peephole=True, projection=True)),
     "filtering": lambda: cells.integer_svdf(Form(), dtype="int8"),
     "gated": lambda: Keras("GRU", batch=1, times=2, last=True).model().bytes(),
     "listed": lambda: Keras("RNN", listed=True, batch=None, turned=True, times=2).model().bytes(),
     **RARER,
-}  # fmt: skip
+}

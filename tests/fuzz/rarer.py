@@ -60,8 +60,13 @@ def spectrum() -> bytes:
     (y,) = m.op("TRANSPOSE", [x, m.constant(int32([2, 0, 1]))], [[5, 3, 4]])
     bounds = [m.constant(int32(each)) for each in ([0, 0, 0], [5, 2, 3], [2, 1, 1])]
     m.output(*test_rfft.add_parts(m, m.op("STRIDED_SLICE", [y, *bounds], [[3, 2, 3]])[0]))
-    (z,) = m.op("CAST", [m.input([3, 4, 5])], [m.tensor([3, 4, 5], dtype="complex64")],
-                in_data_type="float32", out_data_type="complex64")  # fmt: skip
+    (z,) = m.op(
+        "CAST",
+        [m.input([3, 4, 5])],
+        [m.tensor([3, 4, 5], dtype="complex64")],
+        in_data_type="float32",
+        out_data_type="complex64",
+    )
     (z,) = m.op("MUL", [z, x], [x.shape])
     m.output(*m.op("COMPLEX_ABS", [z], [x.shape], dtype="float32"))
     m.output(*m.op("SHAPE", [y], [[3]], dtype="int32", out_type="int32"))
@@ -156,9 +161,15 @@ def branches() -> bytes:
 RARER: dict[str, Callable[[], bytes]] = {
     "detection": lambda: detection(regular=False),
     "regular detection": lambda: detection(regular=True),
-    "suppression": suppression, "tables": tables, "spectrum": spectrum, "found": build_where,
-    "opened": build_open_sizes, "flex": flex, "described": build_metadata,
+    "suppression": suppression,
+    "tables": tables,
+    "spectrum": spectrum,
+    "found": build_where,
+    "opened": build_open_sizes,
+    "flex": flex,
+    "described": build_metadata,
     "dilated": build_dilated_convolution,
-    "branches": branches, "list": lambda: build_set_item().bytes(),
+    "branches": branches,
+    "list": lambda: build_set_item().bytes(),
     "growing": lambda: build_growing_list(2).bytes(),
-}  # fmt: skip
+}

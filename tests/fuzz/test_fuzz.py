@@ -40,9 +40,14 @@ def run_fuzzer(first: int, last: int, paths: Sequence[Path]) -> str:
     command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -295,9 +300,10 @@ def diagonals(length: int) -> bytes:
     """Return an operator that reads every diagonal of a matrix of one row."""
     m = Build()
     operands = [
-        m.input([1, length]), m.constant(int32([0, length - 1])),
+        m.input([1, length]),
+        m.constant(int32([0, length - 1])),
         m.constant(np.array(0, np.float32)),
-    ]  # fmt: skip
+    ]
     options = flex_options("MatrixDiagPartV3", align="RIGHT_LEFT")
     m.output(*m.custom("FlexMatrixDiagPartV3", operands, [[length, 1]], options))
     return m.bytes()
@@ -325,9 +331,7 @@ GREEDY: dict[str, Callable[[], bytes]] = {
         "MIRROR_PAD", [LONG, 2], [int32([[2, 2], [0, 0]])], [LONG + 4, 2], mode="SYMMETRIC"
     ),
     "tile": lambda: with_constants("TILE", [2], [int32([LONG])], [2 * LONG]),
-    "extreme of nothing": lambda: with_constants(
-        "REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]
-    ),
+    "extreme of nothing": lambda: with_constants("REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]),
     "softmax of one": lambda: build_huge(
         "SOFTMAX", [LONG, 1], [LONG, 1], dtype="int8", scale=1 / 256, zero_point=-128, beta=1.0
     ),
@@ -347,7 +351,7 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "tables": lambda: build_imported_tables(2000),
     "diagonals": lambda: diagonals(1 << 22),
     "bands": lambda: bands(2900),
-}  # fmt: skip
+}
 
 
 def test_small_files_that_ask_for_much(tmp_path: Path) -> None:

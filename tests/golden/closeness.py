@@ -184,8 +184,7 @@ def compare_with_litert(data: bytes, converted: ConvertedModel) -> None:
         if whole.relative > 2 * own.relative and not (
             quantized and whole.decibels >= own.decibels - 3
         ):
-            message = f"step {step}, {'; '.join(far)}; LiteRT's kernels differ by {own}"
-            raise AssertionError(message)
+            raise AssertionError(f"step {step}, {'; '.join(far)}; LiteRT's kernels differ by {own}")
 
 
 def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:

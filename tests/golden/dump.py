@@ -85,9 +85,7 @@ def _node(node: onnx.NodeProto, scope: _Scope) -> Iterator[str]:
     made = ", ".join(scope.typed_name(name) if name else "-" for name in node.output)
     attributes = sorted(node.attribute, key=lambda a: a.name)
     flat = [f"{a.name}={_attribute(a)}" for a in attributes if a.type != AttributeProto.GRAPH]
-    operands = "; ".join(
-        ", ".join(part) for part in (map(scope.operand, node.input), flat) if part
-    )
+    operands = "; ".join(", ".join(part) for part in (map(scope.operand, node.input), flat) if part)
     domain = f"{node.domain}." if node.domain else ""
     yield f"{made} = {domain}{node.op_type}({operands.removesuffix('; ')})"
     for attribute in attributes:

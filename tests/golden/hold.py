@@ -30,8 +30,9 @@ def compare_text(case: Case) -> None:
     )
     difference = "\n".join(lines)
     if difference:
-        message = f"the graph of {case.name} has changed; if for the better: {UPDATE}\n{difference}"
-        raise AssertionError(message)
+        raise AssertionError(
+            f"the graph of {case.name} has changed; if for the better: {UPDATE}\n{difference}"
+        )
 
 
 def check_budget(case: Case, records: Records) -> None:
@@ -39,15 +40,14 @@ def check_budget(case: Case, records: Records) -> None:
     now, _ = measure(case.path.read_bytes())
     known = records.record_of(case, now.sha256)
     if known is None:
-        message = f"nothing is known of {case.name} with these contents: {UPDATE}"
-        raise AssertionError(message)
+        raise AssertionError(f"nothing is known of {case.name} with these contents: {UPDATE}")
     worse, better = known.changes(now, fused=records.fused_here)
     if worse:
-        message = f"{case.name} may not get worse: {'; '.join(worse)}"
-        raise AssertionError(message)
+        raise AssertionError(f"{case.name} may not get worse: {'; '.join(worse)}")
     if better:
-        message = f"{case.name} got better, so lower its budget ({UPDATE}): {'; '.join(better)}"
-        raise AssertionError(message)
+        raise AssertionError(
+            f"{case.name} got better, so lower its budget ({UPDATE}): {'; '.join(better)}"
+        )
 
 
 def check_integer_kernels(case: Case, records: Records) -> None:
@@ -90,8 +90,7 @@ def check_difference(case: Case) -> None:
         check_numbers(case)
     except AssertionError:
         return
-    message = f"{case.name} gives LiteRT's numbers now, so say so: {UPDATE}"
-    raise AssertionError(message)
+    raise AssertionError(f"{case.name} gives LiteRT's numbers now, so say so: {UPDATE}")
 
 
 def check_loaded(case: Case) -> None:

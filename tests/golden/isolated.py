@@ -36,8 +36,9 @@ def run_isolated(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
         answer, error = receiver.recv()
     except EOFError:
         process.join()
-        message = f"{function.__name__} ended its process: exit code {process.exitcode}"
-        raise Crashed(message) from None
+        raise Crashed(
+            f"{function.__name__} ended its process: exit code {process.exitcode}"
+        ) from None
     process.join()
     if error is not None:
         raise error
@@ -45,9 +46,7 @@ def run_isolated(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     return result
 
 
-def _answer(
-    sender: Connection, function: Callable[..., Any], args: Any, kwargs: Any
-) -> None:
+def _answer(sender: Connection, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
     try:
         sender.send((function(*args, **kwargs), None))
     except Exception as error:  # noqa: BLE001 - raised again by the caller

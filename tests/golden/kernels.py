@@ -27,8 +27,7 @@ def as_assertion_error(refusal: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        message = f"{refusal}: {error}"
-        raise AssertionError(message) from error
+        raise AssertionError(f"{refusal}: {error}") from error
 
 
 def runtime() -> str:

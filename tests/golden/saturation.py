@@ -82,8 +82,9 @@ def _type(node: onnx.NodeProto, places: tuple[int, int], types: Mapping[str, int
         name = node.input[place] if place < len(node.input) else ""
         if types.get(name):
             return types[name]
-    message = f"the type of input {places[0]} of {node.op_type} {node.name} must be known"
-    raise AssertionError(message)
+    raise AssertionError(
+        f"the type of input {places[0]} of {node.op_type} {node.name} must be known"
+    )
 
 
 def _stays_signed(node: onnx.NodeProto, types: Mapping[str, int]) -> bool:

@@ -16,20 +16,29 @@ from tests.support.runtimes import Array
 
 # Weights of one column or filter, and whether a pair of them is too much.
 COLUMNS = [
-    ([127, 1, 127, 1], False), ([0, 0, 127, 2], True), ([0, 127, 127, 0], False),
-    ([-128, 0, 0, 0], False), ([-128, -1, 0, 0], True), ([-64, -64, 64, 64], False),
-    ([-65, -64, 0, 0], True), ([127, -128, 0, 127], False), ([0, 0, 127], False),
-    ([1, 127, 1, 127, 127], False), ([0, 0, 0, 0, 100, 29, 0], True),
-]  # fmt: skip
+    ([127, 1, 127, 1], False),
+    ([0, 0, 127, 2], True),
+    ([0, 127, 127, 0], False),
+    ([-128, 0, 0, 0], False),
+    ([-128, -1, 0, 0], True),
+    ([-64, -64, 64, 64], False),
+    ([-65, -64, 0, 0], True),
+    ([127, -128, 0, 127], False),
+    ([0, 0, 127], False),
+    ([1, 127, 1, 127, 127], False),
+    ([0, 0, 0, 0, 100, 29, 0], True),
+]
 
 
 def model(node: Any, x: list[int], y: int, **constants: Array) -> ModelProto:
     """Return a model of one node whose data are the uint8 `x`, and whose output is of type `y`."""
     graph = helper.make_graph(
-        [node], "main", [helper.make_tensor_value_info("x", TensorProto.UINT8, x)],
+        [node],
+        "main",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x)],
         [helper.make_tensor_value_info("y", y, None)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -50,13 +59,21 @@ def convolution(w: Array, group: int = 1) -> tuple[ModelProto, Array, Array]:
     sums = w.astype(np.int32).sum((1, 2)) * 255
     one, none = np.float32(1), np.uint8(0)
     node = helper.make_node(
-        "QLinearConv", ["x", "one", "none", "w", "one", "zero", "one", "none", "bias"], ["y"],
+        "QLinearConv",
+        ["x", "one", "none", "w", "one", "zero", "one", "none", "bias"],
+        ["y"],
         group=group,
-    )  # fmt: skip
+    )
     made = model(
-        node, [*x.shape], TensorProto.UINT8, w=w, one=np.array(one), none=np.array(none),
-        zero=np.zeros((), w.dtype), bias=(200 - sums).astype(np.int32),
-    )  # fmt: skip
+        node,
+        [*x.shape],
+        TensorProto.UINT8,
+        w=w,
+        one=np.array(one),
+        none=np.array(none),
+        zero=np.zeros((), w.dtype),
+        bias=(200 - sums).astype(np.int32),
+    )
     return made, x, np.full((1, len(w), 1), 200, np.uint8)
 
 
@@ -133,9 +150,11 @@ def test_data_that_stays_signed() -> None:
 def test_products_in_branches() -> None:
     """They see the constants around them."""
     inner = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "w"], ["made"])], "inner", [],
+        [helper.make_node("MatMulInteger", ["x", "w"], ["made"])],
+        "inner",
+        [],
         [helper.make_tensor_value_info("made", TensorProto.INT32, None)],
-    )  # fmt: skip
+    )
     node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
     w = np.full((2, 3), 100, np.int8)
     whole = model(node, [1, 2], TensorProto.INT32, w=w, c=np.array(np.True_))

@@ -59,9 +59,7 @@ def run_module(
     """Run a module in a folder, with the packages of other folders."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [place, *path]))}
     command = [sys.executable, "-m", *words]
-    return subprocess.run(
-        command, cwd=place, capture_output=True, text=True, check=False, env=env
-    )
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=env)
 
 
 @pytest.fixture(scope="module")

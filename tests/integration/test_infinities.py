@@ -55,8 +55,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 SHAPES = {"FULLY_CONNECTED": [4, 1], "CONV_3D": [1, 1, 4, 1, 1]}
 BY_XNNPACK = [
-    "ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED",
-]  # fmt: skip
+    "ADD",
+    "SUB",
+    "MUL",
+    "DIV",
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "TRANSPOSE_CONV",
+    "FULLY_CONNECTED",
+]
 
 
 def model(code: str, activation: str) -> tuple[bytes, Array]:

@@ -124,13 +124,14 @@ RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
     (cells.integer_basic_lstm(), change_scale(3, 0.5), "not that of the products"),
     (cells.integer_basic_lstm(), change_scale(0, 0.5), "has not the scale 0.0078125"),
     (
-        cells.integer_lstm(Form()), shorten("intermediates", 4),
+        cells.integer_lstm(Form()),
+        shorten("intermediates", 4),
         "4 intermediate tensors where 5 are expected",
     ),
     (cells.integer_lstm(Form()), change_type(19, "int8"), "the states are not int8 and int16"),
     (cells.integer_lstm(Form()), change_scale(0, 0.5, made=True), "have different scales"),
     (cells.integer_lstm(Form()), remove_scale(19), "has not one scale"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("data", "change", "reason"), RECURRENT, ids=[r for *_, r in RECURRENT])
@@ -168,8 +169,9 @@ def test_axes_that_are_not_there() -> None:
 
 def test_windows_with_too_few_numbers_or_with_scales() -> None:
     for change, reason in (
-        (shorten("inputs", 4), "it has 4 inputs"), (add_scale, "is quantized"),
-    ):  # fmt: skip
+        (shorten("inputs", 4), "it has 4 inputs"),
+        (add_scale, "is quantized"),
+    ):
         m = Build()
         numbers = [m.constant(np.array([1, 1], np.int64)) for _ in range(3)]
         operands = [m.input([5, 7], dtype="int32"), m.constant(np.array(0, np.int32)), *numbers]
@@ -192,10 +194,15 @@ def test_sums_of_scattered_integers_with_a_scale() -> None:
     a, b = (body.input([], dtype="int8") for _ in "ab")
     body.output(*body.op("STABLEHLO_ADD", [a, b], [[]], dtype="int8"))
     made = m.op(
-        "STABLEHLO_SCATTER", [x, where, new], [m.tensor([7, 5], dtype="int8", scale=0.5)],
-        update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0],
-        index_vector_dim=1, update_computation_subgraph_index=body.index,
-    )  # fmt: skip
+        "STABLEHLO_SCATTER",
+        [x, where, new],
+        [m.tensor([7, 5], dtype="int8", scale=0.5)],
+        update_window_dims=[1],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+        index_vector_dim=1,
+        update_computation_subgraph_index=body.index,
+    )
     assert "is quantized" in refusal_reason(m, *made)
 
 
@@ -231,8 +238,9 @@ def test_an_image_of_other_channels_than_filters() -> None:
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((4, 2, 2, 2), (4,)))
     options = struct.pack("<3i", 1, 1, 1)
-    said = refusal_reason(m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b],
-                                [[]], options))  # fmt: skip
+    said = refusal_reason(
+        m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b], [[]], options)
+    )
     assert "4 channels for filters of 2 channels each" in said
 
 
@@ -256,9 +264,12 @@ def test_sums_of_rows_in_no_known_way() -> None:
     m = Build()
     table = m.constant(np.zeros((5, 3), np.float32))
     operands = [
-        m.input([4], dtype="int32"), m.constant(np.zeros((4, 1), np.int32)),
-        m.constant(np.array([2], np.int32)), m.input([4]), table,
-    ]  # fmt: skip
+        m.input([4], dtype="int32"),
+        m.constant(np.zeros((4, 1), np.int32)),
+        m.constant(np.array([2], np.int32)),
+        m.input([4]),
+        table,
+    ]
     model = ChangeableModel(build_model(m, *m.op("EMBEDDING_LOOKUP_SPARSE", operands, [[2, 3]])))
     model.options.combiner = 7
     assert "there is no combiner 7" in model.refusal()

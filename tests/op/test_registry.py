@@ -146,9 +146,13 @@ def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with what is installed in a folder."""
     path = os.pathsep.join([str(place), str(ROOT)])
     return subprocess.run(
-        [sys.executable, "-m", "tflite2onnx", *arguments], cwd=place, capture_output=True,
-        text=True, check=False, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+        [sys.executable, "-m", "tflite2onnx", *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def convert_in_process(place: Path, code: str, *, custom: bool) -> subprocess.CompletedProcess[str]:
@@ -209,9 +213,13 @@ def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == "Neg"
 
 

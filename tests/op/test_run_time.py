@@ -22,8 +22,9 @@ def check_with_inputs(
 
     Its output is declared with these axes, `None` being open, or without any.
     """
-    arrays = [np.asarray(each, None if isinstance(each, np.ndarray) else np.int32)
-              for each in operands]  # fmt: skip
+    arrays = [
+        np.asarray(each, None if isinstance(each, np.ndarray) else np.int32) for each in operands
+    ]
     m = Build()
     inputs = [m.input(array.shape, dtype=array.dtype) for array in arrays]
     dtype = options.pop("dtype", "float32")
@@ -125,9 +126,12 @@ def test_sums_over_computed_axes_keep_all_bits() -> None:
 def test_one_hot() -> None:
     values = [np.asarray(np.float32(number)) for number in (3, -1)]
     check_with_inputs(
-        "ONE_HOT", [[[0, 4, 2], [-1, 3, 9]], np.asarray(5, np.int32), *values],
-        [2, None, 3], axis=1, dtype="float32",
-    )  # fmt: skip
+        "ONE_HOT",
+        [[[0, 4, 2], [-1, 3, 9]], np.asarray(5, np.int32), *values],
+        [2, None, 3],
+        axis=1,
+        dtype="float32",
+    )
 
 
 def test_topk() -> None:
@@ -184,9 +188,13 @@ def test_what_follows() -> None:
     kernel = m.constant(np.ones((4, 3, 2, 3), np.float32))
     bias = m.constant(np.zeros(4, np.float32))
     (y,) = m.op(
-        "CONV_2D", [y, kernel, bias], [m.tensor([None, None, None, 4])],
-        stride_h=2, stride_w=1, padding="SAME",
-    )  # fmt: skip
+        "CONV_2D",
+        [y, kernel, bias],
+        [m.tensor([None, None, None, 4])],
+        stride_h=2,
+        stride_w=1,
+        padding="SAME",
+    )
     m.output(*m.op("MEAN", [y, m.constant([1, 2])], [m.tensor([None, 4])]))
     for sizes in ([2, 5, 7, 3], [1, 14, 5, 3]):
         check(m.bytes(), inputs=[DATA.reshape(-1), np.asarray(sizes, np.int32)])
@@ -266,8 +274,10 @@ def test_sparse_to_dense(value: ArrayLike) -> None:
 def test_segments(code: str) -> None:
     numbers = [1, 0, 3, -1, 1]
     check_with_inputs(
-        f"UNSORTED_SEGMENT_{code}", [DATA[0], numbers, np.asarray(5, np.int32)], [None, 7, 3],
-    )  # fmt: skip
+        f"UNSORTED_SEGMENT_{code}",
+        [DATA[0], numbers, np.asarray(5, np.int32)],
+        [None, 7, 3],
+    )
 
 
 @pytest.mark.parametrize(

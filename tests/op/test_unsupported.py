@@ -36,9 +36,15 @@ def convert_custom_node(data: bytes, **options: Any) -> onnx.NodeProto:
 def test_kept() -> None:
     """With its options as attributes, its operands in their places, and types for its outputs."""
     options = {
-        "domain": 7, "op_type": "x", "number": 3, "ratio": 0.5, "on": True, "name": "sum",
-        "sizes": [1, 2], "of": [1.5],
-    }  # fmt: skip
+        "domain": 7,
+        "op_type": "x",
+        "number": 3,
+        "ratio": 0.5,
+        "on": True,
+        "name": "sum",
+        "sizes": [1, 2],
+        "of": [1.5],
+    }
     data = model("Mystery", options)
     node = convert_custom_node(data)
     assert (node.op_type, node.domain) == ("Mystery", "tflite.custom")
@@ -47,8 +53,9 @@ def test_kept() -> None:
     assert attributes == {**options, "op_type": b"x", "on": 1, "name": b"sum"}
     ports = convert(data, allow_custom=True).outputs
     assert [(end.dtype, end.onnx_shape) for end in ports] == [
-        ("float32", (1, 5, 7, 3)), ("bool", (3,))
-    ]  # fmt: skip
+        ("float32", (1, 5, 7, 3)),
+        ("bool", (3,)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +166,7 @@ def test_beside_sizes_that_are_open() -> None:
 
 
 @pytest.mark.parametrize("allow_custom", [True, False])
-def test_with_sizes_that_are_open(
-    caplog: pytest.LogCaptureFixture, *, allow_custom: bool
-) -> None:
+def test_with_sizes_that_are_open(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
     """What it makes of these nobody knows."""
     m = Build()
     x = m.input([None, 3], name="x")

@@ -56,9 +56,7 @@ def test_names_of_sizes() -> None:
 def check_open_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
     """Hold the model to LiteRT with inputs of these shapes and types; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]
-    arrays = [
-        (5 * KEPT(shape)).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)
-    ]
+    arrays = [(5 * KEPT(shape)).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)]
     result = check(m.bytes(), inputs=arrays, **options)
     assert any(end.symbols for end in result.inputs)
     check(m.bytes(), static=True)
@@ -101,9 +99,14 @@ def add_slices(m: Build, x: Tensor) -> Made:
     (y,) = m.op("SLICE", [x, m.constant([0, 1, 2, 0]), m.constant([-1, 3, -1, 2])], [made])
     bounds = [m.constant(numbers) for numbers in ([0, -1, 4], [0, 0, 0], [1, 1, -2])]
     return m.op(
-        "STRIDED_SLICE", [y, *bounds], [[1, 3, 2]],
-        begin_mask=1, end_mask=5, shrink_axis_mask=2, new_axis_mask=0,
-    )  # fmt: skip
+        "STRIDED_SLICE",
+        [y, *bounds],
+        [[1, 3, 2]],
+        begin_mask=1,
+        end_mask=5,
+        shrink_axis_mask=2,
+        new_axis_mask=0,
+    )
 
 
 def halves(m: Build, x: Tensor) -> Made:
@@ -142,10 +145,18 @@ def blocks(m: Build, x: Tensor) -> Made:
 
 
 NETWORKS = [
-    conv, depthwise, add_flattening, after_shape_arithmetic, mean, add_slices, halves, broadcast,
+    conv,
+    depthwise,
+    add_flattening,
+    after_shape_arithmetic,
+    mean,
+    add_slices,
+    halves,
+    broadcast,
     add_pools,
-    add_arg_max, blocks,
-]  # fmt: skip
+    add_arg_max,
+    blocks,
+]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -321,9 +332,13 @@ def test_copies_of_what_is_open() -> None:
     (y,) = inner.op("ABS", [x], [[1, 3]])
     inner.output(x, y)
     made = m.op(
-        "STABLEHLO_COMPOSITE", [m.input([None, 3])], 2 * [[1, 3]], name="some.thing",
-        decomposition_subgraph_index=inner.index, composite_attributes=bytes(flexbuffers.Dumps({})),
-    )  # fmt: skip
+        "STABLEHLO_COMPOSITE",
+        [m.input([None, 3])],
+        2 * [[1, 3]],
+        name="some.thing",
+        decomposition_subgraph_index=inner.index,
+        composite_attributes=bytes(flexbuffers.Dumps({})),
+    )
     m.output(*made)
     assert [end.sizes for end in check_open_model(m, [5, 3])] == 2 * [("batch", 3)]
 

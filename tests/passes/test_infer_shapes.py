@@ -98,8 +98,9 @@ def test_sub_graphs_of_guesses() -> None:
     x, count = m.input([4, 3]), m.input([], dtype="int32", name="count")
     condition, body, then, other = (m.subgraph(name) for name in ("c", "b", "t", "e"))
     rounds, _ = condition.input([], dtype="int32"), condition.input([1, 3], shape_signature=[-1, 3])
-    condition.output(*condition.op("LESS", [rounds, condition.constant(np.int32(5))], [[]],
-                                   dtype="bool"))
+    condition.output(
+        *condition.op("LESS", [rounds, condition.constant(np.int32(5))], [[]], dtype="bool")
+    )
     rounds, y = body.input([], dtype="int32"), body.input([1, 3], shape_signature=[-1, 3])
     one = body.constant(np.int32(1))
     body.output(*body.op("ADD", [rounds, one], [[]], dtype="int32"))

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 SHAPE = (2, 3, 5)
 # LiteRT wants attributes, though there be none.
 COMPOSITE: dict[str, Any] = {
-    "name": "some.thing", "composite_attributes": bytes(flexbuffers.Dumps({}))
-}  # fmt: skip
+    "name": "some.thing",
+    "composite_attributes": bytes(flexbuffers.Dumps({})),
+}
 
 
 def composite(
@@ -33,7 +34,7 @@ def composite(
     """Return the outputs of a composite."""
     return m.op(
         "STABLEHLO_COMPOSITE", inputs, made, decomposition_subgraph_index=index, **COMPOSITE
-    )  # fmt: skip
+    )
 
 
 def call(m: Subgraph, callee: Subgraph, x: Tensor, *more: Tensor) -> Tensor:

@@ -160,8 +160,7 @@ def test_scalars_stay_scalars() -> None:
 
 
 def refuses(*_: Array) -> Sequence[Array]:
-    message = "no"
-    raise OperatorError(message)
+    raise OperatorError("no")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def refuses(*_: Array) -> Sequence[Array]:
             tensor(shape=(3,), dtype=DType.BFLOAT16),
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_told_stays(rules: Stub | None, x: Tensor | None, y: Tensor) -> None:
     assert codes(fold_one(op("X", [x], y), rules)) == ["X"]
 
@@ -455,9 +454,19 @@ def test_shared_weights_stay_shared() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "features", "first"),
-    [((2, 3, 5), 5, 2), ((2, 3, 5), 15, 1), ((2, 3, 5), 30, 0), ((2, 3, 5), 6, 3), ((), 1, 0),
-     ((2, 1, 5), 5, 2), ((5, 1), 1, 1), ((5, 1), 5, 0), ((0, 3), 0, 0), ((0, 3), 3, 1)],
-)  # fmt: skip
+    [
+        ((2, 3, 5), 5, 2),
+        ((2, 3, 5), 15, 1),
+        ((2, 3, 5), 30, 0),
+        ((2, 3, 5), 6, 3),
+        ((), 1, 0),
+        ((2, 1, 5), 5, 2),
+        ((5, 1), 1, 1),
+        ((5, 1), 5, 0),
+        ((0, 3), 0, 0),
+        ((0, 3), 3, 1),
+    ],
+)
 def test_features_from(shape: Shape, features: int, first: int) -> None:
     assert features_from(shape, features) == first
 

@@ -24,14 +24,20 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 LIMITS = {
-    "int2": (-2, 1), "int4": (-8, 7), "int8": (-128, 127), "uint8": (0, 255),
+    "int2": (-2, 1),
+    "int4": (-8, 7),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
     "int16": (-32768, 32767),
-}  # fmt: skip
+}
 
 
 BOUNDS: dict[str, tuple[float, float]] = {
-    "NONE": (-np.inf, np.inf), "RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1),
-}  # fmt: skip
+    "NONE": (-np.inf, np.inf),
+    "RELU": (0, np.inf),
+    "RELU6": (0, 6),
+    "RELU_N1_TO_1": (-1, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -161,9 +167,12 @@ class Layer:
         zero_x, zero_w, zero_y = self.scheme.zeros
         x = m.input(self.shape.x, dtype=self.scheme.x, scale=scale_x, zero_point=zero_x)
         w = m.constant(
-            self.weights, dtype=self.scheme.w, scale=scale_w, zero_point=zero_w,
+            self.weights,
+            dtype=self.scheme.w,
+            scale=scale_w,
+            zero_point=zero_w,
             axis=self.shape.channel,
-        )  # fmt: skip
+        )
         b = None if self.biases is None else m.constant(self.biases, scale=scale_x * scale_w)
         y = m.tensor(self.shape.y, dtype=self.scheme.y, scale=scale_y, zero_point=zero_y)
         options = {"fused_activation_function": self.activation, **self.shape.options}

@@ -46,10 +46,12 @@ def test_every_type(
     zeros = (3, -7, 5) if left == "int8" else (0, 0, 0)
     x = random_integers(left, swap_last_axes(a, swap=adj[0]))
     w = random_integers(right, swap_last_axes(b, swap=adj[1]))
-    sums = np.matmul(*(
-        (each.swapaxes(-1, -2) if swap else each).astype(np.int64) - zero
-        for each, swap, zero in zip((x, w), adj, zeros, strict=False)
-    ))  # fmt: skip
+    sums = np.matmul(
+        *(
+            (each.swapaxes(-1, -2) if swap else each).astype(np.int64) - zero
+            for each, swap, zero in zip((x, w), adj, zeros, strict=False)
+        )
+    )
     low, high = LIMITS[left]
     scale = np.float32(np.abs(sums).max() * SCALES[0] * SCALES[1] / (high - low))
     m = Build()

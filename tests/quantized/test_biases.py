@@ -20,12 +20,14 @@ WINDOW = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 LAYERS: dict[str, tuple[list[int], list[int], list[int], dict[str, Any]]] = {
     "CONV_2D": ([1, 4, 4, 3], [FILTERS, 3, 3, 3], [1, 4, 4, FILTERS], WINDOW),
     "DEPTHWISE_CONV_2D": (
-        [1, 4, 4, FILTERS], [1, 3, 3, FILTERS], [1, 4, 4, FILTERS],
+        [1, 4, 4, FILTERS],
+        [1, 3, 3, FILTERS],
+        [1, 4, 4, FILTERS],
         {**WINDOW, "depth_multiplier": 1},
     ),
     "FULLY_CONNECTED": ([2, 5], [FILTERS, 5], [2, FILTERS], {}),
     "TRANSPOSE_CONV": ([1, 4, 4, 3], [FILTERS, 2, 2, 3], [1, 4, 4, FILTERS], WINDOW),
-}  # fmt: skip
+}
 
 
 def layer(code: str, dtype: str, scale: float | None) -> bytes:

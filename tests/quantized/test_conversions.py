@@ -73,10 +73,16 @@ def test_quantize_to_four_bits(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("int8", "int8"), ("int8", "uint8"), ("int8", "int16"), ("uint8", "int8"),
-        ("uint8", "uint8"), ("uint8", "int16"), ("int16", "int8"), ("int16", "int16"),
+        ("int8", "int8"),
+        ("int8", "uint8"),
+        ("int8", "int16"),
+        ("uint8", "int8"),
+        ("uint8", "uint8"),
+        ("uint8", "int16"),
+        ("int16", "int8"),
+        ("int16", "int16"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_requantize(source: str, target: str, ratio: float) -> None:
     (given,), ((step, zero),) = scales(source, 0.05), scales(target, 0.05)
@@ -150,8 +156,13 @@ def test_dequantize_of_constants(dtype: str, along: int | None) -> None:
     m, (low, high) = Build(), LIMITS.get(dtype, (0, 15))
     data = np.random.default_rng(0).integers(low, high, (4, 6), endpoint=True)
     count = 1 if along is None else data.shape[along]
-    c = m.constant(data.astype(np.uint8 if dtype.startswith("u") else np.int8), dtype=dtype,
-                   scale=np.linspace(0.1, 0.3, count), zero_point=0, axis=along or 0)  # fmt: skip
+    c = m.constant(
+        data.astype(np.uint8 if dtype.startswith("u") else np.int8),
+        dtype=dtype,
+        scale=np.linspace(0.1, 0.3, count),
+        zero_point=0,
+        axis=along or 0,
+    )
     (real,) = m.op("DEQUANTIZE", [c], [m.tensor([4, 6])])
     m.output(*m.op("ADD", [real, m.input([4, 6])], [m.tensor([4, 6])]))
     check(m.bytes(), seeds=[0])
@@ -167,9 +178,16 @@ def test_cast_takes_integers_as_they_are(source: str, target: str) -> None:
 
 
 RANGES = [
-    (-1, 1, 8), (0, 6, 8), (-0.3, 2.7, 8), (-1, 1, 4), (0, 1, 2), (-5, 5, 16), (-2, 0, 8),
-    (-8, 7.9375, 8), (-0.1, 6, 3),
-]  # fmt: skip
+    (-1, 1, 8),
+    (0, 6, 8),
+    (-0.3, 2.7, 8),
+    (-1, 1, 4),
+    (0, 1, 2),
+    (-5, 5, 16),
+    (-2, 0, 8),
+    (-8, 7.9375, 8),
+    (-0.1, 6, 3),
+]
 
 
 @pytest.mark.parametrize(("low", "high", "bits"), RANGES)
@@ -228,12 +246,14 @@ def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> Non
         if dtype == "int16"
         else (m.op("HARD_SWISH", [a], [output_tensor(m, x.shape, dtype, wanted)]))
     )
-    (c,) = m.op("RESHAPE", [b, m.constant(np.array([x.size], np.int32))],
-                [[x.size]], new_shape=[x.size])  # fmt: skip
+    (c,) = m.op(
+        "RESHAPE", [b, m.constant(np.array([x.size], np.int32))], [[x.size]], new_shape=[x.size]
+    )
     m.output(a, b, c)
     # See test_functions_of_int16 for its steps.
-    result = check(m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1,
-                   activations=activations)  # fmt: skip
+    result = check(
+        m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1, activations=activations
+    )
     assert {port.dtype for port in (*result.inputs, *result.outputs)} == {dtype}
 
 

@@ -93,10 +93,19 @@ def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("activations", ["auto", "int8"])
-@pytest.mark.parametrize("steps", [
-    (0.05, 0.05), (0.02, 0.01), (0.1, 0.08), (0.3731673, 0.2524547), (0.1487567, 0.0828025),
-    (0.0003, 0.0004), (0.005, 0.02), (2.5, 1.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (0.05, 0.05),
+        (0.02, 0.01),
+        (0.1, 0.08),
+        (0.3731673, 0.2524547),
+        (0.1487567, 0.0828025),
+        (0.0003, 0.0004),
+        (0.005, 0.02),
+        (2.5, 1.5),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) -> None:
     x = all_integers(dtype).reshape(2, -1)
@@ -130,10 +139,13 @@ def test_hard_swish_of_an_open_size() -> None:
 # Scales of two inputs and an output; the last two are published, and ONNX Runtime rounds some of
 # their sums otherwise. None are fractions of small numbers, of which many sums would be halves.
 TRIPLES = [
-    (0.05, 0.05, 0.05), (0.0517213, 0.0331327, 0.0829519), (0.0113149, 0.0307243, 0.0041633),
-    (0.1103171, 0.0213473, 0.3172319), (0.3783963937, 1.5000984054, 1.0),
+    (0.05, 0.05, 0.05),
+    (0.0517213, 0.0331327, 0.0829519),
+    (0.0113149, 0.0307243, 0.0041633),
+    (0.1103171, 0.0213473, 0.3172319),
+    (0.3783963937, 1.5000984054, 1.0),
     (1.0, 1.0039369447622486, 1.0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("constant", [None, 0, 1])

@@ -61,9 +61,14 @@ def rows(shape: tuple[int, ...], least: int) -> Array:
 
 
 def hybrid(
-    shape: Shape, dtype: str, *, per_channel: bool, bias: bool = True,
-    integers: Array | None = None, **options: Any,
-) -> bytes:  # fmt: skip
+    shape: Shape,
+    dtype: str,
+    *,
+    per_channel: bool,
+    bias: bool = True,
+    integers: Array | None = None,
+    **options: Any,
+) -> bytes:
     """Return a model of one layer, of these weights or of random ones."""
     m, channels = Build(), shape.w[shape.channel]
     generator = np.random.default_rng(1)
@@ -170,8 +175,9 @@ def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
         scales=m.constant(scales).index, zeroPoints=zeros.index, blockSize=size
     )
     quantization = schema.QuantizationParametersT(
-        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=blocks,
-    )  # fmt: skip
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization,
+        details=blocks,
+    )
     w = m.constant(weights("int4", 11, 128), dtype="int4", quantization=quantization)
     b = m.constant(generator.standard_normal(11).astype(np.float32)) if bias else None
     operands = [m.input([3, 128]), w, b]

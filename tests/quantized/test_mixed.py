@@ -80,27 +80,42 @@ REFUSED: dict[str, Callable[[], Build]] = {
     "MUL": lambda: binary("MUL", [2, 3], {"dtype": "int16"}, INT16, INT16),
     "PACK": lambda: binary("PACK", [2, 2, 3], SCALED, PLAIN, SCALED, values_count=2),
     "uint8": lambda: binary(
-        "CONCATENATION", [4, 3], {"dtype": "uint8"}, {"dtype": "uint8", "scale": 0.5},
+        "CONCATENATION",
+        [4, 3],
+        {"dtype": "uint8"},
+        {"dtype": "uint8", "scale": 0.5},
         {"dtype": "uint8", "scale": 0.5},
     ),
     "SUM": lambda: unary("SUM", [1, 4, 2], int32([2])),
     "MEAN": lambda: unary("MEAN", [1, 4, 2], int32([2])),
     "AVERAGE_POOL_2D": lambda: unary(
-        "AVERAGE_POOL_2D", [1, 3, 5, 2], filter_height=2, filter_width=2, stride_h=1, stride_w=1,
+        "AVERAGE_POOL_2D",
+        [1, 3, 5, 2],
+        filter_height=2,
+        filter_width=2,
+        stride_h=1,
+        stride_w=1,
         padding="VALID",
     ),
     "RESIZE_BILINEAR": lambda: unary("RESIZE_BILINEAR", [1, 8, 12, 2], int32([8, 12])),
     "CONV_2D": lambda: build_convolution("CONV_2D"),
     "TRANSPOSE_CONV": lambda: build_convolution("TRANSPOSE_CONV"),
     "FlexGreaterEqual": lambda: custom(
-        "FlexGreaterEqual", "bool", lambda m: m.input([2, 3], **SCALED),
-        lambda m: m.input([2, 3], **PLAIN), T=Type(6),
+        "FlexGreaterEqual",
+        "bool",
+        lambda m: m.input([2, 3], **SCALED),
+        lambda m: m.input([2, 3], **PLAIN),
+        T=Type(6),
     ),
     "FlexMatrixBandPart": lambda: custom(
-        "FlexMatrixBandPart", "int8", lambda m: m.input([2, 3], **SCALED),
-        lambda m: m.constant(np.array(0)), lambda m: m.constant(np.array(1)), T=Type(6),
+        "FlexMatrixBandPart",
+        "int8",
+        lambda m: m.input([2, 3], **SCALED),
+        lambda m: m.constant(np.array(0)),
+        lambda m: m.constant(np.array(1)),
+        T=Type(6),
     ),
-}  # fmt: skip
+}
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"activations": "uint8"}, {"quantization": "float"})
 
 

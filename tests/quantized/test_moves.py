@@ -87,20 +87,35 @@ COPIES = [
     Move("SQUEEZE", (1, 5, 7), [], [[5, 7]], {"squeeze_dims": [0]}),
     Move("TRANSPOSE", IMAGE, [make_numbers(0, 3, 1, 2)], [[2, 3, 5, 7]]),
     Move("SLICE", IMAGE, BOX, [[2, 3, 4, 3]]),
-    Move("STRIDED_SLICE", IMAGE,
-         [BOX[0], make_numbers(2, 4, 6, 3), make_numbers(1, 1, 1, 1)], [[2, 3, 4, 3]]),
+    Move(
+        "STRIDED_SLICE",
+        IMAGE,
+        [BOX[0], make_numbers(2, 4, 6, 3), make_numbers(1, 1, 1, 1)],
+        [[2, 3, 4, 3]],
+    ),
     Move("GATHER", (5, 7), [make_numbers(1, 3, 2)], [[3, 7]], {"axis": 0}),
     Move("GATHER_ND", (5, 7), [make_numbers(1, 3, 2, shape=(3, 1))], [[3, 7]]),
     Move("TILE", (5, 7), [make_numbers(2, 3)], [[10, 21]]),
-    Move("SPLIT", (6, 7), [make_numbers(0, shape=())], [[3, 7], [3, 7]], {"num_splits": 2},
-        first=True),
-    Move("SPLIT_V", (6, 7), [make_numbers(2, 4), make_numbers(0, shape=())], [[2, 7], [4, 7]],
-         {"num_splits": 2}),
+    Move(
+        "SPLIT",
+        (6, 7),
+        [make_numbers(0, shape=())],
+        [[3, 7], [3, 7]],
+        {"num_splits": 2},
+        first=True,
+    ),
+    Move(
+        "SPLIT_V",
+        (6, 7),
+        [make_numbers(2, 4), make_numbers(0, shape=())],
+        [[2, 7], [4, 7]],
+        {"num_splits": 2},
+    ),
     Move("SPACE_TO_DEPTH", (2, 6, 10, 3), [], [[2, 3, 5, 12]], {"block_size": 2}, types=BYTES),
     Move("DEPTH_TO_SPACE", (2, 3, 5, 12), [], [[2, 6, 10, 3]], {"block_size": 2}, types=BYTES),
     Move("RESIZE_NEAREST_NEIGHBOR", IMAGE, [make_numbers(11, 9)], [[2, 11, 9, 3]]),
     Move("PAD", (5, 7), [PADS], [[8, 10]]),
-]  # fmt: skip
+]
 # Kernels that refuse to where the scales differ.
 CAREFUL = [
     Move("EXPAND_DIMS", (5, 7), [make_numbers(0, shape=())], [[1, 5, 7]]),
@@ -203,14 +218,17 @@ def test_ranking(code: str, dtype: str) -> None:
         return
     else:
         y = m.tensor([5, 37], dtype="int32")
-        m.output(*m.op(code, [add_input(m, x, scale), m.constant(np.int32(1))], [y],
-                       output_type="int32"))  # fmt: skip
+        m.output(
+            *m.op(code, [add_input(m, x, scale), m.constant(np.int32(1))], [y], output_type="int32")
+        )
     check_integers(m.bytes(), [x])
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    "plain": {}, "corners": {"align_corners": True}, "centers": {"half_pixel_centers": True},
-}  # fmt: skip
+    "plain": {},
+    "corners": {"align_corners": True},
+    "centers": {"half_pixel_centers": True},
+}
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -228,10 +246,16 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("way", "size"), [
-    ("plain", (10, 14)), ("centers", (10, 14)), ("centers", (20, 28)), ("corners", (9, 13)),
-    ("corners", (33, 97)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("way", "size"),
+    [
+        ("plain", (10, 14)),
+        ("centers", (10, 14)),
+        ("centers", (20, 28)),
+        ("corners", (9, 13)),
+        ("corners", (33, 97)),
+    ],
+)
 def test_halves_between_pixels(dtype: str, way: str, size: tuple[int, int]) -> None:
     """Weights that are eighths or sixteenths: halves are rounded away from the integer 0."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
@@ -317,8 +341,12 @@ def test_products(dtype: str, factors: int) -> None:
 def test_a_scale_of_its_own_in_real_numbers() -> None:
     """Real numbers are what the copied integers stand for then, not what they stood for."""
     m, x = Build(), random("int8", (5, 7))
-    (y,) = m.op("RESHAPE", [add_input(m, x, (0.05, 3)), m.constant(make_numbers(35))],
-                [output_tensor(m, [35], "int8", (0.5, -7))], new_shape=[35])  # fmt: skip
+    (y,) = m.op(
+        "RESHAPE",
+        [add_input(m, x, (0.05, 3)), m.constant(make_numbers(35))],
+        [output_tensor(m, [35], "int8", (0.5, -7))],
+        new_shape=[35],
+    )
     m.output(*m.op("DEQUANTIZE", [y], [m.tensor([35])]))
     data = m.bytes()
     (port,) = convert(data, quantization="float").model.graph.input

@@ -18,17 +18,26 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 KERNELS = {"AVERAGE_POOL_2D": "QLinearAveragePool", "MAX_POOL_2D": "MaxPool"}
 
 
-def build_pool(code: str, dtype: str, activation: str = "NONE", kernel: tuple[int, int] = (2, 3),
-            padding: str = "SAME") -> bytes:  # fmt: skip
+def build_pool(
+    code: str,
+    dtype: str,
+    activation: str = "NONE",
+    kernel: tuple[int, int] = (2, 3),
+    padding: str = "SAME",
+) -> bytes:
     """Return a model that pools [2, 5, 7, 3]."""
     scale, zero = TYPES[dtype]
     rows, columns = (5, 7) if padding == "SAME" else (6 - kernel[0], 8 - kernel[1])
     m = Build()
     x = m.input([2, 5, 7, 3], dtype=dtype, scale=scale, zero_point=zero)
     options: dict[str, Any] = {
-        "filter_height": kernel[0], "filter_width": kernel[1], "stride_h": 1, "stride_w": 1,
-        "padding": padding, "fused_activation_function": activation,
-    }  # fmt: skip
+        "filter_height": kernel[0],
+        "filter_width": kernel[1],
+        "stride_h": 1,
+        "stride_w": 1,
+        "padding": padding,
+        "fused_activation_function": activation,
+    }
     m.output(*m.op(code, [x], [[2, rows, columns, 3]], **options))
     return m.bytes()
 
@@ -67,8 +76,9 @@ def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -
 def test_every_half(dtype: str, size: int) -> None:
     """Each half that is an average, with what is next to it on both sides."""
     low, high = LIMITS[dtype]
-    sums = [size * size * half // 2 + n for half in range(2 * low + 1, 2 * high, 2)
-            for n in (-1, 0, 1)]  # fmt: skip
+    sums = [
+        size * size * half // 2 + n for half in range(2 * low + 1, 2 * high, 2) for n in (-1, 0, 1)
+    ]
     windows = np.array([_split_total(total, size * size) for total in sums])
     x = windows.reshape(1, -1, size, size).transpose(0, 2, 3, 1).astype(dtype)
     m, (scale, zero) = Build(), TYPES[dtype]
@@ -99,8 +109,19 @@ def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) ->
     m = Build()
     x = m.input([2, 5, 7, 3], dtype=dtype, scale=scale, zero_point=zero)
     y = m.tensor([2, 5, 7, 3], dtype=dtype, scale=1.7 * scale, zero_point=zero // 2)
-    m.output(*m.op(code, [x], [y], filter_height=3, filter_width=3, stride_h=1, stride_w=1,
-                   padding="SAME", fused_activation_function=activation))  # fmt: skip
+    m.output(
+        *m.op(
+            code,
+            [x],
+            [y],
+            filter_height=3,
+            filter_width=3,
+            stride_h=1,
+            stride_w=1,
+            padding="SAME",
+            fused_activation_function=activation,
+        )
+    )
     generator = np.random.default_rng(0)
     images = generator.integers(low, high, (2, 5, 7, 3), endpoint=True).astype(dtype)
     check_integers(m.bytes(), [images], steps=int(code == "AVERAGE_POOL_2D"))

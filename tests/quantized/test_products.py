@@ -17,7 +17,6 @@ from tflite2onnx.options import ACTIVATIONS
 from tflite2onnx.quantize import WEIGHTS
 
 if TYPE_CHECKING:
-
     from tests.support import Converted
 
 UINT8 = Scheme("uint8", "uint8", "uint8", "int32", (131, 120, 7))

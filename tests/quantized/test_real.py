@@ -97,13 +97,23 @@ def within_a_loop() -> bytes:
 # How many steps of the output the integers may be off: some rounding in each operator, which goes
 # on from run to run.
 CASES: list[tuple[Callable[[], bytes], int]] = [
-    (build_loop, 3), (build_branches, 3), (build_variable, 3), (within_a_loop, 5),
-    *((lambda form=form: cells.integer_lstm(form), 3) for form in (
-        Form(), Form(single=True), Form(coupled=True), Form(peephole=True, cell_clip=0.5),
-        Form(normalized=True), Form(projection=True, projection_bias=True),
-    )),
+    (build_loop, 3),
+    (build_branches, 3),
+    (build_variable, 3),
+    (within_a_loop, 5),
+    *(
+        (lambda form=form: cells.integer_lstm(form), 3)
+        for form in (
+            Form(),
+            Form(single=True),
+            Form(coupled=True),
+            Form(peephole=True, cell_clip=0.5),
+            Form(normalized=True),
+            Form(projection=True, projection_bias=True),
+        )
+    ),
     (lambda: cells.integer_svdf(Form()), 3),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "steps"), CASES)
@@ -111,9 +121,11 @@ def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
     """None is so large that integers would not hold it: those bounds count here as well."""
     data = make()
     result = check(
-        make_float_model(data), convert=lambda _: convert(data, quantization="float"), runs=RUNS,
+        make_float_model(data),
+        convert=lambda _: convert(data, quantization="float"),
+        runs=RUNS,
         ranges={"float32": (-1.5, 1.5), "count": (-1, 3)},
-    )  # fmt: skip
+    )
     runs = [random_inputs(data, seed, count=(-1, 3)) for seed in range(RUNS)]
     wanted, _ = reference(data, runs)
     live = Stateful(session(result.model, optimize=True))
@@ -129,10 +141,14 @@ def _scales(data: bytes) -> tuple[list[tuple[float, int]], list[tuple[float, int
     """Return scales and zero points of inputs and outputs; a scale of 0 says that there is none."""
     graph = read_model(data).graphs[0]
     inputs, outputs = (
-        [(float(t.quantization.scale[0]), int(t.quantization.zero_point[0])) if t.quantization
-         else (0.0, 0) for t in tensors]
+        [
+            (float(t.quantization.scale[0]), int(t.quantization.zero_point[0]))
+            if t.quantization
+            else (0.0, 0)
+            for t in tensors
+        ]
         for tensors in (graph.inputs, graph.outputs)
-    )  # fmt: skip
+    )
     return inputs, outputs
 
 

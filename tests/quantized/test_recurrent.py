@@ -33,21 +33,40 @@ HYBRID_TOLERANCE = 0.03
 STEPS, PROJECTED_STEPS = 1, 2
 
 HYBRID = [
-    *((cells.lstm, form) for form in (
-        Form(), Form(time_major=True), Form(peephole=True, coupled=True), Form(diagonal=True),
-        Form(activation="RELU6"), ALL, change_form(ALL, coupled=True, single=True),
-        Form(single=True),
-    )),
-    *((cells.bidirectional_lstm, form) for form in (
-        Form(), Form(merged=True, time_major=True), Form(auxiliary="added"),
-        Form(auxiliary="crossed", projection=True),
-    )),
+    *(
+        (cells.lstm, form)
+        for form in (
+            Form(),
+            Form(time_major=True),
+            Form(peephole=True, coupled=True),
+            Form(diagonal=True),
+            Form(activation="RELU6"),
+            ALL,
+            change_form(ALL, coupled=True, single=True),
+            Form(single=True),
+        )
+    ),
+    *(
+        (cells.bidirectional_lstm, form)
+        for form in (
+            Form(),
+            Form(merged=True, time_major=True),
+            Form(auxiliary="added"),
+            Form(auxiliary="crossed", projection=True),
+        )
+    ),
     *((cells.rnn, form) for form in (Form(), Form(time_major=True), Form(single=True))),
-    *((cells.bidirectional_rnn, form) for form in (
-        Form(), Form(merged=True), Form(auxiliary="added", more=7), Form(auxiliary="crossed"),
-    )),
+    *(
+        (cells.bidirectional_rnn, form)
+        for form in (
+            Form(),
+            Form(merged=True),
+            Form(auxiliary="added", more=7),
+            Form(auxiliary="crossed"),
+        )
+    ),
     *((cells.svdf, Form(activation=name)) for name in ("NONE", "RELU", "TANH")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "form"), HYBRID)

@@ -32,9 +32,17 @@ def data(*shape: int, seed: int = 0) -> Array:
 
 
 def dense(
-    x: Sequence[int], y: Sequence[int], w: Sequence[int] = (OUT, FEATURES), *, bias: bool = True,
-    dtype: str = "int8", scales: int = OUT, axis: int = 0, most: int = 127, **options: Any,
-) -> bytes:  # fmt: skip
+    x: Sequence[int],
+    y: Sequence[int],
+    w: Sequence[int] = (OUT, FEATURES),
+    *,
+    bias: bool = True,
+    dtype: str = "int8",
+    scales: int = OUT,
+    axis: int = 0,
+    most: int = 127,
+    **options: Any,
+) -> bytes:
     """Return a FULLY_CONNECTED of float data and integer weights, of int8 up to `most`."""
     m, generator = Build(), np.random.default_rng(7)
     low, high = (1, 255) if dtype == "uint8" else (-most, most)
@@ -49,9 +57,14 @@ def dense(
 
 
 def convolution(
-    images: int = 1, *, scales: int = 1, channels: tuple[int, int, int] = (7, 7, 13),
-    dtype: str = "int8", equal: bool = False, **options: Any,
-) -> bytes:  # fmt: skip
+    images: int = 1,
+    *,
+    scales: int = 1,
+    channels: tuple[int, int, int] = (7, 7, 13),
+    dtype: str = "int8",
+    equal: bool = False,
+    **options: Any,
+) -> bytes:
     """Return a CONV_2D of float data; `channels` are those of data, of a filter, and made.
 
     So many `scales` may be `equal`.

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 TYPES = ("int8", "uint8", "int16")
 # Scales of two inputs and an output: a fine, a wide and an equal one.
 TRIPLES = {
-    "apart": (0.05, 0.03, 0.08), "equal": (0.05, 0.05, 0.05), "fine": (0.01, 0.03, 0.004),
+    "apart": (0.05, 0.03, 0.08),
+    "equal": (0.05, 0.05, 0.05),
+    "fine": (0.01, 0.03, 0.004),
     "wide": (0.11, 0.02, 0.3),
-}  # fmt: skip
+}
 # What int16 has instead of powers of two, which are the default of two operators.
 GENERAL: dict[str, dict[str, Any]] = {"ADD": {"pot_scale_int16": False}}
 GENERAL["SUB"] = GENERAL["ADD"]

@@ -82,16 +82,22 @@ def unary(
 
 
 def binary(
-    code: str, pair: tuple[Array, Array], given: Sequence[Scale], wanted: Scale | None,
-    constant: int | None = None, **options: Any,
-) -> bytes:  # fmt: skip
+    code: str,
+    pair: tuple[Array, Array],
+    given: Sequence[Scale],
+    wanted: Scale | None,
+    constant: int | None = None,
+    **options: Any,
+) -> bytes:
     """Return a model of one operator on two inputs that broadcast, one of them perhaps constant.
 
     What is wanted without a scale is bool.
     """
     m = Build()
-    xs = [(add_constant if i == constant else add_input)(m, *each)
-          for i, each in enumerate(zip(pair, given, strict=True))]  # fmt: skip
+    xs = [
+        (add_constant if i == constant else add_input)(m, *each)
+        for i, each in enumerate(zip(pair, given, strict=True))
+    ]
     shape = np.broadcast_shapes(*(array.shape for array in pair))
     y = output_tensor(m, shape, pair[0].dtype.name if wanted else "bool", wanted)
     m.output(*m.op(code, xs, [y], **options))
@@ -105,8 +111,15 @@ def check_integers(
     result = check(data, inputs=inputs, steps=steps, **options)
     if any(array.dtype == np.int8 for array in inputs):
         for activations in ("int8", "uint8"):
-            check(data, inputs=inputs, steps=steps, optimize=[True], random_layouts=(),
-                  activations=activations, **options)  # fmt: skip
+            check(
+                data,
+                inputs=inputs,
+                steps=steps,
+                optimize=[True],
+                random_layouts=(),
+                activations=activations,
+                **options,
+            )
     check_float_conversion(data, inputs, steps)
     return result
 

@@ -19,7 +19,6 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization
 
 if TYPE_CHECKING:
-
     from tflite2onnx.graph import Model
 
 

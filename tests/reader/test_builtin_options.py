@@ -33,11 +33,12 @@ def build(code: str, options: Mapping[str, Any]) -> Build:
     x = m.input(shape)
     made = {"SUM": [2], "GATHER": [1, 3]}.get(code, shape)
     more = {
-        "ADD": [x], "GATHER": [m.constant(np.array([1], np.int32))],
+        "ADD": [x],
+        "GATHER": [m.constant(np.array([1], np.int32))],
         "CUMSUM": [m.constant(np.array(1, np.int32))],
         "SUM": [m.constant(np.array([1], np.int32))],
         "RESHAPE": [m.constant(np.array(shape, np.int32))],
-    }.get(code, [])  # fmt: skip
+    }.get(code, [])
     m.output(*m.op(code, [x, *more], [made], **options))
     return m
 

@@ -132,10 +132,16 @@ def test_fields_that_the_schema_does_not_have() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\4\0\0", b"\4\0\0\0", b"\4\0\0\0\4\0\0", b"\4\0\0\0\xff\xff\xff\x7f",
-        b"\4\0\0\0\5\0\0\0", b"\4\0\0\0\xf0\xff\xff\xff", b"\xff\xff\xff\xff\0\0\0\0",
+        b"",
+        b"\4\0\0",
+        b"\4\0\0\0",
+        b"\4\0\0\0\4\0\0",
+        b"\4\0\0\0\xff\xff\xff\x7f",
+        b"\4\0\0\0\5\0\0\0",
+        b"\4\0\0\0\xf0\xff\xff\xff",
+        b"\xff\xff\xff\xff\0\0\0\0",
     ],
-)  # fmt: skip
+)
 def test_what_lies_outside(data: bytes) -> None:
     """Neither behind the end nor before the beginning is anything to be read."""
     with pytest.raises(struct.error):

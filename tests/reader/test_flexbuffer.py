@@ -13,14 +13,21 @@ from tflite2onnx.reader import flexbuffer
 from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
-
     pass
 
 
 CUSTOM: dict[str, Any] = {
-    "size": 3, "scale": 0.25, "name": "naïve", "yes": True, "nothing": None, "data": b"\0\1",
-    "list": [1, "two", [3.5]], "numbers": [1, 2, 3], "none": [], "deep": {"er": {"est": -1}},
-}  # fmt: skip
+    "size": 3,
+    "scale": 0.25,
+    "name": "naïve",
+    "yes": True,
+    "nothing": None,
+    "data": b"\0\1",
+    "list": [1, "two", [3.5]],
+    "numbers": [1, 2, 3],
+    "none": [],
+    "deep": {"er": {"est": -1}},
+}
 
 
 def test_custom_options() -> None:
@@ -52,9 +59,12 @@ def test_typed_vectors_in_custom_options() -> None:
     m = Build()
     m.output(*m.custom("Mine", [m.input([2])], [[2]], bytes(builder.Finish())))
     assert dict(only_op(m).options) == {
-        "typed": [1, 2, 3], "fixed": [0.5, 1.5], "key": "a key", "indirect": -5,
+        "typed": [1, 2, 3],
+        "fixed": [0.5, 1.5],
+        "key": "a key",
+        "indirect": -5,
         "names": ["one", "two"],
-    }  # fmt: skip
+    }
 
 
 def test_attributes_of_a_composite() -> None:
@@ -65,11 +75,14 @@ def test_attributes_of_a_composite() -> None:
     attributes = bytes(flexbuffers.Dumps({"axis": 1}))
     m.output(
         *m.op(
-            "STABLEHLO_COMPOSITE", [m.input([2])], [[2]],
-            name="odml.rms_norm", decomposition_subgraph_index=1,
+            "STABLEHLO_COMPOSITE",
+            [m.input([2])],
+            [[2]],
+            name="odml.rms_norm",
+            decomposition_subgraph_index=1,
             composite_attributes=attributes,
         )
-    )  # fmt: skip
+    )
     (op,) = read_model(m.bytes()).graphs[0].ops
     assert op.options.composite_attributes == {"axis": 1}
     assert (op.options.name, op.options.decomposition_subgraph_index) == ("odml.rms_norm", 1)

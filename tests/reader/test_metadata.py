@@ -44,9 +44,7 @@ IMAGE: dict[str, Any] = {
     "stats": {"min": [-1.5], "max": [2.5]},
 }
 SOUND: dict[str, Any] = {
-    "content": {
-        "content_properties": ("AudioProperties", {"sample_rate": 16000, "channels": 2})
-    },
+    "content": {"content_properties": ("AudioProperties", {"sample_rate": 16000, "channels": 2})},
 }
 TEXT: dict[str, Any] = {
     "content": {"content_properties": ("FeatureProperties", {})},

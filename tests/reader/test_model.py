@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 # Files
 
 
@@ -36,11 +35,17 @@ def test_a_model_without_anything_special() -> None:
     m = Build("of the test")
     m.output(
         *m.op(
-            "MAX_POOL_2D", [m.input([2, 5, 7, 3], name="x")], [m.tensor([2, 2, 3, 3], name="y")],
-            filter_height=2, filter_width=3, stride_h=2, stride_w=2, padding="VALID",
+            "MAX_POOL_2D",
+            [m.input([2, 5, 7, 3], name="x")],
+            [m.tensor([2, 2, 3, 3], name="y")],
+            filter_height=2,
+            filter_width=3,
+            stride_h=2,
+            stride_w=2,
+            padding="VALID",
             fused_activation_function="RELU6",
         )
-    )  # fmt: skip
+    )
     model = read_model(m.bytes())
     (graph,) = model.graphs
     (op,) = graph.ops
@@ -49,9 +54,13 @@ def test_a_model_without_anything_special() -> None:
     assert (op.code, op.index, op.custom, op.version) == ("MAX_POOL_2D", 0, False, 3)
     assert (op.inputs, op.outputs, op.intermediates) == (graph.inputs, graph.outputs, ())
     assert dict(op.options) == {
-        "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 3, "filter_height": 2,
+        "padding": "VALID",
+        "stride_w": 2,
+        "stride_h": 2,
+        "filter_width": 3,
+        "filter_height": 2,
         "fused_activation_function": "RELU6",
-    }  # fmt: skip
+    }
     (x,) = graph.inputs
     assert (x.shape, x.rank, x.elements, x.nbytes) == ((2, 5, 7, 3), 4, 210, 840)
     assert (x.dtype, x.shape_signature, x.is_variable) == (DType.FLOAT32, (), False)
@@ -197,10 +206,13 @@ def test_options_of_every_kind() -> None:
     x = m.input([2], name="x")
     m.output(
         *m.op(
-            "VAR_HANDLE", [], [m.tensor([1], dtype="resource")],
-            container="box", shared_name="shared",
+            "VAR_HANDLE",
+            [],
+            [m.tensor([1], dtype="resource")],
+            container="box",
+            shared_name="shared",
         )
-    )  # fmt: skip
+    )
     m.output(*m.op("ADD", [x, x], [[2]], fused_activation_function=77))
     m.output(*m.op("SQUEEZE", [x], [[2]]))
     handle, add, squeeze = read_model(m.bytes()).graphs[0].ops
@@ -252,8 +264,15 @@ def test_names() -> None:
     m.output(y, y)
     tensors = read_model(m.bytes()).graphs[0].tensors
     assert [t.name for t in tensors] == [
-        "y_0", "tensor_1", "x_2", "x_3", "x_4", "x", "y", "tensor_7",
-    ]  # fmt: skip
+        "y_0",
+        "tensor_1",
+        "x_2",
+        "x_3",
+        "x_4",
+        "x",
+        "y",
+        "tensor_7",
+    ]
     m = Build()
     for name in ("a", "a_2", "a", "a_2_1"):
         m.tensor([2], name=name)

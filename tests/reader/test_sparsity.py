@@ -138,8 +138,12 @@ def test_whole() -> None:
         ((0, 1), (), (SparseAxis(3), ROWS[1]), "a dense level of 3 does not fit"),
         ((0, 1), (), (SparseAxis(2), SparseAxis(3)), "a dense level of 3 does not fit"),
         ((1, 0), (), (compressed_axis([0, 0], []), SparseAxis(1 << 40)), "a dense level of"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 3], [1, 0, 2])),
-            "2 ends of segments do not fit 2"),
+        (
+            (0, 1),
+            (),
+            (ROWS[0], compressed_axis([0, 3], [1, 0, 2])),
+            "2 ends of segments do not fit 2",
+        ),
         ((0, 1), (), (ROWS[0], compressed_axis([], [1, 0, 2])), "0 ends of segments do not fit 2"),
         ((0, 1), (), (ROWS[0], compressed_axis([1, 1, 3], [1, 0, 2])), "3 ends of segments do not"),
         ((0, 1), (), (ROWS[0], compressed_axis([0, 4, 3], [1, 0, 2])), "3 ends of segments do not"),
@@ -148,7 +152,7 @@ def test_whole() -> None:
         ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, -1, 2])), "3 indices do not fit"),
         ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0])), "it has 3 values for 2 places"),
     ],
-)  # fmt: skip
+)
 def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
     damaged = replace(WHOLE, sparsity=Sparsity(order, block_map, axes))
     with pytest.raises(ModelFileError, match=f"the sparse tensor w is damaged: {reason}"):

@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 
 def check_reference(
-    m: Build, inputs: Sequence[Array], want: Sequence[Array], *, tolerance: float = 1e-5,
+    m: Build,
+    inputs: Sequence[Array],
+    want: Sequence[Array],
+    *,
+    tolerance: float = 1e-5,
     steps: int = 0,
     **options: Any,
-) -> Result:  # fmt: skip
+) -> Result:
     """Hold ONNX Runtime to what a reference makes of these inputs, and return the conversion.
 
     As `check` does: in the planned layout and in random ones, with optimizations and without.
@@ -39,10 +43,13 @@ def check_reference(
 
 
 def check_reference_runs(
-    m: Build, runs: Sequence[tuple[Sequence[Array], Sequence[Array | None]]], *,
-    tolerance: float = 1e-5, steps: int = 0,
+    m: Build,
+    runs: Sequence[tuple[Sequence[Array], Sequence[Array | None]]],
+    *,
+    tolerance: float = 1e-5,
+    steps: int = 0,
     **options: Any,
-) -> Result:  # fmt: skip
+) -> Result:
     """Hold ONNX Runtime to what a reference makes in one run after another; see `check_reference`.
 
     A model that remembers goes on where the last run has ended. What is None may be anything.
@@ -58,8 +65,8 @@ def check_reference_runs(
                 }
                 for end, a, b in zip(result.outputs, want, live.run(None, feeds), strict=True):
                     back = b.transpose(tuple(np.argsort(end.order)))
-                    wrong = "" if a is None else difference(
-                        a, back, tolerance=tolerance, steps=steps
+                    wrong = (
+                        "" if a is None else difference(a, back, tolerance=tolerance, steps=steps)
                     )
                     assert not wrong, f"run {number}, {end.name}, optimize={optimize}: {wrong}"
     return result

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def build_flex(
-    name: str, inputs: Sequence[Array], made: Sequence[Array], constants: Sequence[Array] = (),
+    name: str,
+    inputs: Sequence[Array],
+    made: Sequence[Array],
+    constants: Sequence[Array] = (),
     **attributes: Any,
-) -> Build:  # fmt: skip
+) -> Build:
     """A model of one operator, whose further inputs are constant."""
     m = Build()
     operands = [m.input(x.shape, dtype=_label(x)) for x in inputs]

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def run_litert(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
     """Return what LiteRT makes in one run after another."""
     interpreter = InterpreterWithCustomOps(
-        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer], model_content=data,
+        custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer],
+        model_content=data,
         num_threads=1,
-    )  # fmt: skip
+    )
     interpreter.allocate_tensors()
     made = []
     for inputs in runs:

@@ -85,20 +85,25 @@ class Transform(NamedTuple):
         columns = [
             self._butterfly(
                 [
-                    self.fixed.multiply(self.fixed.divide(part[u], radix),
-                        self._twiddle_factor(i * u * stride))
-                    if i else self.fixed.divide(part[u], radix)
+                    self.fixed.multiply(
+                        self.fixed.divide(part[u], radix), self._twiddle_factor(i * u * stride)
+                    )
+                    if i
+                    else self.fixed.divide(part[u], radix)
                     for i, part in enumerate(parts)
                 ]
             )
             for u in range(step)
-        ]  # fmt: skip
+        ]
         return [column[i] for i in range(radix) for column in columns]
 
     def _butterfly(self, s: list[Pair]) -> list[Pair]:
         kinds: dict[int, Callable[..., list[Pair]]] = {
-            2: self._two, 3: self._three, 4: self._four, 5: self._five,
-        }  # fmt: skip
+            2: self._two,
+            3: self._three,
+            4: self._four,
+            5: self._five,
+        }
         return kinds[len(s)](*s)
 
     def _two(self, a: Pair, b: Pair) -> list[Pair]:

@@ -101,13 +101,28 @@ def test_sections_of_integers(folder: Path) -> None:
     """What was converted and how, differences along the depth, steps, the graph, speed."""
     text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
     for words in (
-        "mobilenet_int8.tflite in ONNX", "Equal.", "int8, weights by channel", "Opset",
-        "1 output and 25 tensors, on 2 samples", "serving_default_input:0",
-        "1\u00d796\u00d796\u00d73 NHWC", "1\u00d73\u00d796\u00d796 NCHW",
-        "Along the depth of the network", "as the network computes it", "its operator alone",
-        "Differences in steps", "Worst tensors", "channels first", "GlobalAveragePool",
-        "com.microsoft.QLinearConv", "Latency", "LiteRT", "ONNX Runtime", " ms", "seed 0",
-    ):  # fmt: skip
+        "mobilenet_int8.tflite in ONNX",
+        "Equal.",
+        "int8, weights by channel",
+        "Opset",
+        "1 output and 25 tensors, on 2 samples",
+        "serving_default_input:0",
+        "1\u00d796\u00d796\u00d73 NHWC",
+        "1\u00d73\u00d796\u00d796 NCHW",
+        "Along the depth of the network",
+        "as the network computes it",
+        "its operator alone",
+        "Differences in steps",
+        "Worst tensors",
+        "channels first",
+        "GlobalAveragePool",
+        "com.microsoft.QLinearConv",
+        "Latency",
+        "LiteRT",
+        "ONNX Runtime",
+        " ms",
+        "seed 0",
+    ):
         assert words in text, words
 
 
@@ -216,9 +231,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids=str,
 )
 def test_the_page_and_the_model_are_both_written_or_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    words: list[str], message: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = Path("model.tflite")
     model.write_bytes(chain("ABS"))

@@ -47,8 +47,7 @@ def random_problem(random: random.Random, nodes: int, labels: int) -> Problem:
     for maker in range(nodes - 1):
         users = random.sample(range(maker + 1, nodes), random.randint(1, min(4, nodes - maker - 1)))
         ends = [
-            (node, range(labels) if choices[node] > 1 else [held[node]])
-            for node in (maker, *users)
+            (node, range(labels) if choices[node] > 1 else [held[node]]) for node in (maker, *users)
         ]
         kinds = [random.randrange(labels) for _ in range(labels)]
         things.append(Hyperedge(ends, kinds, random.randrange(5)))

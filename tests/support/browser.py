@@ -37,11 +37,19 @@ def evaluate_script(page: Path, script: str, *, width: int, dark: bool = False) 
     frame = page.with_name(f"frame_{width}.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, script=script))
     command = [
-        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
-        "--disable-dev-shm-usage", f"--user-data-dir={page.parent / 'profile'}",
-        "--virtual-time-budget=5000", f"--window-size={max(width, 500)},900",
-        f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom", frame.as_uri(),
-    ]  # fmt: skip
+        browser(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={page.parent / 'profile'}",
+        "--virtual-time-budget=5000",
+        f"--window-size={max(width, 500)},900",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        "--dump-dom",
+        frame.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     text = done.stdout.partition('<pre id="told">')[2].partition("</pre>")[0]
     return json.loads(unescape(text))

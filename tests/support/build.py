@@ -188,8 +188,7 @@ class Subgraph:
 
     def _index_of(self, tensor: Tensor | None) -> int:
         if tensor is not None and tensor.subgraph != self.index:
-            message = f"sub-graph {self.index} cannot use {tensor}"
-            raise ValueError(message)
+            raise ValueError(f"sub-graph {self.index} cannot use {tensor}")
         return -1 if tensor is None else tensor.index
 
     def _tensor(self, shape: Shape | None, fields: TensorFields, buffer: int) -> Tensor:

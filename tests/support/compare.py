@@ -113,8 +113,7 @@ def _order(port: object, rank: int) -> list[int]:
     if order is None:
         return axes
     if sorted(order) != axes:
-        message = f"{port} has the order {order}, but the rank is {rank}"
-        raise AssertionError(message)
+        raise AssertionError(f"{port} has the order {order}, but the rank is {rank}")
     return list(order)
 
 
@@ -123,8 +122,9 @@ def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
     constants = {each.name for each in result.model.graph.initializer}
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):
-        message = f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
-        raise AssertionError(message)
+        raise AssertionError(
+            f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
+        )
     arrays = [in_pairs(value) for value in inputs]
     return {
         name: np.asarray(value.transpose(_order(port, value.ndim)), order="C")
@@ -228,8 +228,7 @@ def _check_cases(
                 faults = "; ".join(_faults(result, want, have, allowed))
                 if faults:
                     run = f", run {number}" if number else ""
-                    message = f"{name}{label}{run}, optimize={level}: {faults}"
-                    raise AssertionError(message)
+                    raise AssertionError(f"{name}{label}{run}, optimize={level}: {faults}")
 
 
 def check(  # noqa: PLR0913 - options, all of them keywords

@@ -46,19 +46,24 @@ def graph(m: Build, name: str, inputs: Sequence[Tensor], change: Change) -> Subg
 
 
 def loop(
-    m: Build, variables: Sequence[Tensor], change: Change,
+    m: Build,
+    variables: Sequence[Tensor],
+    change: Change,
     condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = add_less,
     at: Subgraph | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return the outputs of a WHILE; `change` makes the next values of variables."""
     cond = graph(m, "cond", variables, lambda inner, xs: [condition(inner, xs)])
     body = graph(m, "body", variables, change)
     place = at or m
     outputs = [like(place, t) for t in variables]
     return place.op(
-        "WHILE", variables, outputs,
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    )  # fmt: skip
+        "WHILE",
+        variables,
+        outputs,
+        cond_subgraph_index=cond.index,
+        body_subgraph_index=body.index,
+    )
 
 
 def count_rounds(change: Change) -> Change:
@@ -67,17 +72,24 @@ def count_rounds(change: Change) -> Change:
 
 
 def add_if(
-    m: Build, condition: Tensor, inputs: Sequence[Tensor], then: Change, other: Change,
+    m: Build,
+    condition: Tensor,
+    inputs: Sequence[Tensor],
+    then: Change,
+    other: Change,
     at: Subgraph | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return the outputs of an IF, which are like its inputs, or the first of these."""
     place = at or m
     graphs = [graph(m, name, inputs, change) for name, change in (("then", then), ("else", other))]
     count = len(m.model().subgraphs[graphs[0].index].outputs)
     return place.op(
-        "IF", [condition, *inputs], [like(place, t) for t in inputs[:count]],
-        then_subgraph_index=graphs[0].index, else_subgraph_index=graphs[1].index,
-    )  # fmt: skip
+        "IF",
+        [condition, *inputs],
+        [like(place, t) for t in inputs[:count]],
+        then_subgraph_index=graphs[0].index,
+        else_subgraph_index=graphs[1].index,
+    )
 
 
 def apply_operator(code: str) -> Change:
@@ -111,9 +123,12 @@ def build_growing_list(start: int) -> Build:
         inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
         inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
     made = m.op(
-        "WHILE", variables, [open_tensor(m, t) for t in variables],
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    )  # fmt: skip
+        "WHILE",
+        variables,
+        [open_tensor(m, t) for t in variables],
+        cond_subgraph_index=cond.index,
+        body_subgraph_index=body.index,
+    )
     (total,) = m.op("SUM", [made[1], m.constant([0])], [[3]])
     (shifted,) = m.op("ADD", [made[1], row], [m.tensor([None, 3])])
     m.output(made[1], total, shifted)

@@ -56,12 +56,14 @@ def run_script(processor: str, script: Path, *words: str) -> None:
         command = [QEMU, "-cpu", processor, *command]
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True,
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
     if done.returncode:
-        message = f"{' '.join(command)} ends with {done.returncode}: {done.stderr}"
-        raise AssertionError(message)
+        raise AssertionError(f"{' '.join(command)} ends with {done.returncode}: {done.stderr}")
 
 
 def run_models(
@@ -87,9 +89,7 @@ def run_models(
 def _save(path: Path, runs: Runs) -> None:
     """Write arrays by run and place."""
     arrays = {
-        f"{run} {place}": array
-        for run, each in enumerate(runs)
-        for place, array in enumerate(each)
+        f"{run} {place}": array for run, each in enumerate(runs) for place, array in enumerate(each)
     }
     np.savez(path, **arrays)  # type: ignore[arg-type]
 

@@ -33,9 +33,7 @@ WIDE = {
     "1x1": Shape("CONV_2D", [1, 5, 7, 67], [37, 1, 1, 67], [1, 5, 7, 37], 0, _PLAIN),
     "3x3": Shape("CONV_2D", [1, 6, 5, 16], [35, 3, 3, 16], [1, 6, 5, 35], 0, _PLAIN),
     "wide groups": Shape("CONV_2D", [1, 5, 7, 32], [34, 3, 3, 16], [1, 5, 7, 34], 0, _PLAIN),
-    "depthwise": Shape(
-        "DEPTHWISE_CONV_2D", [1, 7, 5, 35], [1, 3, 3, 35], [1, 7, 5, 35], 3, _PLAIN
-    ),
+    "depthwise": Shape("DEPTHWISE_CONV_2D", [1, 7, 5, 35], [1, 3, 3, 35], [1, 7, 5, 35], 3, _PLAIN),
     "depthwise 5x5": Shape(
         "DEPTHWISE_CONV_2D", [1, 7, 5, 16], [1, 5, 5, 16], [1, 7, 5, 16], 3, _PLAIN
     ),
@@ -46,7 +44,7 @@ WIDE = {
     "backwards": Shape("TRANSPOSE_CONV", [1, 3, 5, 16], [9, 3, 3, 16], [1, 5, 5, 9], 0, STEPS),
     "one row": Shape("FULLY_CONNECTED", [1, 135], [67, 135], [1, 67]),
     "rows": Shape("FULLY_CONNECTED", [19, 135], [67, 135], [19, 67]),
-}  # fmt: skip
+}
 _SCHEMES = ("uint8", "int8", "int8 per channel", "int4 per channel", "int16 per channel")
 # Of 2^19 multiplications and more, which are of integers.
 _LARGE = {
@@ -72,9 +70,13 @@ class Sample(NamedTuple):
 
     @staticmethod
     def of(
-        name: str, data: bytes, runs: Sequence[Sequence[Array]], *,
-        steps: int = 1, tolerance: float = 1e-5,
-    ) -> Sample:  # fmt: skip
+        name: str,
+        data: bytes,
+        runs: Sequence[Sequence[Array]],
+        *,
+        steps: int = 1,
+        tolerance: float = 1e-5,
+    ) -> Sample:
         """Return a sample that LiteRT has run."""
         want, untrue = reference(data, runs)
         if untrue:
@@ -95,10 +97,13 @@ def extreme(dtype: str, shape: Sequence[int], channel: int, *, least: int | None
     rest = int(np.prod(shape)) // count
     places = np.arange(rest)
     turns = [
-        np.full(rest, high), np.full(rest, low), np.where(places % 2, high, low),
-        np.where(places % 4 < 2, high, low), generator.choice([low, high], rest),
+        np.full(rest, high),
+        np.full(rest, low),
+        np.where(places % 2, high, low),
+        np.where(places % 4 < 2, high, low),
+        generator.choice([low, high], rest),
         generator.integers(low, high, rest, endpoint=True),
-    ]  # fmt: skip
+    ]
     rows = np.stack([turns[i % len(turns)] for i in range(count)]).astype(carrier(dtype))
     sizes = [count, *(n for axis, n in enumerate(shape) if axis != channel)]
     return np.ascontiguousarray(np.moveaxis(rows.reshape(sizes), 0, channel))
@@ -141,8 +146,10 @@ _NOT_TAKEN = {("backwards", "int4 per channel")}
 def products() -> Iterator[Sample]:
     """Yield BATCH_MATMUL of integers."""
     for left, right, made in (
-        ("int8", "int8", "int8"), ("int8", "int8", "int32"), ("int16", "int8", "int16"),
-    ):  # fmt: skip
+        ("int8", "int8", "int8"),
+        ("int8", "int8", "int32"),
+        ("int16", "int8", "int16"),
+    ):
         for constant in (False, True):
             for rows in (1, 19):
                 yield _product(left, right, made, rows, constant=constant)
@@ -166,9 +173,10 @@ def _product(left: str, right: str, made: str, rows: int, *, constant: bool) -> 
     low, high = LIMITS[left]
     generator = np.random.default_rng(rows)
     given = [
-        np.full((2, rows, terms), high), np.full((2, rows, terms), low),
+        np.full((2, rows, terms), high),
+        np.full((2, rows, terms), low),
         generator.choice([low, high], (2, rows, terms)),
-    ]  # fmt: skip
+    ]
     runs = [[x.astype(carrier(left))] + ([] if constant else [w]) for x in given]
     name = f"BATCH_MATMUL, {left} by {right} to {made}, {rows} rows, constant={constant}"
     return Sample.of(name, m.bytes(), runs, steps=0 if made == "int32" else 1)
@@ -185,9 +193,12 @@ _HYBRID = (
         for asymmetric in (False, True)
     ),
     *((name, "uint8", False, False) for name in ("one row", "rows", *_LARGE)),
-    *(("1x1", dtype, per_channel, per_channel) for dtype in ("int8", "int4")
-      for per_channel in (False, True)),
-)  # fmt: skip
+    *(
+        ("1x1", dtype, per_channel, per_channel)
+        for dtype in ("int8", "int4")
+        for per_channel in (False, True)
+    ),
+)
 
 
 def hybrids() -> Iterator[Sample]:
@@ -196,9 +207,13 @@ def hybrids() -> Iterator[Sample]:
     for name, dtype, per_channel, asymmetric in _HYBRID:
         tolerance = 1e-5 if name in _LARGE and dtype != "int4" else _QUANTIZED_AGAIN
         yield _hybrid(
-            name, shapes[name], dtype, per_channel=per_channel, asymmetric=asymmetric,
+            name,
+            shapes[name],
+            dtype,
+            per_channel=per_channel,
+            asymmetric=asymmetric,
             tolerance=tolerance,
-        )  # fmt: skip
+        )
 
 
 def _hybrid(
@@ -209,9 +224,7 @@ def _hybrid(
     # LiteRT's kernels for AVX2 take -128 for 128; uint8 are read as the bits of int8.
     signed = "int8" if dtype == "uint8" else dtype
     w = extreme(signed, shape.w, shape.channel, least=max(LIMITS[signed][0], -127))
-    data = hybrid(
-        shape, dtype, per_channel=per_channel, integers=w.view(carrier(dtype)), **options
-    )
+    data = hybrid(shape, dtype, per_channel=per_channel, integers=w.view(carrier(dtype)), **options)
     least = -128 if asymmetric else -127
     generator, runs = np.random.default_rng(shape.x), []
     for many in (0.5, 0.95):  # of both extremes half, and few of the least
@@ -227,7 +240,7 @@ def float_products() -> Iterator[Sample]:
     features, out = 70, 37
     for code, dtype, rows in product(
         ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 19)
-    ):  # fmt: skip
+    ):
         m, shape = Build(), (rows, features)
         x = m.input(shape, dtype=dtype, scale=0.05, zero_point=3)
         (real,) = m.op("DEQUANTIZE", [x], [m.tensor(shape)])

@@ -181,7 +181,6 @@ def options_table(code: str, values: Mapping[str, Option]) -> Table:
     fields = {_snake_case(field): field for field in vars(table)} if table else {}
     for name, value in values.items():
         if name not in fields:
-            message = f"{code} has no option {name!r}, only: {', '.join(fields) or 'none'}"
-            raise TypeError(message)
+            raise TypeError(f"{code} has no option {name!r}, only: {', '.join(fields) or 'none'}")
         setattr(table, fields[name], _resolve_option(name, value))
     return table

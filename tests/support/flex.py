@@ -29,9 +29,12 @@ def node_def(name: str, **attributes: Any) -> bytes:
         _field(1, key.encode()) + _field(2, _attribute(value)) for key, value in attributes.items()
     )
     return (
-        _field(1, b"node") + _field(2, name.encode()) + _field(3, b"x") + _field(4, b"")
+        _field(1, b"node")
+        + _field(2, name.encode())
+        + _field(3, b"x")
+        + _field(4, b"")
         + b"".join(_field(5, entry) for entry in entries)
-    )  # fmt: skip
+    )
 
 
 def _attribute(value: Any) -> bytes:

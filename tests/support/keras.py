@@ -20,9 +20,12 @@ TIMES, BATCH, FEATURES, UNITS = 7, 3, 5, 11
 
 
 def add_list_operator(
-    m: Subgraph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None,
+    m: Subgraph,
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor] | None = None,
     **attributes: Any,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return the outputs of an operator on TensorFlow's lists: a list, unless others are given."""
     made = outputs or [m.tensor([], dtype="variant")]
     options = flex_options(f"TensorList{name}", element_dtype=Type(1), **attributes)
@@ -225,7 +228,9 @@ class Cell:
             self.m.op(
                 "STRIDED_SLICE",
                 [x, *(self.m.constant(n) for n in ([0, i * UNITS], [0, (i + 1) * UNITS], [1, 1]))],
-                [shape], begin_mask=1, end_mask=1,
+                [shape],
+                begin_mask=1,
+                end_mask=1,
             )[0]
             for i, shape in enumerate(shapes)
-        ]  # fmt: skip
+        ]

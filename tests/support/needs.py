@@ -49,20 +49,37 @@ class _Lack(NamedTuple):
 
 
 _LACKS = (
-    _Lack((1, 24), "Max and Min of 8-bit integers",
-          lambda n: n.op_type in {"Max", "Min"} and not _BYTES.isdisjoint(n.outputs)),
-    _Lack((1, 24), "QuantizeLinear of opset 23",
-          lambda n: n.op_type == "QuantizeLinear" and n.opset > 22),
+    _Lack(
+        (1, 24),
+        "Max and Min of 8-bit integers",
+        lambda n: n.op_type in {"Max", "Min"} and not _BYTES.isdisjoint(n.outputs),
+    ),
+    _Lack(
+        (1, 24),
+        "QuantizeLinear of opset 23",
+        lambda n: n.op_type == "QuantizeLinear" and n.opset > 22,
+    ),
     # Elsewhere it reads and writes what is not its own.
     _Lack((1, 28), "ReverseSequence of any axes", lambda n: n.op_type == "ReverseSequence"),
-    _Lack((1, 29), "Cos of doubles",
-          lambda n: n.op_type == "Cos" and TensorProto.DOUBLE in n.inputs),
+    _Lack(
+        (1, 29), "Cos of doubles", lambda n: n.op_type == "Cos" and TensorProto.DOUBLE in n.inputs
+    ),
     # The bytes are written over the halves of bytes that they are made of.
-    _Lack((1, 31), "Cast of int4 to bytes", lambda n: n.op_type == "Cast"
-          and TensorProto.INT4 in n.inputs and not _BYTES.isdisjoint(n.outputs)),
-    _Lack((1, 31), "DequantizeLinear of int2",
-          lambda n: n.op_type == "DequantizeLinear" and TensorProto.INT2 in n.inputs),
-)  # fmt: skip
+    _Lack(
+        (1, 31),
+        "Cast of int4 to bytes",
+        lambda n: (
+            n.op_type == "Cast"
+            and TensorProto.INT4 in n.inputs
+            and not _BYTES.isdisjoint(n.outputs)
+        ),
+    ),
+    _Lack(
+        (1, 31),
+        "DequantizeLinear of int2",
+        lambda n: n.op_type == "DequantizeLinear" and TensorProto.INT2 in n.inputs,
+    ),
+)
 
 
 def needs_runtime(model: onnx.ModelProto) -> None:
@@ -85,8 +102,9 @@ def missing_feature(model: onnx.ModelProto, version: Version = VERSION) -> str:
     opset = _opset(model)
     newest = _OPSETS.get(version, opset)
     if opset > newest:
-        return _needs(min(v for v in (*_OPSETS, (1, 25)) if _OPSETS.get(v, opset) >= opset),
-                      f"opset {opset}")  # fmt: skip
+        return _needs(
+            min(v for v in (*_OPSETS, (1, 25)) if _OPSETS.get(v, opset) >= opset), f"opset {opset}"
+        )
     for node in _nodes(shape_inference.infer_shapes(model).graph, opset, {}):
         for lack in _LACKS:
             if version < lack.until and lack.has(node):

@@ -111,6 +111,5 @@ def encode_array(array: np.ndarray[Any, Any], dtype: str) -> bytes:
         low = 0 if dtype.startswith("u") else -(1 << (bits - 1))
         fits &= low <= values.min() and values.max() < low + (1 << bits)
     if not fits:
-        message = f"not every value fits {dtype}: {array.min()} to {array.max()}"
-        raise ValueError(message)
+        raise ValueError(f"not every value fits {dtype}: {array.min()} to {array.max()}")
     return _pack_bits(values, bits) if dtype in _BITS else values.tobytes()

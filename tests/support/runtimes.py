@@ -50,8 +50,7 @@ def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[A
     ports = interpreter.get_input_details()
     for inputs in runs:
         if len(ports) != len(inputs):
-            message = f"the model has {len(ports)} inputs, not {len(inputs)}"
-            raise ValueError(message)
+            raise ValueError(f"the model has {len(ports)} inputs, not {len(inputs)}")
     declared = interpreter.get_tensor_details()
     resized = False
     for port, value in zip(ports, runs[0], strict=True):

@@ -21,8 +21,10 @@ def convolve(m: Subgraph, x: Tensor, channels: int, name: str) -> Tensor:
         "CONV_2D",
         [x, m.constant(filters, name=f"{name}/filters"), m.constant(biases, name=f"{name}/biases")],
         [m.tensor((*x.shape[:3], channels), name=name)],
-        padding="SAME", stride_h=1, stride_w=1,
-    )  # fmt: skip
+        padding="SAME",
+        stride_h=1,
+        stride_w=1,
+    )
     return y
 
 

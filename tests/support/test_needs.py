@@ -38,10 +38,11 @@ def test_what_is_inside_counts() -> None:
     del inner.input[:]
     branches = {"then_branch": inner, "else_branch": inner}
     graph = helper.make_graph(
-        [helper.make_node("If", ["c"], ["z"], **branches)], "g",
+        [helper.make_node("If", ["c"], ["z"], **branches)],
+        "g",
         [helper.make_tensor_value_info("c", TensorProto.BOOL, []), *maximum(3).graph.input],
         [helper.make_tensor_value_info("z", TensorProto.INT8, [3])],
-    )  # fmt: skip
+    )
     opset = [helper.make_opsetid("", 17)]
     assert "Max" in missing_feature(helper.make_model(graph, opset_imports=opset), (1, 23))
 

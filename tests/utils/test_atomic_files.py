@@ -130,9 +130,12 @@ with files.replacing(Path("page.html")) as page, files.replacing_all() as create
 def end_writer(folder: Path, number: int, change: str = "") -> None:
     """Run a process that writes, and end it by a signal meanwhile."""
     with subprocess.Popen(
-        [sys.executable, "-c", WRITING.format(change=change)], cwd=folder, text=True,
-        stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", WRITING.format(change=change)],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)

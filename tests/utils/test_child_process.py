@@ -28,8 +28,11 @@ def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     ran = subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *words, "model.tflite"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout) == (1, b"")
     want = b"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed (SIGSEGV)\n"
     assert ran.stderr.endswith(want)
@@ -43,9 +46,11 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
     (tmp_path / "model.tflite").write_bytes(chain("ABS"))
     ran = subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *words],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
     assert ran.returncode == 2 - len(words)
     assert bool(ran.stdout) == (ran.returncode == 0)
 
@@ -78,9 +83,12 @@ def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
     interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
     code = WAITING.format(interrupts=interrupts)
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process

@@ -67,9 +67,15 @@ def build_deep(**kept: Any) -> bytes:
     x = m.input(SIZES, name="x", **dtype)
     first = add_convolution(m, x, "first", **kept)
     (pooled,) = m.op(
-        "MAX_POOL_2D", [first], [m.tensor(SIZES, name="pooled", **dtype)],
-        padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3,
-    )  # fmt: skip
+        "MAX_POOL_2D",
+        [first],
+        [m.tensor(SIZES, name="pooled", **dtype)],
+        padding="SAME",
+        stride_h=1,
+        stride_w=1,
+        filter_height=3,
+        filter_width=3,
+    )
     last = add_convolution(m, pooled, "last", **kept)
     soft = m.tensor(SIZES, name="soft", **dtype)
     if kept:
@@ -181,11 +187,15 @@ def test_outputs_alone() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"io_layout": "onnx"}, {"io_layout": "tflite"}, {"opset": 13},
-        {"quantization": "float"}, {"activations": "int8"},
+        {},
+        {"io_layout": "onnx"},
+        {"io_layout": "tflite"},
+        {"opset": 13},
+        {"quantization": "float"},
+        {"activations": "int8"},
         {"layouts": {"x": ("NHWC", "NHCW"), "soft": ("NHWC", "CHWN")}},
     ],
-)  # fmt: skip
+)
 def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
     """By its nodes; the report is that of the conversion itself."""
     data = build_deep(scale=0.05, zero_point=3)
@@ -352,9 +362,13 @@ def residual(count: int, *, size: int, channels: int) -> bytes:
     for i in range(count // 2):
         filters = np.random.default_rng(i).normal(0, 0.01, shape).astype(np.float32)
         (y,) = m.op(
-            "CONV_2D", [x, m.constant(filters), m.constant(biases)], [x.shape],
-            padding="SAME", stride_h=1, stride_w=1,
-        )  # fmt: skip
+            "CONV_2D",
+            [x, m.constant(filters), m.constant(biases)],
+            [x.shape],
+            padding="SAME",
+            stride_h=1,
+            stride_w=1,
+        )
         (x,) = m.op("ADD", [x, y], [x.shape])
     m.output(x)
     return m.bytes()

@@ -188,8 +188,7 @@ def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
 
     def session(model: bytes, *, arena: bool = True, optimize: bool = True) -> Any:
         if not (optimize or runs_unoptimized):
-            message = "there is no kernel"
-            raise VerifyError(message)
+            raise VerifyError("there is no kernel")
         proto = onnx.load_from_string(model)
         for each in proto.graph.initializer:
             if each.name == "biases" and (optimize or unoptimized):
@@ -205,9 +204,13 @@ def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
     [({}, True), ({"unoptimized": True}, False), ({"runs_unoptimized": False}, False)],
 )
 def test_kernels_that_are_the_cause(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured,
-    kept: dict[str, bool], *, caused: bool,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: Captured,
+    kept: dict[str, bool],
+    *,
+    caused: bool,
+) -> None:
     """What is right without optimizations is no fault of the conversion; the message says so."""
     for module in (onnx_model, inner_tensors):
         monkeypatch.setattr(module, "session_of", faulty(**kept))
@@ -242,9 +245,12 @@ def test_a_processor_without_vnni(tmp_path: Path, weights: str, *, right: bool) 
     words = ["-c", script, "verify", str(source), str(target), "--samples", "1"]
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
-        [QEMU, "-cpu", "Haswell", python, *words], check=False, capture_output=True, text=True,
+        [QEMU, "-cpu", "Haswell", python, *words],
+        check=False,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
     assert done.returncode == (0 if right else 2), done.stderr
     assert "AVX2 yes, AVX-512 no, VNNI no, AMX unknown" in done.stdout
     assert ("0 wrong" in done.stdout) == right
@@ -286,9 +292,13 @@ NO = {"AVX2": True, "AVX-512": False, "VNNI": False, "AMX": False}
     ],
 )
 def test_processors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str,
-    features: dict[str, bool] | None, cpuinfo: str | None, want: dict[str, bool | None],
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    machine: str,
+    features: dict[str, bool] | None,
+    cpuinfo: str | None,
+    want: dict[str, bool | None],
+) -> None:
     """What numpy asked for it knows, Linux the rest; what neither knows is unknown."""
 
     class Module:
@@ -311,12 +321,21 @@ def test_processors(
 # Files of any option
 
 OPTIONS: tuple[list[str], ...] = (
-    [], ["--io-layout", "tflite"], ["--io-layout", "onnx"], ["--layout", "mapping.json"],
-    ["--quantization", "float"], ["--names", "signature"], ["--opset", "21"], ["--static"],
-    ["--signature", "serving_default"], ["--activations", "int8"], ["--activations", "uint8"],
-    ["--weights", "int8"], ["--weights", "uint8"],
+    [],
+    ["--io-layout", "tflite"],
+    ["--io-layout", "onnx"],
+    ["--layout", "mapping.json"],
+    ["--quantization", "float"],
+    ["--names", "signature"],
+    ["--opset", "21"],
+    ["--static"],
+    ["--signature", "serving_default"],
+    ["--activations", "int8"],
+    ["--activations", "uint8"],
+    ["--weights", "int8"],
+    ["--weights", "uint8"],
     ["--weights", "int8", "--activations", "int8", "--io-layout", "tflite"],
-)  # fmt: skip
+)
 KINDS = ("float32", "int8", "uint8", "int16x8", "dynamic_range")
 
 

@@ -117,11 +117,18 @@ def test_what_a_model_remembers_is_carried_on() -> None:
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),
     [
-        ("float32", -4.3, 4.3), ("float64", -4.3, 4.3), ("float16", -4.3, 4.3), ("bool", 0, 1),
-        ("int8", -128, 127), ("uint8", 0, 255), ("int16", -32768, 32767),
-        ("int32", 0, 7), ("int64", 0, 7), ("uint32", 0, 7),
+        ("float32", -4.3, 4.3),
+        ("float64", -4.3, 4.3),
+        ("float16", -4.3, 4.3),
+        ("bool", 0, 1),
+        ("int8", -128, 127),
+        ("uint8", 0, 255),
+        ("int16", -32768, 32767),
+        ("int32", 0, 7),
+        ("int64", 0, 7),
+        ("uint32", 0, 7),
     ],
-)  # fmt: skip
+)
 def test_random_inputs(dtype: str, low: float, high: float) -> None:
     """Of the type and shape of the input; all values of narrow integers, few of others."""
     m = Build()
@@ -283,8 +290,7 @@ def test_as_close_as_other_kernels(
 
     def other(_: bytes, kernels: str, **__: bool) -> Any:
         if kernels == "AUTO":
-            message = "an operator is missing"
-            raise VerifyError(message)
+            raise VerifyError("an operator is missing")
         return kernels
 
     def run_any(kernels: Any, inputs: Any) -> list[Any]:
@@ -428,8 +434,11 @@ def test_tame_numbers() -> None:
     """Those that may be indices are 0 or 1; integers that stand for real numbers stay random."""
     m = Build()
     fields: dict[str, dict[str, Any]] = {
-        "float32": {}, "int32": {}, "bool": {}, "int8": {"scale": 0.5},
-    }  # fmt: skip
+        "float32": {},
+        "int32": {},
+        "bool": {},
+        "int8": {"scale": 0.5},
+    }
     for dtype, more in fields.items():
         m.output(m.input([50], dtype=dtype, name=dtype, **more))
     real, index, truth, stored = sample(interpreter_of(m.bytes()), 0, {}, tame=True)

@@ -60,8 +60,7 @@ class View(NamedTuple):
 
     def _make_value(self, shape: Sizes | None) -> Value:
         if self.source is None:
-            message = f"{self.tensor.name} is not computed yet"
-            raise OperatorError(message)
+            raise OperatorError(f"{self.tensor.name} is not computed yet")
         return self.source(self.order, shape)
 
     @property
@@ -87,8 +86,7 @@ class View(NamedTuple):
     def axis(self, axis: int) -> int:
         """Return where the TFLite axis (negative: from the end) stands in the stored order."""
         if not -self.rank <= axis < self.rank:
-            message = f"axis {axis} of {self.tensor.name}, which has {self.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"axis {axis} of {self.tensor.name}, which has {self.rank} axes")
         return self.order.index(axis % self.rank)
 
     def reorder(self, items: Sequence[Any]) -> list[Any]:
@@ -103,8 +101,7 @@ class View(NamedTuple):
     def constant(self) -> Array:
         """The elements in TFLite order; an OperatorError if they are not known."""
         if self.tensor.data is None:
-            message = f"{self.tensor.name} is not constant"
-            raise OperatorError(message)
+            raise OperatorError(f"{self.tensor.name} is not constant")
         return self.tensor.data
 
     @property
@@ -161,10 +158,15 @@ class Builder(QdqNodes):
     """
 
     def __init__(
-        self, opset: int, *, opset_is_fixed: bool = False, int8_as_uint8: bool = False,
+        self,
+        opset: int,
+        *,
+        opset_is_fixed: bool = False,
+        int8_as_uint8: bool = False,
         float_only: bool = False,
-        weights: str = "auto", around: Builder | None = None,
-    ) -> None:  # fmt: skip
+        weights: str = "auto",
+        around: Builder | None = None,
+    ) -> None:
         super().__init__(opset, opset_is_fixed=opset_is_fixed, around=around)
         self.int8_as_uint8 = int8_as_uint8
         self.float_only = float_only
@@ -182,10 +184,13 @@ class Builder(QdqNodes):
     def make_nested(self) -> Builder:
         """Return the builder of a graph within this one."""
         return Builder(
-            self.opset, opset_is_fixed=self.opset_is_fixed, int8_as_uint8=self.int8_as_uint8,
+            self.opset,
+            opset_is_fixed=self.opset_is_fixed,
+            int8_as_uint8=self.int8_as_uint8,
             float_only=self.float_only,
-            weights=self.weights, around=self,
-        )  # fmt: skip
+            weights=self.weights,
+            around=self,
+        )
 
     def stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with its value, and the order that its producer gave it."""
@@ -217,15 +222,19 @@ class Builder(QdqNodes):
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Say that the tensor is now known, as it is stored, in this order."""
         if tensor in self._stored:
-            message = f"{tensor.name} is computed twice"
-            raise OperatorError(message)
+            raise OperatorError(f"{tensor.name} is computed twice")
         self._stored[tensor] = {order: value}
         self.annotate(value, self.storage(tensor).dtype, _sizes(tensor, order))
 
     def view(
-        self, tensor: Tensor, order: Order, letters: str = "", *, real: bool = False,
+        self,
+        tensor: Tensor,
+        order: Order,
+        letters: str = "",
+        *,
+        real: bool = False,
         storage: Storage | None = None,
-    ) -> View:  # fmt: skip
+    ) -> View:
         """Return the tensor in an order, as it is stored or as real numbers.
 
         The move that takes, if any, is emitted once, on the stored integers. An operator can be
@@ -279,8 +288,7 @@ class Builder(QdqNodes):
     ) -> Value:
         """Return the real numbers that a quantized constant stands for."""
         if tensor.data is None or kept.quantization is None:
-            message = f"{tensor.name} is no quantized constant"
-            raise OperatorError(message)
+            raise OperatorError(f"{tensor.name} is no quantized constant")
         if self._around is not None:
             return self._around._real_constant(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
         # The scale of a bias is not its own.
@@ -296,8 +304,7 @@ class Builder(QdqNodes):
 
     def _move_value(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._stored:
-            message = f"{tensor.name} is neither constant nor computed"
-            raise OperatorError(message)
+            raise OperatorError(f"{tensor.name} is neither constant nor computed")
         there = self._stored[tensor]
         if order not in there:
             there[order] = self._move(tensor, there, order)
@@ -378,12 +385,15 @@ def _in_shape(
     sizes = [tensor.shape[i] for i in order]
     fixed = [size for size in shape if isinstance(size, int)]
     places = [
-        i for i, size in enumerate(fixed)
-        if len(fixed) == len(shape) and size == sizes[place]
+        i
+        for i, size in enumerate(fixed)
+        if len(fixed) == len(shape)
+        and size == sizes[place]
         and prod(fixed[:i]) == prod(sizes[:place])
-    ]  # fmt: skip
+    ]
     if not places or kept.quantization.block_size:
-        message = f"the scales of {tensor.name} do not belong to one of the axes of {list(shape)}"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"the scales of {tensor.name} do not belong to one of the axes of {list(shape)}"
+        )
     quantization = replace(kept.quantization, axis=places[0])
     return kept._replace(quantization=quantization), identity(len(shape))

@@ -62,10 +62,7 @@ _CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
     ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
     **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
     **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
-    **{
-        ("TopK", dtype): (DType.INT32, _ALWAYS)
-        for dtype in (DType.INT8, DType.UINT8, DType.INT16)
-    },
+    **{("TopK", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8, DType.INT16)},
     **{
         ("Unique", dtype): (DType.INT64, _ALWAYS)
         for dtype in (DType.INT16, DType.INT32, DType.UINT8)
@@ -89,15 +86,29 @@ _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 # The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
 # registry says it as well, after a tenth of the time that a conversion takes.
 _SINCE = {
-    "BitCast": 26, "BitwiseAnd": 18, "BitwiseNot": 18, "BitwiseOr": 18, "BitwiseXor": 18,
-    "DFT": 17, "Gelu": 20, "GridSample": 16, "HardSwish": 14, "LayerNormalization": 17, "STFT": 17,
-    "RegexFullMatch": 20, "StringConcat": 20, "StringSplit": 20,
-}  # fmt: skip
+    "BitCast": 26,
+    "BitwiseAnd": 18,
+    "BitwiseNot": 18,
+    "BitwiseOr": 18,
+    "BitwiseXor": 18,
+    "DFT": 17,
+    "Gelu": 20,
+    "GridSample": 16,
+    "HardSwish": 14,
+    "LayerNormalization": 17,
+    "STFT": 17,
+    "RegexFullMatch": 20,
+    "StringConcat": 20,
+    "StringSplit": 20,
+}
 # The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
 _TYPE_SINCE = {
-    DType.FLOAT8_E4M3FN: 19, DType.FLOAT8_E5M2: 19, DType.INT4: 21, DType.UINT4: 21,
+    DType.FLOAT8_E4M3FN: 19,
+    DType.FLOAT8_E5M2: 19,
+    DType.INT4: 21,
+    DType.UINT4: 21,
     DType.INT2: 25,
-}  # fmt: skip
+}
 
 _INTEGERS = {dtype for dtype in DType if dtype.is_integer}
 
@@ -166,9 +177,13 @@ class Nodes:
         return self.node_outputs(op_type, 1, *inputs, **attributes)[0]
 
     def node_outputs(
-        self, op_type: str, outputs: int, *inputs: Operand, domain: str = "",
+        self,
+        op_type: str,
+        outputs: int,
+        *inputs: Operand,
+        domain: str = "",
         **attributes: Any,
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value, ...]:
         """Add a node with several outputs and return them; attributes that are None are left out.
 
         Opsets are those of ONNX's own domain; the writer knows which of another one to import.
@@ -176,9 +191,13 @@ class Nodes:
         return self.add(op_type, outputs, inputs, attributes, domain)
 
     def add(
-        self, op_type: str, outputs: int, inputs: Sequence[Operand],
-        attributes: Mapping[str, Any], domain: str = "",
-    ) -> tuple[Value, ...]:  # fmt: skip
+        self,
+        op_type: str,
+        outputs: int,
+        inputs: Sequence[Operand],
+        attributes: Mapping[str, Any],
+        domain: str = "",
+    ) -> tuple[Value, ...]:
         """Add a node whose attributes can have any name; see `node_outputs`."""
         self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
         made = tuple(Value() for _ in range(outputs))
@@ -250,8 +269,7 @@ class Nodes:
     def scalar(self, number: float, dtype: DType) -> Value:
         """Return a constant without axes; OperatorError if the type has no numbers."""
         if dtype.numpy is None:
-            message = f"there is no {number} of type {dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no {number} of type {dtype.label}")
         # An option of a file may be a list, which would become more than a number.
         return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 
@@ -346,9 +364,7 @@ class Nodes:
         scaled = self.Mul(self.Add(x, cubed), self.scalar(math.sqrt(2 / math.pi), dtype))
         return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
 
-    def dft(
-        self, x: Operand, axis: int, *, onesided: bool = False, inverse: bool = False
-    ) -> Value:
+    def dft(self, x: Operand, axis: int, *, onesided: bool = False, inverse: bool = False) -> Value:
         """Return the Fourier transform along an axis of real numbers or pairs, all or one half.
 
         The axis is an input since opset 20.
@@ -386,8 +402,7 @@ class Nodes:
         if not left:
             return self.ints([size for size in shape if isinstance(size, int)])
         if len(unknown) > 1 or 0 in shape:
-            message = f"a shape of the open sizes {', '.join(left)} cannot be told"
-            raise FixedSizeError(message)
+            raise FixedSizeError(f"a shape of the open sizes {', '.join(left)} cannot be told")
         place = shape.index(unknown[0])
         return self.runtime_shape([*shape[:place], -1, *shape[place + 1 :]], x)
 
@@ -403,14 +418,14 @@ class Nodes:
         there = self.types[value][1] if value in self.types else ()
         missing = [size for size in sizes if isinstance(size, str) and size not in there]
         if missing:
-            message = f"the open size {missing[0]} cannot be told"
-            raise FixedSizeError(message)
+            raise FixedSizeError(f"the open size {missing[0]} cannot be told")
         shape = self.Shape(value)
         parts = [
             self.Gather(shape, self.ints([there.index(size)]), axis=0)
-            if isinstance(size, str) else self.ints([size])
+            if isinstance(size, str)
+            else self.ints([size])
             for size in sizes
-        ]  # fmt: skip
+        ]
         return self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def reduce(
@@ -436,6 +451,5 @@ def onnx_type(dtype: DType) -> int:
     """Return ONNX's number for an element type; OperatorError if it has none."""
     name = _RENAMED.get(dtype, dtype.name)
     if name is None or not hasattr(TensorProto, name):
-        message = f"ONNX has no tensors of type {dtype.label}"
-        raise OperatorError(message)
+        raise OperatorError(f"ONNX has no tensors of type {dtype.label}")
     return int(getattr(TensorProto, name))

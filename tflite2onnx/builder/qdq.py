@@ -88,8 +88,7 @@ class QdqNodes(Nodes):
 
 def _quantization(kept: Storage) -> Quantization:
     if kept.quantization is None:
-        message = f"{kept.dtype.label} has no scale"
-        raise OperatorError(message)
+        raise OperatorError(f"{kept.dtype.label} has no scale")
     return kept.quantization
 
 

@@ -101,10 +101,12 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     converts = name == "convert"
     others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./ops)"
     parser = _Parser(
-        "tflite2onnx" if converts else f"tflite2onnx {name}", description=command.SUMMARY,
+        "tflite2onnx" if converts else f"tflite2onnx {name}",
+        description=command.SUMMARY,
         epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-    )  # fmt: skip
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     command.arguments(parser)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")

@@ -44,24 +44,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL.tflite", help="the model to convert, or a bundle (.task)")
     add(
-        "output", metavar="OUT.onnx", nargs="?",
+        "output",
+        metavar="OUT.onnx",
+        nargs="?",
         help="the file to write (default: beside MODEL), of a bundle the folder",
-    )  # fmt: skip
+    )
     add(
-        "--io-layout", choices=IO_LAYOUTS, default="auto",
+        "--io-layout",
+        choices=IO_LAYOUTS,
+        default="auto",
         help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
         " TFLite file (tflite), channels first wherever an operator like a convolution gives"
         " meaning to their layout (onnx)",
-    )  # fmt: skip
+    )
     add(
-        "--layout", metavar="MAPPING.json",
+        "--layout",
+        metavar="MAPPING.json",
         help='layouts of tensors by name, inner ones too: {"input": ["NHWC", "NCHW"]}',
-    )  # fmt: skip
+    )
     add(
-        "--opset", type=int, metavar="N",
+        "--opset",
+        type=int,
+        metavar="N",
         help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
         f" {DEFAULT_OPSET})",
-    )  # fmt: skip
+    )
     _add_operator_arguments(parser)
     _add_input_arguments(parser)
     _add_verification_arguments(parser)
@@ -71,60 +78,73 @@ def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what operators may become."""
     add = parser.add_argument
     add(
-        "--quantization", choices=QUANTIZATIONS, default="qdq",
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default="qdq",
         help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
         " computes (qdq), or real numbers throughout (float)",
-    )  # fmt: skip
+    )
     add(
-        "--activations", choices=ACTIVATIONS, default="auto",
+        "--activations",
+        choices=ACTIVATIONS,
+        default="auto",
         help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
         " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
-    )  # fmt: skip
+    )
     add(
-        "--weights", choices=WEIGHTS, default="auto",
+        "--weights",
+        choices=WEIGHTS,
+        default="auto",
         help="8-bit weights of integer products: as uint8; as int8, which is up to twice as fast on"
         " processors with VNNI or ARM's dot product, and wrong on other x86-64 processors, where"
         " ONNX Runtime's products of uint8 and int8 saturate; or right on every processor (auto)",
-    )  # fmt: skip
+    )
     add(
-        "--allow-custom", action="store_true",
+        "--allow-custom",
+        action="store_true",
         help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
         " tflite.custom, for a runtime that has their kernels",
-    )  # fmt: skip
+    )
 
 
 def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what there is to say of the way into a model: sizes, entry points, names."""
     add = parser.add_argument
     add(
-        "--static", action="store_true",
+        "--static",
+        action="store_true",
         help="fix all sizes as they are in the file; else those of inputs that it does not fix"
         " stay open, if all operators can do without knowing them",
-    )  # fmt: skip
+    )
     add(
-        "--signature", metavar="NAME",
+        "--signature",
+        metavar="NAME",
         help="the entry point to convert, of a model that has several (default: the main one)",
-    )  # fmt: skip
+    )
     add(
-        "--names", choices=NAMES, default="tensor",
+        "--names",
+        choices=NAMES,
+        default="tensor",
         help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
-    )  # fmt: skip
+    )
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is done with a conversion."""
     add = parser.add_argument
     add(
-        "--verify", action="store_true",
+        "--verify",
+        action="store_true",
         help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
         " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
         " inputs; takes the packages of: pip install tflite2onnx[verify]",
-    )  # fmt: skip
+    )
     add(
-        "--report", metavar="FILE.html",
+        "--report",
+        metavar="FILE.html",
         help="verify, tensor by tensor, and write a page about what was found; takes the same",
-    )  # fmt: skip
+    )
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -160,15 +180,15 @@ def _bundle(options: argparse.Namespace) -> int:
     folder = options.output if options.output is not None else _stem(options.model)
     for option in ("layout", "report"):
         if getattr(options, option) is not None:
-            message = f"--{option} is for one model, and this is a bundle of several"
-            raise OptionError(message)
+            raise OptionError(f"--{option} is for one model, and this is a bundle of several")
     statuses = {_OK}
     bundle = read_bundle(options.model)
     results = convert_models(bundle, **_conversion_options(options))
     reports = {
         name: _verify_result(options, bundle.models[name], result)
-        for name, result in results.items() if options.verify
-    }  # fmt: skip
+        for name, result in results.items()
+        if options.verify
+    }
     write_models(bundle, results, folder)
     for name, result in results.items():
         _print_unless_quiet(options, [f"{name}:", *_summary(result)])
@@ -230,14 +250,11 @@ def _layouts(path: str | None) -> dict[str, Any] | None:
         text = Path(path).read_bytes().decode("utf-8-sig")
         mapping = json.loads(text, object_pairs_hook=_reject_duplicates)
     except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise LayoutError(message) from error
+        raise LayoutError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        message = f"{path} is not JSON: {error}"
-        raise LayoutError(message) from error
+        raise LayoutError(f"{path} is not JSON: {error}") from error
     if not isinstance(mapping, dict):
-        message = f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}'
-        raise LayoutError(message)
+        raise LayoutError(f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}')
     return mapping
 
 
@@ -246,8 +263,7 @@ def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        message = f"the layout of {twice} is given twice"
-        raise LayoutError(message)
+        raise LayoutError(f"the layout of {twice} is given twice")
     return mapping
 
 

@@ -71,10 +71,14 @@ def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
     ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
     yield from columns([_end(kind, t) for kind, t in ends] or [("nothing goes in or out",)])
     rows = [
-        (info.code, f"{info.count:,}", f"{info.bytes:,}",
-         f"no: {'; '.join(info.problems)}" if info.problems else f"opset {info.opset or '?'}")
+        (
+            info.code,
+            f"{info.count:,}",
+            f"{info.bytes:,}",
+            f"no: {'; '.join(info.problems)}" if info.problems else f"opset {info.opset or '?'}",
+        )
         for info in graph.operators
-    ]  # fmt: skip
+    ]
     yield from columns([("operator", "count", "bytes", "converts"), *rows])
 
 

@@ -36,9 +36,10 @@ def outputs(report: Report) -> list[str]:
     """Return what was found of the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
     return [
-        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:", *columns(rows),
+        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:",
+        *columns(rows),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
-    ]  # fmt: skip
+    ]
 
 
 def tensor_lines(report: Report) -> list[str]:
@@ -67,11 +68,14 @@ def _tensors(report: Report) -> list[str]:
     listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
     rows = [
         (
-            f"{each.operator} ({each.index})", each.name, *_format_difference(each.difference),
-            _own(alone.get(each.name)), verdicts[each.name].value,
+            f"{each.operator} ({each.index})",
+            each.name,
+            *_format_difference(each.difference),
+            _own(alone.get(each.name)),
+            verdicts[each.name].value,
         )
         for each in listed[:_MOST]
-    ]  # fmt: skip
+    ]
     lines += columns(rows)
     if len(listed) > _MOST:
         lines.append(f"... and {len(listed) - _MOST:,} more")

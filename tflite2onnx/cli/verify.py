@@ -51,32 +51,46 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL.tflite", help="the original, or a bundle (.task)")
     add(
-        "converted", metavar="OUT.onnx", nargs="?",
+        "converted",
+        metavar="OUT.onnx",
+        nargs="?",
         help="what it was converted to, of a bundle the folder (default: it is converted now, and"
         " not written)",
-    )  # fmt: skip
+    )
     add(
-        "--input", metavar="NAME=FILE.npy", action="append", default=[], dest="inputs",
+        "--input",
+        metavar="NAME=FILE.npy",
+        action="append",
+        default=[],
+        dest="inputs",
         help="an array for the input of this name, in TFLite's layout; other inputs are random",
-    )  # fmt: skip
+    )
     add(
-        "--image", metavar="FILE", action="append", default=[], dest="images",
+        "--image",
+        metavar="FILE",
+        action="append",
+        default=[],
+        dest="images",
         help="a picture for the input that takes pictures, resized, and normalised as the metadata"
         " of the model say; each is one sample; takes: pip install tflite2onnx[images]",
-    )  # fmt: skip
+    )
     add(
-        "--samples", type=int, metavar="N",
+        "--samples",
+        type=int,
+        metavar="N",
         help=f"how often to run (default: {SAMPLES}, or once for each picture)",
-    )  # fmt: skip
+    )
     add("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
     add(
-        "--report", metavar="FILE.html",
+        "--report",
+        metavar="FILE.html",
         help="write a page about the conversion and what was found; it needs no network",
-    )  # fmt: skip
+    )
     add(
-        "--per-operator", action="store_true",
+        "--per-operator",
+        action="store_true",
         help="also run each operator on LiteRT's own inputs, so that differences do not add up",
-    )  # fmt: skip
+    )
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -97,11 +111,12 @@ def run_command(options: argparse.Namespace) -> int:
 def _bundle(options: argparse.Namespace) -> int:
     """Verify each model of a bundle; one of which nothing can be said does not keep the others."""
     for name, given in (
-        ("input", options.inputs), ("image", options.images), ("report", options.report),
-    ):  # fmt: skip
+        ("input", options.inputs),
+        ("image", options.images),
+        ("report", options.report),
+    ):
         if given:
-            message = f"--{name} is for one model, and this is a bundle of several"
-            raise OptionError(message)
+            raise OptionError(f"--{name} is for one model, and this is a bundle of several")
     bundle, folder = read_bundle(options.model), options.converted
     statuses = set()
     for name, file in files_of(bundle).items():
@@ -123,10 +138,15 @@ def _verify_and_print(
     """Verify a model, and print what was found."""
     with _progress(quiet=options.quiet) as progress:
         report = verify(
-            model, converted, inputs=_arrays(options.inputs), images=options.images,
-            seed=options.seed, samples=options.samples, per_operator=options.per_operator,
+            model,
+            converted,
+            inputs=_arrays(options.inputs),
+            images=options.images,
+            seed=options.seed,
+            samples=options.samples,
+            per_operator=options.per_operator,
             progress=progress,
-        )  # fmt: skip
+        )
     if not options.quiet:
         print_lines(sys.stdout, [*outputs(report), *tensor_lines(report)])
     return report
@@ -138,8 +158,7 @@ def _arrays(words: Sequence[str]) -> dict[str, Array]:
     for word in words:
         name, equals, path = word.rpartition("=")
         if not equals or name in arrays:
-            message = f"--input {word}: it must be NAME=FILE.npy, once for each name"
-            raise OptionError(message)
+            raise OptionError(f"--input {word}: it must be NAME=FILE.npy, once for each name")
         arrays[name] = array_of(path)
     return arrays
 

@@ -310,16 +310,14 @@ class Operator:
         """Return an input that must be there."""
         found = self.op.inputs[index] if index < len(self.op.inputs) else None
         if found is None:
-            message = f"input {index} is missing"
-            raise OperatorError(message)
+            raise OperatorError(f"input {index} is missing")
         return found
 
     @property
     def output(self) -> Tensor:
         """The first output."""
         if not self.op.outputs:
-            message = "it has no output"
-            raise OperatorError(message)
+            raise OperatorError("it has no output")
         return self.op.outputs[0]
 
     def _frames_from_letters(self) -> list[Frame]:
@@ -329,8 +327,9 @@ class Operator:
             if not letters:
                 continue
             if len(letters) != tensor.rank:
-                message = f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
-                raise OperatorError(message)
+                raise OperatorError(
+                    f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
+                )
             label = tuple(_spec(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
@@ -352,5 +351,11 @@ def _spec(specs: str, operand: int) -> str:
 
 
 __all__ = [
-    "Builder", "Category", "DeclaredShapeError", "Operator", "OperatorError", "Value", "View",
-]  # fmt: skip
+    "Builder",
+    "Category",
+    "DeclaredShapeError",
+    "Operator",
+    "OperatorError",
+    "Value",
+    "View",
+]

@@ -40,8 +40,7 @@ def _builtin() -> frozenset[str]:
 def _key(code: str, *, custom: bool | None) -> Key:
     """Return the key of a name: the builtin operator if there is one of this name."""
     if not code or not isinstance(code, str):
-        message = f"{code!r} is no operator's name"
-        raise RegistrationError(message)
+        raise RegistrationError(f"{code!r} is no operator's name")
     return Key(code, code not in _builtin() if custom is None else custom)
 
 
@@ -58,19 +57,17 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
         RegistrationError: the class is no operator, or another one is registered for a name.
     """
     if not codes:
-        message = "register takes the names of the operators that the class converts"
-        raise RegistrationError(message)
+        raise RegistrationError("register takes the names of the operators that the class converts")
     given = [_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
         check_class(cls)
         for key in given:
             if key in _registered:
-                message = (
+                raise RegistrationError(
                     f"{key.code} is registered already, for {_name(_registered[key])};"
                     f" unregister({key.code!r}) comes before {_name(cls)}"
                 )
-                raise RegistrationError(message)
         _registered.update(dict.fromkeys(given, cls))
         return cls
 
@@ -86,8 +83,7 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
     given = [_key(code, custom=custom) for code in codes]
     for key in given:
         if key not in _registered:
-            message = f"{key.code} is not registered"
-            raise RegistrationError(message)
+            raise RegistrationError(f"{key.code} is not registered")
     for key in given:
         _registered.pop(key, None)
 
@@ -95,11 +91,9 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
 def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered; RegistrationError if it is no whole operator."""
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
-        message = f"{cls!r} is no subclass of tflite2onnx.operators.Operator"
-        raise RegistrationError(message)
+        raise RegistrationError(f"{cls!r} is no subclass of tflite2onnx.operators.Operator")
     if not hasattr(cls, "category"):
-        message = f"{_name(cls)} has no category"
-        raise RegistrationError(message)
+        raise RegistrationError(f"{_name(cls)} has no category")
     return cls
 
 
@@ -129,8 +123,7 @@ def find_class(key: Key) -> type[Operator] | None:
         return _registered[key]
     points = find_entry_points().get(key, ())
     if len(points) > 1:
-        message = f"several packages convert it: {', '.join(map(_origin, points))}"
-        raise OperatorError(message)
+        raise OperatorError(f"several packages convert it: {', '.join(map(_origin, points))}")
     return _load_class(points[0]) if points else None
 
 
@@ -140,8 +133,9 @@ def _load_class(point: EntryPoint) -> type[Operator]:
         return check_class(point.load())
     except Exception as error:  # anything may come of importing it
         reason = str(error) or type(error).__name__
-        message = f"{_origin(point)} is said to convert it, but cannot be loaded: {reason}"
-        raise OperatorError(message) from error
+        raise OperatorError(
+            f"{_origin(point)} is said to convert it, but cannot be loaded: {reason}"
+        ) from error
 
 
 def _origin(point: EntryPoint) -> str:

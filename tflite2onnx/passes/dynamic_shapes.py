@@ -19,10 +19,9 @@ Operators say for which axes they can be converted: `Operator.supports_dynamic_a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
-from typing import Protocol
 
 import numpy as np
 
@@ -33,9 +32,18 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, constant_budget, fold_operator
 from tflite2onnx.passes.normalise import densify
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.passes.shape_walk import (
+    ClashError,
+    Known,
+    Place,
+    ShapeWalk,
+    Sized,
+    SizedOf,
+    infer_op_outputs,
+    is_dynamic,
+)
+from tflite2onnx.tensor import Tensor
 
 # How the sizes grow: in one trial by so much that even what is divided many times grows, and what
 # has to be even stays so; in the other by little, to tell apart what divides without a rest.
@@ -44,40 +52,6 @@ _PRIMES = (2, 5, 11, 17, 23, 31, 41, 47, 59, 67, 73, 83)
 # What is enough for any window, and divides without a rest.
 _ROOM = 4096
 BATCH = "batch"
-
-Known = Mapping[Tensor, Tensor]
-_Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
-
-
-class Sized(Rules, Protocol):
-    """What is asked of an operator: its shapes, and whether it can do without them."""
-
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that follow from the inputs."""
-
-    @property
-    def has_data_dependent_shape(self) -> bool:
-        """Whether the sizes of the outputs follow from inputs that are not constant."""
-
-    @property
-    def plan_outputs(self) -> tuple[Tensor, ...]:
-        """Its outputs, then the inputs of its sub-graphs."""
-
-    @property
-    def resizes(self) -> bool:
-        """Whether its outputs may have other shapes than the file declares."""
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return sizes known at run time: (place in `plan_outputs`, axis) of what is equal."""
-
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph."""
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether the operator can be converted for any size of an axis."""
-
-
-SizedOf = Callable[[Op], Sized]
 
 
 def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
@@ -91,7 +65,7 @@ def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
     guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
     if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
         return graph
-    walk = _Walk(graph, operator_of)
+    walk = ShapeWalk(graph, operator_of)
     walk.walk_ops(graph.ops)
     return graph.replace_tensors(walk.shapes)
 
@@ -104,79 +78,7 @@ def run_trials(graph: Graph, operator_of: SizedOf) -> list[Known]:
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
     names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
     graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
-    return [_Walk(graph, operator_of, sizes).walk() for sizes in trials]
-
-
-class _Walk:
-    """Goes through operators, in sub-graphs too, and learns what tensors are.
-
-    `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
-    those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
-    Sizes that nobody foresees are `sizes`, and what is `computed` from them is no constant. Where
-    it is not `strict` what cannot be inferred is as declared.
-    """
-
-    def __init__(
-        self, graph: Graph, operator_of: SizedOf, sizes: Mapping[_Place, int] | None = None,
-        computed: frozenset[Tensor] = frozenset(), *, strict: bool = False,
-    ) -> None:  # fmt: skip
-        self._graph, self._operator_of = graph, operator_of
-        self._sizes, self._computed, self._strict = sizes or {}, computed, strict
-        self._room = constant_budget(graph)
-        self.shapes: dict[Tensor, Tensor] = {}
-        self.known: dict[Tensor, Tensor] = {}
-        self.ran: list[tuple[Op, Op]] = []
-
-    def walk(self) -> Known:
-        """Return each tensor of the graph as it is, with its elements where they are constant."""
-        self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
-        self.walk_ops(self._graph.ops)
-        return self.known
-
-    def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        """Learn the shapes of inputs, and return them so."""
-        given = tuple(
-            _resize_tensor(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
-            for t, shape in zip(tensors, shapes, strict=True)
-        )
-        self.shapes |= dict(zip(tensors, given, strict=True))
-        self.known |= dict(zip(tensors, given, strict=True))
-        return given
-
-    def walk_ops(self, ops: Sequence[Op]) -> None:
-        """Learn what operators make."""
-        for op in ops:
-            here = op.with_inputs(self.known)
-            here = replace(here, graphs=self._walk_subgraphs(here)) if op.graphs else here
-            self.ran.append((op, here))
-            outputs = [_resize_tensor(*pair, self._sizes) for pair in self._outputs(op, here)]
-            here = replace(here, outputs=tuple(outputs))
-            self.shapes |= dict(zip(op.outputs, outputs, strict=True))
-            fixed = self._computed.isdisjoint(op.outputs)
-            made = fold_operator(here, self._operator_of, self._room) if fixed else []
-            self._room -= sum(t.nbytes for t in made)
-            self.known |= dict(zip(op.outputs, made or outputs, strict=True))
-
-    def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each output as declared and as it is made."""
-        made = here.outputs
-        try:
-            made = _infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
-        except OperatorError:
-            if self._strict:
-                raise
-        return zip(op.outputs, made, strict=True)
-
-    def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
-        graphs = []
-        for graph, shapes in zip(
-            op.graphs, self._operator_of(op).subgraph_input_shapes(), strict=True
-        ):
-            inputs = self.begin(graph.inputs, shapes)
-            self.walk_ops(graph.ops)
-            outputs = tuple(self.known.get(t, t) for t in graph.outputs)
-            graphs.append(replace(graph, inputs=inputs, outputs=outputs))
-        return tuple(graphs)
+    return [ShapeWalk(graph, operator_of, sizes).walk() for sizes in trials]
 
 
 def open_dimensions(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
@@ -211,7 +113,7 @@ def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
     places = [(t, axis) for t in graph.inputs for axis in t.dynamic_axes if t.shape[axis] == 1]
     room = {(t, axis): _ROOM for t, axis in places if axis}
     for sizes in ({}, room) if room else ():
-        walk = _Walk(graph, operator_of, sizes, strict=True)
+        walk = ShapeWalk(graph, operator_of, sizes, strict=True)
         try:
             walk.walk()
         except OperatorError:
@@ -222,24 +124,24 @@ def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
 
 def _data_dependent_sizes(
     graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
-) -> dict[_Place, str]:
+) -> dict[Place, str]:
     """Return the sizes that nobody foresees with their names.
 
     What follows from constants, or from shapes, is foreseen. What follows from such a size in a
     sub-graph may be another one: whether it is, is seen where that grows.
     """
-    found: dict[_Place, str] = {}
+    found: dict[Place, str] = {}
     outermost = {*graph.ops}
     if not any(_groups(op, operator_of) for op in graph.every_op()):
         return found
     while True:
-        walk = _Walk(graph, operator_of, _sizes(found, _STRIDE), computed)
+        walk = ShapeWalk(graph, operator_of, _sizes(found, _STRIDE), computed)
         walk.walk()
         more = {
             place: f"{places[0][0].name}_{places[0][1]}"
             for op, here in walk.ran
             # The file is believed there, see `check_open`.
-            if op in outermost or not _is_dynamic(operator_of(here))
+            if op in outermost or not is_dynamic(operator_of(here))
             for places in _groups(here, operator_of, op)
             for place in places
         }
@@ -248,9 +150,7 @@ def _data_dependent_sizes(
         found = more | found
 
 
-def _groups(
-    op: Op, operator_of: SizedOf, origin: Op | None = None
-) -> Sequence[Sequence[_Place]]:
+def _groups(op: Op, operator_of: SizedOf, origin: Op | None = None) -> Sequence[Sequence[Place]]:
     """Return the sizes that nobody foresees, each as the places of what is equal.
 
     These are of the operator's own tensors, or of those that it has in the graph.
@@ -263,14 +163,6 @@ def _groups(
     except OperatorError:  # said later, with all else that is wrong
         return ()
     return found if all(axis < t.rank for group in found for t, axis in group) else ()
-
-
-def _is_dynamic(operator: Sized) -> bool:
-    try:
-        with as_operator_error():
-            return operator.has_data_dependent_shape
-    except OperatorError:  # likewise
-        return False
 
 
 def _resizes(operator: Sized) -> bool:
@@ -289,24 +181,22 @@ def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
         UnsupportedOperators: it needs one that not even the file knows.
     """
     for op, operator in operators:
-        if _is_dynamic(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
-            message = "how large its output is, is known at run time only"
-            raise UnsupportedOperators([OperatorError(message).with_place(op.place)])
+        if is_dynamic(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
+            raise UnsupportedOperators(
+                [
+                    OperatorError("how large its output is, is known at run time only").with_place(
+                        op.place
+                    )
+                ]
+            )
         operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
         operands += [(~i, t) for i, t in enumerate(op.outputs)]
         for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
             with as_operator_error():
                 if not operator.supports_dynamic_axis(operand, axis):
-                    message = f"it needs to know the size of axis {axis} of {tensor.name}"
-                    raise FixedSizeError(message).with_place(op.place)
-
-
-class _ClashError(FixedSizeError):
-    """The inputs of an operator do not fit together at the sizes of a trial."""
-
-    def __init__(self, error: OperatorError, op: Op) -> None:
-        self.op = op
-        super().__init__(error.reason, op.place)
+                    raise FixedSizeError(
+                        f"it needs to know the size of axis {axis} of {tensor.name}"
+                    ).with_place(op.place)
 
 
 def _aligned_sizes(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
@@ -339,9 +229,13 @@ class _Trials:
     """The graph as it is at the sizes of the file, and at others."""
 
     def __init__(
-        self, graph: Graph, operator_of: SizedOf, places: Sequence[_Place],
-        unforeseen: Mapping[_Place, str], computed: frozenset[Tensor],
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        operator_of: SizedOf,
+        places: Sequence[Place],
+        unforeseen: Mapping[Place, str],
+        computed: frozenset[Tensor],
+    ) -> None:
         self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
         self._computed = computed
         self._file = self._known_tensors({})
@@ -352,7 +246,7 @@ class _Trials:
         for (tensor, axis), name in names.items():
             self._names.setdefault(self._sizes_of(tensor, axis), name)
 
-    def _grown(self, places: Sequence[_Place]) -> tuple[dict[_Place, str], Known]:
+    def _grown(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
         """Return names for the open sizes of the inputs: each its own, or one for all batches."""
         own = {place: f"{place[0].name}_{place[1]}" for place in places}
         apart = {**own, **self._unforeseen}
@@ -364,13 +258,13 @@ class _Trials:
                 return apart, known
         return self._unify_sizes(together)
 
-    def _unify_sizes(self, names: dict[_Place, str]) -> tuple[dict[_Place, str], Known]:
+    def _unify_sizes(self, names: dict[Place, str]) -> tuple[dict[Place, str], Known]:
         """Return names by which all sizes that have to be equal are, and the trial."""
         while True:
             sizes = _sizes(names, _STRIDE)
             try:
                 return names, self._known_tensors(sizes)
-            except _ClashError as clash:
+            except ClashError as clash:
                 called = {size: names[place] for place, size in sizes.items()}
                 same = self._find_unification(clash.op, called)
                 if not same:
@@ -385,22 +279,24 @@ class _Trials:
             same = _unify_names(chosen)
             equal = {sizes[other]: sizes[one] for other, one in same.items()}
             try:
-                _infer_op_outputs(_with_sizes(op, equal), self._operator_of)
+                infer_op_outputs(_with_sizes(op, equal), self._operator_of)
             except FixedSizeError:
                 continue
             return same
         return {}
 
-    def _try_sizes(self, sizes: Mapping[_Place, int]) -> Known | None:
+    def _try_sizes(self, sizes: Mapping[Place, int]) -> Known | None:
         try:
             return self._known_tensors(sizes)
         except FixedSizeError:
             return None
 
-    def _known_tensors(self, sizes: Mapping[_Place, int]) -> Known:
+    def _known_tensors(self, sizes: Mapping[Place, int]) -> Known:
         """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
         strict = bool(sizes)
-        return _Walk(self._graph, self._operator_of, sizes, self._computed, strict=strict).walk()
+        return ShapeWalk(
+            self._graph, self._operator_of, sizes, self._computed, strict=strict
+        ).walk()
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
         """Return the sizes of an axis in the file and in the trials."""
@@ -447,10 +343,11 @@ class _Trials:
                 outputs = tuple(known[t] for t in op.outputs)
                 ops.append(replace(op.with_inputs(known), outputs=outputs, graphs=graphs))
         return replace(
-            graph, ops=tuple(ops),
+            graph,
+            ops=tuple(ops),
             inputs=tuple(known[t] for t in graph.inputs),
             outputs=tuple(known.get(t, t) for t in graph.outputs),
-        )  # fmt: skip
+        )
 
     def _same_in_all(self, tensor: Tensor) -> bool:
         """Return whether a tensor holds the same elements in all trials."""
@@ -475,7 +372,7 @@ def _declare_sizes(tensor: Tensor) -> Tensor:
     return replace(tensor, shape_signature=tuple(sizes))
 
 
-def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
+def _sizes(names: Mapping[Place, str], by: int) -> dict[Place, int]:
     """Return sizes for a trial; those of one name grow alike, those of others do not."""
     order = list(dict.fromkeys(names.values()))
     primes = [prime + 100 * (i // len(_PRIMES)) for i, prime in enumerate(_primes(len(order)))]
@@ -487,33 +384,5 @@ def _sizes(names: Mapping[_Place, str], by: int) -> dict[_Place, int]:
     }
 
 
-def _resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[_Place, int]) -> Tensor:
-    """Return a tensor with the sizes in a trial that nobody foresees."""
-    shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
-    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
-
-
 def _primes(count: int) -> Iterator[int]:
     return (_PRIMES[i % len(_PRIMES)] for i in range(count))
-
-
-def _infer_op_outputs(
-    op: Op, operator_of: SizedOf, *, other_ranks: bool = False
-) -> tuple[Tensor, ...]:
-    """Return the outputs of an operator in the shapes that its inputs lead to.
-
-    Raises:
-        FixedSizeError: it makes none, or one of another rank than the file says, unless there
-            may be `other_ranks`.
-    """
-    try:
-        with as_operator_error():
-            shapes = operator_of(op).resolve_output_shapes()
-            pairs = list(zip(op.outputs, shapes, strict=True))
-    except OperatorError as error:
-        raise _ClashError(error, op) from error
-    other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
-    if other_rank and not (other_ranks or _is_dynamic(operator_of(op))):
-        message = "its output has another rank than the file says"
-        raise FixedSizeError(message).with_place(op.place)
-    return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

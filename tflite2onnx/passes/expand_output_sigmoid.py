@@ -58,7 +58,9 @@ def _expand_sigmoid(op: Op) -> list[Op]:
         replace(y, name=f"{y.name}/{name}") for name in ("negative", "power", "total")
     )
     steps = [
-        ("NEG", (x,), negative), ("EXP", (negative,), power), ("ADD", (power, one), total),
+        ("NEG", (x,), negative),
+        ("EXP", (negative,), power),
+        ("ADD", (power, one), total),
         ("DIV", (one, total), y),
-    ]  # fmt: skip
+    ]
     return [Op(code, op.index, inputs, (made,)) for code, inputs, made in steps]

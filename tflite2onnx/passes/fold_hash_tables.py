@@ -67,8 +67,10 @@ def _in_order(model: Model) -> Iterator[Graph]:
     """Yield the graphs, those first that CALL_ONCE runs before all others."""
     called = {
         op.options.get("init_subgraph_index")
-        for graph in model.graphs for op in graph.ops if op.is_builtin("CALL_ONCE")
-    }  # fmt: skip
+        for graph in model.graphs
+        for op in graph.ops
+        if op.is_builtin("CALL_ONCE")
+    }
     yield from (graph for i, graph in enumerate(model.graphs) if i in called)
     yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
 

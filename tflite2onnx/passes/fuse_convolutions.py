@@ -64,10 +64,15 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
     height, width = blocks[0]
     if min(top, bottom, left, right) < 0:
         return None
-    options = Options({
-        **o, "padding": "EXPLICIT", "pads": (top, left, bottom, right),
-        "dilation_h_factor": height, "dilation_w_factor": width,
-    })  # fmt: skip
+    options = Options(
+        {
+            **o,
+            "padding": "EXPLICIT",
+            "pads": (top, left, bottom, right),
+            "dilation_h_factor": height,
+            "dilation_w_factor": width,
+        }
+    )
     inputs = (first.inputs[0], *middle.inputs[1:])
     return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
 

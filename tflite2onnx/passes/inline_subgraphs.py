@@ -112,8 +112,7 @@ class _Inliner:
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
-            message = "it has no branches"
-            raise OperatorError(message)
+            raise OperatorError("it has no branches")
         ops: list[Op] = []
         index = self._scalar(op, _input(op, 0, DType.INT32), ops)
         # What is out of range, on either side, is the last branch.
@@ -130,9 +129,14 @@ class _Inliner:
         ]
 
     def _select_branch(
-        self, op: Op, index: Tensor, among: range, branches: Sequence[int],
-        outputs: Sequence[Tensor], place: _Place,
-    ) -> list[Op]:  # fmt: skip
+        self,
+        op: Op,
+        index: Tensor,
+        among: range,
+        branches: Sequence[int],
+        outputs: Sequence[Tensor],
+        place: _Place,
+    ) -> list[Op]:
         """Return the operators that run one of some branches."""
         if len(among) == 1:
             return self._inline_call(op, branches[among[0]], op.inputs[1:], outputs, place)
@@ -147,9 +151,13 @@ class _Inliner:
         return [compare, _control(op, "IF", (lower,), outputs, graphs)]
 
     def _build_if(
-        self, op: Op, condition: Tensor, branches: Sequence[int],
-        outputs: Sequence[Tensor], place: _Place,
-    ) -> list[Op]:  # fmt: skip
+        self,
+        op: Op,
+        condition: Tensor,
+        branches: Sequence[int],
+        outputs: Sequence[Tensor],
+        place: _Place,
+    ) -> list[Op]:
         graphs = []
         for branch in branches:
             made = tuple(self._copy(t) for t in self._size_outputs(outputs, branch))
@@ -200,9 +208,13 @@ class _Inliner:
     # What the forms are made of
 
     def _inline_call(
-        self, op: Op, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor],
+        self,
+        op: Op,
+        index: int,
+        given: Sequence[Tensor | None],
+        made: Sequence[Tensor],
         place: _Place,
-    ) -> list[Op]:  # fmt: skip
+    ) -> list[Op]:
         """Return the operators with which a sub-graph makes some tensors of others.
 
         Constants are the sub-graph's own, however often it is run. Variable tensors begin anew, as
@@ -281,29 +293,24 @@ def runs_graphs(op: Op) -> bool:
     return op.is_builtin(*_FORMS)
 
 
-def _check_operands(
-    kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]
-) -> None:
+def _check_operands(kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
     """Raise OperatorError unless a call has the inputs, or the outputs, of its sub-graph."""
     if len(given) != len(callee):
-        message = f"it has {len(given)} {kind} and its sub-graph {len(callee)}"
-        raise OperatorError(message)
+        raise OperatorError(f"it has {len(given)} {kind} and its sub-graph {len(callee)}")
     for outer, inner in zip(given, callee, strict=True):
         if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
         # [1] is as good as a scalar.
         if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
             pair = (f"{t.name}, which is {t.dtype.label}{list(t.shape)}" for t in (inner, outer))
-            message = f"its sub-graph has {', for '.join(pair)}"
-            raise OperatorError(message)
+            raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
 
 
 def _input(op: Op, index: int, dtype: DType) -> Tensor:
     """Return an input that has to be there, and of a type."""
     found = op.inputs[index] if index < len(op.inputs) else None
     if found is None or found.dtype is not dtype:
-        message = f"input {index} is no tensor of type {dtype.label}"
-        raise OperatorError(message)
+        raise OperatorError(f"input {index} is no tensor of type {dtype.label}")
     return found
 
 

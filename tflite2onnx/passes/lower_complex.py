@@ -65,8 +65,7 @@ def _check_room(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if numbers are far more than the file spells out: each gets its own."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
     if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
-        message = "the complex constants take far more room than the file has for them"
-        raise ModelFileError(message)
+        raise ModelFileError("the complex constants take far more room than the file has for them")
 
 
 def _split_complex(data: Array) -> Array:
@@ -83,10 +82,12 @@ def _tensors(graph: Graph) -> Iterator[Tensor]:
 def _pair(tensor: Tensor) -> Tensor:
     part, data, signature = PARTS[tensor.dtype], tensor.data, tensor.shape_signature
     return replace(
-        tensor, dtype=part, shape=(*tensor.shape, _PAIR),
+        tensor,
+        dtype=part,
+        shape=(*tensor.shape, _PAIR),
         data=None if data is None else _split_complex(data),
         shape_signature=(*signature, _PAIR) if signature else (),
-    )  # fmt: skip
+    )
 
 
 class _Rewriter(NamedTuple):
@@ -99,8 +100,7 @@ class _Rewriter(NamedTuple):
     def inputs(self) -> list[Tensor]:
         """The inputs, which have to be there."""
         if None in self.op.inputs or not self.op.inputs or not self.op.outputs:
-            message = "an input or output is missing"
-            raise OperatorError(message)
+            raise OperatorError("an input or output is missing")
         return [self.pairs.get(t, t) for t in self.op.inputs if t is not None]
 
     @property
@@ -124,15 +124,12 @@ class _Rewriter(NamedTuple):
         for index, more in constants:
             tensor = inputs[index]
             if tensor.data is None:
-                message = f"{tensor.name} is not constant"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is not constant")
             rows = np.asarray(more, tensor.data.dtype)
             inputs[index] = _constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
         return [replace(self.op, inputs=tuple(inputs), outputs=(self.output,))]
 
-    def make_op(
-        self, code: str, inputs: Sequence[Tensor], output: Tensor, **options: object
-    ) -> Op:
+    def make_op(self, code: str, inputs: Sequence[Tensor], output: Tensor, **options: object) -> Op:
         """Return an operator beside this one."""
         return Op(code, self.op.index, tuple(inputs), (output,), Options(options))
 
@@ -151,8 +148,7 @@ def _part_tensor(pair: Tensor, name: str, shape: Shape | None = None) -> Tensor:
 def _product(r: _Rewriter) -> list[Op]:
     """Return a product: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
     if r.op.activation != "NONE":
-        message = "it applies an activation function to complex numbers"
-        raise OperatorError(message)
+        raise OperatorError("it applies an activation function to complex numbers")
     (one, other), y, ops = r.inputs, r.output, []
     parts = {}
     for factor, tensor in (("left", one), ("right", other)):
@@ -256,7 +252,12 @@ _RULES: dict[str, Callable[[_Rewriter], list[Op]]] = {
 _OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
     **dict.fromkeys(
         (
-            "IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub",
+            "IRFFT2D",
+            "FlexAdd",
+            "FlexAddV2",
+            "FlexIdentity",
+            "FlexNeg",
+            "FlexSub",
             *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
         ),
         _Rewriter.keep_operator,
@@ -265,7 +266,7 @@ _OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
     "FlexComplex": _join_parts,
     "FlexConj": _conjugate,
     "FlexMul": _product,
-}  # fmt: skip
+}
 
 
 def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
@@ -273,6 +274,7 @@ def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
         return [op]
     rule = (_OF_CUSTOM if op.custom else _RULES).get(op.code)
     if rule is None:
-        message = "it takes complex numbers, of which only their parts can be converted here"
-        raise OperatorError(message)
+        raise OperatorError(
+            "it takes complex numbers, of which only their parts can be converted here"
+        )
     return rule(_Rewriter(op, pairs))

@@ -25,9 +25,10 @@ def resolve_computations(model: Model) -> Model:
     """
     graphs = tuple(
         replace(graph, ops=tuple(_add_computation(op, model) for op in graph.ops))
-        if any(op.code in _REGIONS for op in graph.ops) else graph
+        if any(op.code in _REGIONS for op in graph.ops)
+        else graph
         for graph in model.graphs
-    )  # fmt: skip
+    )
     return model._replace(graphs=graphs)
 
 

@@ -56,8 +56,7 @@ def shape_elements(elements: Array, shape: Shape) -> Array:
     """
     count = math.prod(shape)
     if elements.size < count:
-        message = f"it has {count} elements and the file holds {elements.size}"
-        raise ElementsError(message)
+        raise ElementsError(f"it has {count} elements and the file holds {elements.size}")
     return elements[:count].reshape(shape)
 
 
@@ -97,12 +96,10 @@ def _strings(raw: memoryview) -> Array:
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     count = int(words[0]) if words.size else -1
     if not 0 <= count < words.size - 1:
-        message = "its strings are damaged"
-        raise ElementsError(message)
+        raise ElementsError("its strings are damaged")
     ends = words[1 : count + 2].astype(np.int64)
     if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(raw):
-        message = "its strings are damaged"
-        raise ElementsError(message)
+        raise ElementsError("its strings are damaged")
     strings = np.empty(count, np.object_)
     strings[:] = [bytes(raw[start:end]) for start, end in pairwise(ends)]
     return strings

@@ -19,9 +19,18 @@ from tflite2onnx.tensor import Array
 
 # The letters are those of the struct module, and numpy's.
 _NUMBERS = {
-    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i",
-    "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
-}  # fmt: skip
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+}
 _CASTS = {"bool": bool, "float32": float, "float64": float}
 _UNIONS = schema.UNIONS | metadata_schema.UNIONS
 _KINDS = schema.TABLES | metadata_schema.TABLES
@@ -46,8 +55,7 @@ class Table(Mapping[str, Any]):
         self._fields = _fields(kind)
         self._slots = position - _BACK.unpack_from(data, position)[0]
         if self._slots < 0:  # which Python would count from the end
-            message = "the slots of a table lie before the beginning"
-            raise struct.error(message)
+            raise struct.error("the slots of a table lie before the beginning")
         self._end = self._slots + _SLOT.unpack_from(data, self._slots)[0]
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - what the schema says

@@ -25,11 +25,16 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
     try:
         return _Decoder(data).value(flexbuffers.GetRoot(data))
     except (
-        struct.error, ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError,
-        TypeError, ValueError,
-    ) as error:  # fmt: skip
-        message = f"no flexbuffer: {error}"
-        raise FlexbufferError(message) from error
+        struct.error,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise FlexbufferError(f"no flexbuffer: {error}") from error
 
 
 class _Decoder:
@@ -70,5 +75,4 @@ class _Decoder:
     def _use_budget(self, amount: int) -> None:
         self._left -= amount
         if self._left < 0:
-            message = "it lists more values than it has room for"
-            raise FlexbufferError(message)
+            raise FlexbufferError("it lists more values than it has room for")

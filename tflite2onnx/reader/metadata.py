@@ -91,12 +91,12 @@ def model_metadata(model: Model) -> ModelMetadata | None:
         return None
     try:
         if raw[4:8] != IDENTIFIER:
-            message = "the identifier is missing"
-            raise ValueError(message)
+            raise ValueError("the identifier is missing")
         return _Reader().model(read_root(memoryview(raw), "ModelMetadata"))
     except _GARBAGE as error:
-        message = f"the metadata of the TFLite model are truncated or damaged ({error})"
-        raise ModelFileError(message) from error
+        raise ModelFileError(
+            f"the metadata of the TFLite model are truncated or damaged ({error})"
+        ) from error
 
 
 class _Reader:
@@ -120,47 +120,58 @@ class _Reader:
             units += self._read_tables(graph["output_process_units"])
             files += self._vocabularies(units)
         return ModelMetadata(
-            self._text(table["name"]), self._text(table["description"]),
-            self._text(table["version"]), self._text(table["author"]),
-            self._text(table["license"]), inputs, outputs, files,
-        )  # fmt: skip
+            self._text(table["name"]),
+            self._text(table["description"]),
+            self._text(table["version"]),
+            self._text(table["author"]),
+            self._text(table["license"]),
+            inputs,
+            outputs,
+            files,
+        )
 
     def _read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
         self._left -= len(tables)
         if self._left < 0:
-            message = "it lists more than it has room for"
-            raise ValueError(message)
+            raise ValueError("it lists more than it has room for")
         return [tables[i] for i in range(len(tables))]
 
     def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
         return tuple(
             AssociatedFile(
-                self._text(f["name"]), self._text(f["description"]),
-                _enum_name("AssociatedFileType", f["type"]), self._text(f["locale"]),
+                self._text(f["name"]),
+                self._text(f["description"]),
+                _enum_name("AssociatedFileType", f["type"]),
+                self._text(f["locale"]),
             )
             for f in self._read_tables(table[field])
-        )  # fmt: skip
+        )
 
     def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
         """Return the files that tokenizers need."""
         options = [unit["options"] for unit in units]
         return tuple(
             file
-            for table in options if table is not None
-            for field in ("sentencepiece_model", "vocab_file") if field in table
+            for table in options
+            if table is not None
+            for field in ("sentencepiece_model", "vocab_file")
+            if field in table
             for file in self._files(table, field)
-        )  # fmt: skip
+        )
 
     def _tensor(self, table: Table) -> TensorMetadata:
         units = self._read_tables(table["process_units"])
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
-            self._text(table["name"]), self._text(table["description"]),
-            **_content(table["content"]), **self._read_processing(found),
-            minimum=self._floats(stats["min"]), maximum=self._floats(stats["max"]),
+            self._text(table["name"]),
+            self._text(table["description"]),
+            **_content(table["content"]),
+            **self._read_processing(found),
+            minimum=self._floats(stats["min"]),
+            maximum=self._floats(stats["max"]),
             files=self._files(table) + self._vocabularies(units),
-        )  # fmt: skip
+        )
 
     def _read_processing(self, found: dict[str, Table]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -184,8 +195,7 @@ class _Reader:
     def _use_budget(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
-            message = "it says more than it has room for"
-            raise ValueError(message)
+            raise ValueError("it says more than it has room for")
 
 
 def _content(table: Table | None) -> dict[str, Any]:
@@ -219,8 +229,9 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     except zipfile.BadZipFile:
         return {}
     except (*_GARBAGE, *DAMAGED) as error:
-        message = f"the files packed with the TFLite model cannot be read ({error})"
-        raise ModelFileError(message) from error
+        raise ModelFileError(
+            f"the files packed with the TFLite model cannot be read ({error})"
+        ) from error
 
 
 def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
@@ -238,8 +249,9 @@ def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict
     labelled = any(f.kind in _LABELS for f in every)
     files = associated_files(source) if labelled else {}
     if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
-        message = "the metadata of the TFLite model list more labels than there is room for"
-        raise ModelFileError(message)
+        raise ModelFileError(
+            "the metadata of the TFLite model list more labels than there is room for"
+        )
 
     def to_fields(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
         absent = ("", (), 0, None)

@@ -59,8 +59,9 @@ _SHARED_TABLES = {
 _SHARED = {code: kind for kind, codes in _SHARED_TABLES.items() for code in codes.split()}
 _NAMED = {
     kind.upper().removesuffix("OPTIONS"): kind
-    for union in ("BuiltinOptions", "BuiltinOptions2") for kind in UNIONS[union]
-}  # fmt: skip
+    for union in ("BuiltinOptions", "BuiltinOptions2")
+    for kind in UNIONS[union]
+}
 _MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
@@ -82,24 +83,22 @@ def read_model(source: str | os.PathLike[str] | bytes) -> Model:
     try:
         return _Reader(data).model()
     except _GARBAGE as error:
-        message = f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
-        raise ModelFileError(message) from error
+        raise ModelFileError(
+            f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _map(path: str | os.PathLike[str]) -> memoryview:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path may be any PathLike
-            message = f"cannot read {os.fspath(path)}: it is no regular file"
-            raise ModelFileError(message)
+            raise ModelFileError(f"cannot read {os.fspath(path)}: it is no regular file")
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             if os.fstat(file.fileno()).st_size == 0:
-                message = f"{os.fspath(path)} is empty"
-                raise ModelFileError(message)
+                raise ModelFileError(f"{os.fspath(path)} is empty")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        message = f"cannot read {os.fspath(path)}: {reason}"
-        raise ModelFileError(message) from error
+        raise ModelFileError(f"cannot read {os.fspath(path)}: {reason}") from error
 
 
 def _check_identifier(data: memoryview) -> None:
@@ -115,8 +114,7 @@ def _check_identifier(data: memoryview) -> None:
 
 
 def _fail_damaged(reason: str) -> NoReturn:
-    message = f"the TFLite model is damaged: {reason}"
-    raise ModelFileError(message)
+    raise ModelFileError(f"the TFLite model is damaged: {reason}")
 
 
 class _Reader:
@@ -194,8 +192,9 @@ class _Reader:
         if offset <= 1:  # what stands there when there is no such place
             return self._data[:0]
         if offset + size > len(self._data):
-            message = "the TFLite model is truncated: a buffer lies behind the end of the file"
-            raise ModelFileError(message)
+            raise ModelFileError(
+                "the TFLite model is truncated: a buffer lies behind the end of the file"
+            )
         return self._data[offset : offset + size]
 
     def _graph(self, table: Table) -> Graph:
@@ -228,14 +227,16 @@ class _Reader:
         where = f"a tensor of {code} (operator {index})"
         raw = self._custom_options(table)
         return Op(
-            code, index,
+            code,
+            index,
             tuple(None if i == -1 else _item_at(tensors, i, where) for i in reads),
             _pick_tensors(tensors, writes, where),
             Options(_map_of(raw)) if custom else self._options(code, table),
-            custom, raw,
+            custom,
+            raw,
             _pick_tensors(tensors, self._read_numbers(table["intermediates"]), where),
             version,
-        )  # fmt: skip
+        )
 
     def _options(self, code: str, table: Table) -> Options:
         """Return the options of an operator, all of them 0 if the file has no table of its kind.
@@ -249,11 +250,14 @@ class _Reader:
             return Options()
         if found is not None and found.kind == kind:
             return Options({name: self._option(name, value) for name, value in found.items()})
-        return Options({
-            name: value if name in _WITH_UNKNOWN and isinstance(value, int)
-            else self._option(name, value)
-            for name, value in zero_fields(kind).items()
-        })  # fmt: skip
+        return Options(
+            {
+                name: value
+                if name in _WITH_UNKNOWN and isinstance(value, int)
+                else self._option(name, value)
+                for name, value in zero_fields(kind).items()
+            }
+        )
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
         if name in _ENUMERATIONS and isinstance(value, int):
@@ -274,16 +278,15 @@ class _Reader:
         table = tables[index]
         shape, kind = self._read_numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
-            message = f"tensor {name} has an element type that is not known ({kind})"
-            raise ModelFileError(message)
+            raise ModelFileError(f"tensor {name} has an element type that is not known ({kind})")
         dtype = DType[_TYPES[kind]]
         wrong = min(shape, default=0) < 0 or len(shape) > _MOST_AXES
         if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
-            message = f"tensor {name} has the shape {list(shape)[:_MOST_AXES]}"
-            raise ModelFileError(message)
+            raise ModelFileError(f"tensor {name} has the shape {list(shape)[:_MOST_AXES]}")
         if table["external_buffer"]:
-            message = f"the elements of tensor {name} lie in another file, which is not supported"
-            raise ModelFileError(message)
+            raise ModelFileError(
+                f"the elements of tensor {name} lie in another file, which is not supported"
+            )
         sparsity = self._sparsity(table["sparsity"])
         try:
             data = self._read_elements(table, shape, dtype, sparse=sparsity is not None)
@@ -293,9 +296,15 @@ class _Reader:
         except buffers.ElementsError as error:
             _fail_damaged(f"tensor {name}: {error}")
         return Tensor(
-            name, shape, dtype, data, quantization, self._read_numbers(table["shape_signature"]),
-            table["is_variable"], sparsity,
-        )  # fmt: skip
+            name,
+            shape,
+            dtype,
+            data,
+            quantization,
+            self._read_numbers(table["shape_signature"]),
+            table["is_variable"],
+            sparsity,
+        )
 
     def _read_elements(
         self, table: Table, shape: Shape, dtype: DType, *, sparse: bool
@@ -331,8 +340,9 @@ class _Reader:
             return None
         details: Table | None = table["details"]
         if details is not None and details.kind == "MultiAxisQuantization":
-            message = "its scales lie along several axes, which no kernel of TFLite reads"
-            raise buffers.ElementsError(message)
+            raise buffers.ElementsError(
+                "its scales lie along several axes, which no kernel of TFLite reads"
+            )
         if details is not None and details.kind == "BlockwiseQuantization":
             return self._blockwise(details, shape, tensors)
         scale, axis = table["scale"], table["quantized_dimension"]
@@ -342,45 +352,44 @@ class _Reader:
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
-            message = f"it has {scale.size} scales and {zero.size} zero points"
-            raise buffers.ElementsError(message)
+            raise buffers.ElementsError(f"it has {scale.size} scales and {zero.size} zero points")
         if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
-            message = f"it has {scale.size} scales along axis {axis} of {list(shape)}"
-            raise buffers.ElementsError(message)
+            raise buffers.ElementsError(
+                f"it has {scale.size} scales along axis {axis} of {list(shape)}"
+            )
         if dtype.is_integer:
             _check_scales(scale)
             if not buffers.fits_type(dtype, zero):
-                message = f"a zero point lies outside {dtype.label}"
-                raise buffers.ElementsError(message)
+                raise buffers.ElementsError(f"a zero point lies outside {dtype.label}")
         return Quantization(
             scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0
         )
 
-    def _blockwise(
-        self, details: Table, shape: Shape, tensors: Sequence[Table]
-    ) -> Quantization:
+    def _blockwise(self, details: Table, shape: Shape, tensors: Sequence[Table]) -> Quantization:
         """Return scales that are a tensor of their own, one for each block of the last axis."""
         size = details["block_size"]
         if size <= 0 or not shape or shape[-1] % size:
-            message = f"its last axis of {list(shape)} is not made of blocks of {size}"
-            raise buffers.ElementsError(message)
+            raise buffers.ElementsError(
+                f"its last axis of {list(shape)} is not made of blocks of {size}"
+            )
         blocks = (*shape[:-1], shape[-1] // size)
         scale = self._parameter(tensors, details["scales"], blocks)
         _check_scales(scale)
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
         return Quantization(
-            scale.astype(np.float32), np.broadcast_to(np.asarray(zero, np.int64), blocks),
-            len(shape) - 1, size,
-        )  # fmt: skip
+            scale.astype(np.float32),
+            np.broadcast_to(np.asarray(zero, np.int64), blocks),
+            len(shape) - 1,
+            size,
+        )
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
         table = _item_at(tensors, index, "a tensor of scales or zero points")
         dtype = DType[_TYPES.get(table["type"], "VARIANT")]
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
-            message = "its scales or zero points are no constant numbers"
-            raise buffers.ElementsError(message)
+            raise buffers.ElementsError("its scales or zero points are no constant numbers")
         self._use_budget(data.nbytes)  # each tensor that has them gets a copy
         return data
 
@@ -404,8 +413,7 @@ def _are_scales(scale: Array) -> bool:
 
 def _check_scales(scale: Array) -> None:
     if not _are_scales(scale):
-        message = "a scale is no positive number"
-        raise buffers.ElementsError(message)
+        raise buffers.ElementsError("a scale is no positive number")
 
 
 def _item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything

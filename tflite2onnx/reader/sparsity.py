@@ -32,8 +32,9 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
     """
     values = [t.data for t in tensors if t.data is not None]
     if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * bytes_behind(values):
-        message = f"{tensors[0].name} and other sparse tensors are too large to be made dense"
-        raise ModelFileError(message)
+        raise ModelFileError(
+            f"{tensors[0].name} and other sparse tensors are too large to be made dense"
+        )
     return [_dense(t) for t in tensors]
 
 
@@ -49,13 +50,11 @@ def bytes_behind(arrays: Sequence[Array]) -> int:
 def _dense(tensor: Tensor) -> Array:
     data, sparsity = tensor.data, tensor.sparsity
     if data is None or sparsity is None:
-        message = f"tensor {tensor.name} is not sparse"
-        raise ModelFileError(message)
+        raise ModelFileError(f"tensor {tensor.name} is not sparse")
     try:
         positions = _positions(tensor.shape, sparsity, data.size)
     except ValueError as error:
-        message = f"the sparse tensor {tensor.name} is damaged: {error}"
-        raise ModelFileError(message) from error
+        raise ModelFileError(f"the sparse tensor {tensor.name} is damaged: {error}") from error
     dense = np.zeros(tensor.elements, data.dtype)
     dense[positions] = data
     return dense.reshape(tensor.shape)
@@ -69,17 +68,14 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     rank, order, block_map = len(shape), sparsity.traversal_order, sparsity.block_map
     levels = dict(zip(order, sparsity.axes, strict=False))
     if 0 in shape:
-        message = "it has values but no elements"
-        raise ValueError(message)
+        raise ValueError("it has values but no elements")
     if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
-        message = "its levels are not its axes"
-        raise ValueError(message)
+        raise ValueError("its levels are not its axes")
     # Coordinate rank + i is the one inside the block of axis block_map[i].
     blocks = {axis: levels[rank + i].size for i, axis in enumerate(block_map)}
     fitting = (0 <= a < rank and n > 0 and shape[a] % n == 0 for a, n in blocks.items())
     if len(blocks) != len(block_map) or not all(fitting):
-        message = "its blocks do not divide its axes"
-        raise ValueError(message)
+        raise ValueError("its blocks do not divide its axes")
     inside = [prod(shape[axis + 1 :]) for axis in range(rank)]
     sizes = [*(shape[a] // blocks.get(a, 1) for a in range(rank)), *blocks.values()]
     steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
@@ -89,8 +85,7 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     for axis in order:
         positions = _next_level(positions, levels[axis], sizes[axis], steps[axis], most)
     if len(positions) != count:
-        message = f"it has {count} values for {len(positions)} places"
-        raise ValueError(message)
+        raise ValueError(f"it has {count} values for {len(positions)} places")
     return positions
 
 
@@ -98,15 +93,12 @@ def _next_level(parents: Array, level: SparseAxis, size: int, step: int, most: i
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
         if level.size != size or max(len(parents), 1) * size > most:
-            message = f"a dense level of {level.size} does not fit"
-            raise ValueError(message)
+            raise ValueError(f"a dense level of {level.size} does not fit")
         return np.asarray(parents[:, None] + np.arange(size) * step).reshape(-1)
     ends, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
     counts = np.diff(ends)
     if len(counts) != len(parents) or ends[0] != 0 or counts.min(initial=0) < 0:
-        message = f"{len(ends)} ends of segments do not fit {len(parents)} parents"
-        raise ValueError(message)
+        raise ValueError(f"{len(ends)} ends of segments do not fit {len(parents)} parents")
     if ends[-1] != len(indices) or indices.min(initial=0) < 0 or indices.max(initial=-1) >= size:
-        message = f"{len(indices)} indices do not fit their segments, or {size} coordinates"
-        raise ValueError(message)
+        raise ValueError(f"{len(indices)} indices do not fit their segments, or {size} coordinates")
     return np.repeat(parents, counts) + indices * step

@@ -87,16 +87,25 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
     before, after = _count_node_types(proto), _count_optimized_nodes(data)
     return Facts(
-        name, scheme(source.graphs), _size(model),
+        name,
+        scheme(source.graphs),
+        _size(model),
         converted.size if isinstance(converted, Result) else len(data),
-        len(source.graphs[0].ops), opset, len(proto.graph.node), transposes, moved,
-        tuple(ends.inputs), tuple(ends.outputs), report, build_strip(proto, skeleton.tensors),
+        len(source.graphs[0].ops),
+        opset,
+        len(proto.graph.node),
+        transposes,
+        moved,
+        tuple(ends.inputs),
+        tuple(ends.outputs),
+        report,
+        build_strip(proto, skeleton.tensors),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
         (
             _measure_latency("LiteRT", lambda: run_litert(interpreter, arrays)),
             _measure_latency("ONNX Runtime", _single_thread_inference(data, feeds)),
         ),
-    )  # fmt: skip
+    )
 
 
 def _size(model: ModelFile) -> int:

@@ -37,10 +37,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     names = [name.rstrip("*#~") for name in head]
 
     def row(tag: str, cells: Sequence[object]) -> str:
-        return "<tr>" + "".join(
-            f"<{tag}{_class(kind, cell)}>{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
-            for kind, cell in zip(kinds, cells, strict=True)
-        ) + "</tr>"  # fmt: skip
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag}{_class(kind, cell)}>"
+                f"{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
+                for kind, cell in zip(kinds, cells, strict=True)
+            )
+            + "</tr>"
+        )
 
     body = "\n".join(row("td", cells) for cells in rows)
     return (

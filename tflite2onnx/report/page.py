@@ -29,17 +29,24 @@ def page(facts: Facts) -> str:
     body = "\n".join(
         part
         for part in (
-            _head(facts), _interface_section(facts), _depth(facts.report), _steps(facts.report),
-            _worst_section(facts.report), _graph(facts), _kinds_section(facts),
+            _head(facts),
+            _interface_section(facts),
+            _depth(facts.report),
+            _steps(facts.report),
+            _worst_section(facts.report),
+            _graph(facts),
+            _kinds_section(facts),
             _latency_section(facts.latencies),
             _footer(facts),
         )
         if part
-    )  # fmt: skip
+    )
     return Template(read["report.html"]).substitute(
-        title=text(f"{facts.name} in ONNX"), style=read["report.css"], script=read["report.js"],
+        title=text(f"{facts.name} in ONNX"),
+        style=read["report.css"],
+        script=read["report.js"],
         body=body,
-    )  # fmt: skip
+    )
 
 
 _ASSETS = ("report.html", "report.css", "report.js")
@@ -93,13 +100,15 @@ def _interface_section(facts: Facts) -> str:
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
     rows = [
         (
-            kind, end.name, end.dtype,
+            kind,
+            end.name,
+            end.dtype,
             f"{_sizes(end.tflite_shape)} {end.layout[0]}",
             f"{_sizes(end.onnx_shape)} {end.layout[1]}",
             *(_cells_of(*found[end.name]) if kind == "output" and end.name in found else [""] * 3),
         )
         for kind, end in kinds
-    ]  # fmt: skip
+    ]
     head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference#", "Signal to noise#", "")
     return section("Inputs and outputs", table(head, rows))
 
@@ -195,16 +204,27 @@ def _worst_section(report: Report) -> str:
         return _WORST_FIRST.index(verdict), compared.difference.decibels
 
     rows = [
-        (c.index, c.operator, c.name, *_format_numbers(c.difference),
-         *([_format_snr(alone[c.name].difference) if c.name in alone else ""] if alone else []),
-         report.verdicts[c.name])
+        (
+            c.index,
+            c.operator,
+            c.name,
+            *_format_numbers(c.difference),
+            *([_format_snr(alone[c.name].difference) if c.name in alone else ""] if alone else []),
+            report.verdicts[c.name],
+        )
         for c in sorted(chain, key=sort_key)[:_WORST]
         if c.difference.largest or report.verdicts[c.name] is not Verdict.RIGHT
-    ]  # fmt: skip
+    ]
     head = (
-        "No.#", "Operator", "Tensor*", "Difference#", "Of the range#", "Signal to noise#",
-        *["Alone#"] * bool(alone), "",
-    )  # fmt: skip
+        "No.#",
+        "Operator",
+        "Tensor*",
+        "Difference#",
+        "Of the range#",
+        "Signal to noise#",
+        *["Alone#"] * bool(alone),
+        "",
+    )
     return section("Worst tensors", table(head, rows) if rows else "")
 
 

@@ -11,9 +11,12 @@ from tflite2onnx.verification import Difference, Report, TensorComparison, Verdi
 
 _ROW, _LANE = 22, 12  # pixels
 _REGIONS = (
-    ("tflite", "as in TFLite"), ("first", "channels first"), ("other", "another order"),
-    ("none", "few axes, or no tensor of the TFLite model"), ("move", "Transpose"),
-)  # fmt: skip
+    ("tflite", "as in TFLite"),
+    ("first", "channels first"),
+    ("other", "another order"),
+    ("none", "few axes, or no tensor of the TFLite model"),
+    ("move", "Transpose"),
+)
 _GRID = 20  # dB between lines
 _LINKED = 120  # dots that are joined; more would fill the plot with lines
 

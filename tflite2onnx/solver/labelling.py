@@ -127,9 +127,7 @@ class _Cut:
 
     TAKE, KEEP = 0, 1
 
-    def __init__(
-        self, proposal: Proposal, labels: Sequence[int], movable: Sequence[int]
-    ) -> None:
+    def __init__(self, proposal: Proposal, labels: Sequence[int], movable: Sequence[int]) -> None:
         self._proposal = proposal
         self._labels = labels
         self._number = {node: i for i, node in enumerate(movable, start=2)}

@@ -34,8 +34,7 @@ def minimum_cut(
     Raises ValueError if source and sink are the same node or a capacity is negative.
     """
     if source == sink:
-        message = f"no cut separates node {source} from itself"
-        raise ValueError(message)
+        raise ValueError(f"no cut separates node {source} from itself")
     residual = _residual_graph(nodes, arcs)
     excess = [0] * nodes
     for node, capacity in residual[sink].items():
@@ -54,8 +53,7 @@ def _residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residu
     residual: _Residual = [{} for _ in range(nodes)]
     for tail, head, capacity in arcs:
         if capacity < 0:
-            message = f"arc {tail} -> {head} has the negative capacity {capacity}"
-            raise ValueError(message)
+            raise ValueError(f"arc {tail} -> {head} has the negative capacity {capacity}")
         if tail != head:
             residual[head][tail] = residual[head].get(tail, 0) + capacity
             residual[tail].setdefault(head, 0)

@@ -13,8 +13,14 @@ import zlib
 MAGIC = b"PK\x03\x04"
 # What Python raises where an archive is damaged.
 DAMAGED = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError, ValueError
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 _MOST_FILES = 1 << 12
 _KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may ask for memory as they like
 
@@ -27,12 +33,10 @@ def list_entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
     """
     found = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(found) > _MOST_FILES or sum(entry.file_size for entry in found) > room:
-        message = "it would unpack to far more than it holds"
-        raise ValueError(message)
+        raise ValueError("it would unpack to far more than it holds")
     for entry in found:
         if entry.compress_type not in _KNOWN:
-            message = f"{entry.filename} is compressed by method {entry.compress_type}"
-            raise ValueError(message)
+            raise ValueError(f"{entry.filename} is compressed by method {entry.compress_type}")
     return found
 
 

@@ -27,8 +27,7 @@ def check_distinct_files(
     except (OSError, ValueError):  # one of them is not there; said when it is read or written
         return
     if same:
-        message = f"cannot write {os.fspath(path)}: it is {what} itself"
-        raise OutputError(message)
+        raise OutputError(f"cannot write {os.fspath(path)}: it is {what} itself")
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
@@ -50,8 +49,7 @@ def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield resolve_path(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        message = f"cannot write {os.fspath(path)}: {reason}"
-        raise OutputError(message) from error
+        raise OutputError(f"cannot write {os.fspath(path)}: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -105,20 +105,24 @@ def verify(  # noqa: PLR0913 - options
 
 def _check(samples: int, seed: int) -> None:
     if samples < 1:
-        message = f"there is nothing to verify on {samples} samples"
-        raise OptionError(message)
+        raise OptionError(f"there is nothing to verify on {samples} samples")
     if seed < 0:
-        message = f"the seed of the random numbers is {seed}; it can be 0 or more"
-        raise OptionError(message)
+        raise OptionError(f"the seed of the random numbers is {seed}; it can be 0 or more")
 
 
 class _Both:
     """The two models, and how they are compared."""
 
     def __init__(
-        self, model: ModelFile, converted: ConvertedModel, ends: OpenedModel, tolerance: float,
-        progress: Progress, *, optimize: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        model: ModelFile,
+        converted: ConvertedModel,
+        ends: OpenedModel,
+        tolerance: float,
+        progress: Progress,
+        *,
+        optimize: bool = True,
+    ) -> None:
         self._source, self._model = model, move_signature_first(model, ends.signature)
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
@@ -129,8 +133,9 @@ class _Both:
         shapes = [tuple(detail["shape"]) for detail in self._interpreter.get_input_details()]
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
-            message = "the ONNX model was not made from this TFLite model: inputs or outputs differ"
-            raise VerifyError(message)
+            raise VerifyError(
+                "the ONNX model was not made from this TFLite model: inputs or outputs differ"
+            )
 
     def given_inputs(
         self, inputs: Mapping[str, Array], images: Sequence[str | os.PathLike[str]]
@@ -150,9 +155,7 @@ class _Both:
             for i in range(count)
         ]
 
-    def report(
-        self, arrays: Sequence[Sequence[Array]], seed: int, ways: Sequence[bool]
-    ) -> Report:
+    def report(self, arrays: Sequence[Sequence[Array]], seed: int, ways: Sequence[bool]) -> Report:
         """Compare both; operators run alone as well if anything is further off than one may be.
 
         `ways` are those in which tensors inside are compared: each operator alone, or not.
@@ -167,19 +170,26 @@ class _Both:
         run.allow_kernel_differences(arrays, self._places if chain else (), outputs, chain)
         graph = self._graph
         return Report(
-            tuple(outputs.values()), len(arrays), seed, tuple(chain.values()),
+            tuple(outputs.values()),
+            len(arrays),
+            seed,
+            tuple(chain.values()),
             tuple(inner.get(True, {}).values()),
             tuple(op.code for op in graph.ops if runs_graphs(op)),
             tuple(tensor.name for tensor in graph.outputs),
-        )  # fmt: skip
+        )
 
     def is_right_unoptimized(self, arrays: Sequence[Sequence[Array]], report: Report) -> bool:
         """Return whether all is right if ONNX Runtime does not optimize the ONNX model."""
         try:
             other = _Both(
-                self._source, self._converted, open_model(self._converted, optimize=False),
-                self._tolerance, lambda *_: None, optimize=False,
-            )  # fmt: skip
+                self._source,
+                self._converted,
+                open_model(self._converted, optimize=False),
+                self._tolerance,
+                lambda *_: None,
+                optimize=False,
+            )
             return other.report(arrays, report.seed, [True] if report.operators else []).ok
         except VerifyError:  # it has no kernel for a node
             return False
@@ -192,8 +202,9 @@ class _Both:
         run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
             InnerTensors(self._skeleton, self._places, alone=way, optimize=self._optimize)
-            for way in ways if self._places
-        ]  # fmt: skip
+            for way in ways
+            if self._places
+        ]
         return run, run.compare_samples(arrays, walks)
 
     @cached_property
@@ -212,4 +223,3 @@ class _Both:
     @cached_property
     def _places(self) -> list[Place]:
         return match_places(self._graph, self._skeleton)
-

@@ -44,8 +44,7 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
     place, own = graph.offset_of("outputs"), graph["outputs"].tolist()
     if place is None or not own:
-        message = "the main sub-graph must have outputs, got none"
-        raise ValueError(message)
+        raise ValueError("the main sub-graph must have outputs, got none")
     outputs = np.array([*dict.fromkeys([*own, *indices])], "<i4")
     data += bytes(-len(data) % 4)
     struct.pack_into("<I", data, place, len(data) - place)

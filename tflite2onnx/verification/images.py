@@ -35,11 +35,11 @@ def array_of(path: str | os.PathLike[str]) -> Array:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if not isinstance(array, np.ndarray):
-        message = f"{os.fspath(path)} holds several arrays; one in a .npy file is an input"
-        raise VerifyError(message)
+        raise VerifyError(f"{os.fspath(path)} holds several arrays; one in a .npy file is an input")
     return array
 
 
@@ -96,17 +96,17 @@ def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     said = [*said, *[None] * len(details)][: len(details)]
     found = [(d, t) for d, t in zip(details, said, strict=True) if _takes_pictures(d)]
     if len(found) != 1:
-        message = (
+        raise VerifyError(
             f"the model has {len(found)} inputs that take a picture, [batch, height, width,"
             " channels] with 1, 3 or 4 channels; use --input NAME=FILE.npy"
         )
-        raise VerifyError(message)
     ((detail, tensor),) = found
     mean, std = (tensor.mean, tensor.std) if tensor else ((), ())
     channels = int(detail["shape"][-1])
     if not {len(mean), len(std)} <= {0, 1, channels} or not np.all(np.asarray(std)):
-        message = f"the metadata of {detail['name']} normalise it by {list(mean)} and {list(std)}"
-        raise VerifyError(message)
+        raise VerifyError(
+            f"the metadata of {detail['name']} normalise it by {list(mean)} and {list(std)}"
+        )
     return ImageInput(detail["name"], detail, mean, std)
 
 
@@ -120,13 +120,13 @@ def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, in
     try:
         pillow = import_module("PIL.Image")
     except ImportError as error:
-        message = f"pictures take one more package: pip install tflite2onnx[images] ({error})"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            f"pictures take one more package: pip install tflite2onnx[images] ({error})"
+        ) from error
     try:
         with pillow.open(path) as picture:
             pixels = picture.convert(mode).resize(size, pillow.Resampling.BILINEAR)
             return np.asarray(pixels, np.uint8)
     except (OSError, ValueError, pillow.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or error
-        message = f"cannot read {os.fspath(path)}: {reason}"
-        raise VerifyError(message) from error
+        raise VerifyError(f"cannot read {os.fspath(path)}: {reason}") from error

@@ -127,9 +127,14 @@ class InnerTensors:
     """
 
     def __init__(
-        self, skeleton: Skeleton, found: Sequence[Place], *, alone: bool, most: int = MOST_BYTES,
+        self,
+        skeleton: Skeleton,
+        found: Sequence[Place],
+        *,
+        alone: bool,
+        most: int = MOST_BYTES,
         optimize: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.alone = alone
         self.places = tuple(found)
         # Where nothing has to be moved, a TRANSPOSE or RESHAPE gives one value a second meaning.
@@ -213,7 +218,7 @@ def compare_tensor(
         counts = _count_steps(want, have, step)
     return TensorComparison(
         found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
-    )  # fmt: skip
+    )
 
 
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:

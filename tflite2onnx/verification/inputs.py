@@ -42,8 +42,7 @@ def sample(
     names = [detail["name"] for detail in details]
     for name in given:
         if name not in names:
-            message = f"the model has no input {name}; it has {', '.join(names)}"
-            raise VerifyError(message)
+            raise VerifyError(f"the model has no input {name}; it has {', '.join(names)}")
     generator = np.random.default_rng(seed)
     arrays = []
     for detail in details:
@@ -58,11 +57,10 @@ def sample(
 
 def _check_input(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
-        message = (
+        raise VerifyError(
             f"the input {name} is {dtype.name}{list(shape)},"
             f" and what is given for it {array.dtype.name}{list(array.shape)}"
         )
-        raise VerifyError(message)
     return array.astype(dtype)
 
 
@@ -89,8 +87,9 @@ def _random(
     if dtype.kind in "fc":
         real, imaginary = generator.standard_normal((2, *shape))
         return np.asarray(real + 1j * imaginary if dtype.kind == "c" else real, dtype)
-    message = f"the input {name} is of type {dtype.name}, of which there are no random values"
-    raise VerifyError(message)
+    raise VerifyError(
+        f"the input {name} is of type {dtype.name}, of which there are no random values"
+    )
 
 
 # Between the two models

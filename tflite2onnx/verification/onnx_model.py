@@ -75,8 +75,9 @@ def _readable(path: str | os.PathLike[str]) -> str:
         with Path(path).open("rb"):
             return os.fspath(path)
     except (OSError, ValueError) as error:
-        message = f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _build_opened_model(
@@ -100,8 +101,9 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
     try:
         return [Endpoint.from_dict(end) for end in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
-        message = "the ONNX model does not say in its metadata how tflite2onnx laid it out"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            "the ONNX model does not say in its metadata how tflite2onnx laid it out"
+        ) from error
 
 
 # The tensors inside
@@ -147,10 +149,17 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
     ):
         try:
             result = convert(
-                model, layouts=layouts, io_layout=io_layout, opset=opset, signature=signature,
-                quantization=quantization, activations=activations, weights=weights, names=names,
+                model,
+                layouts=layouts,
+                io_layout=io_layout,
+                opset=opset,
+                signature=signature,
+                quantization=quantization,
+                activations=activations,
+                weights=weights,
+                names=names,
                 static=static,
-            )  # fmt: skip
+            )
         except ConversionError:
             continue
         if _interface_layouts(result) == _interface_layouts(ends):

@@ -74,7 +74,8 @@ class Report:
         for name, found in zip(self._names, self.outputs, strict=True):
             close[name] = found.ok if sound else found.is_within
         return {
-            name: (Verdict.RIGHT if ok else Verdict.DIFFERS) if alone.get(name, True)
+            name: (Verdict.RIGHT if ok else Verdict.DIFFERS)
+            if alone.get(name, True)
             else Verdict.WRONG
             for name, ok in (alone | close).items()
         }
@@ -82,9 +83,7 @@ class Report:
     @property
     def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
         """The outputs, each with the verdict on its tensor."""
-        return [
-            (d, self.verdicts[name]) for name, d in zip(self._names, self.outputs, strict=True)
-        ]
+        return [(d, self.verdicts[name]) for name, d in zip(self._names, self.outputs, strict=True)]
 
     @property
     def _names(self) -> tuple[str, ...]:

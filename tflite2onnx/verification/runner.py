@@ -49,9 +49,13 @@ class Run:
     """Both models, and how their tensors are compared."""
 
     def __init__(
-        self, model: ModelFile, interpreter: Any, ends: OpenedModel, tolerance: float,
+        self,
+        model: ModelFile,
+        interpreter: Any,
+        ends: OpenedModel,
+        tolerance: float,
         progress: Progress,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model, self._interpreter, self._ends = model, interpreter, ends
         self._progress = progress
         noise = DECIBELS if is_quantized(interpreter) else math.inf
@@ -92,9 +96,12 @@ class Run:
             yield compare(end.name, own, other, limits)
 
     def allow_kernel_differences(
-        self, samples: Sequence[Sequence[Array]], places: Sequence[Place],
-        outputs: dict[str, Difference], chain: dict[str, TensorComparison],
-    ) -> None:  # fmt: skip
+        self,
+        samples: Sequence[Sequence[Array]],
+        places: Sequence[Place],
+        outputs: dict[str, Difference],
+        chain: dict[str, TensorComparison],
+    ) -> None:
         """Allow what is too far off to be about as far as other kernels of LiteRT are.
 
         `chain` are tensors as the network computes them. Operators that run alone are not forgiven:

@@ -21,9 +21,7 @@ PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 ModelFile = str | os.PathLike[str] | bytes
 
 
-def interpreter_of(
-    model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False
-) -> Any:
+def interpreter_of(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
     """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
 
     With `inner` it keeps the tensors between the operators for `inner_tensor`.
@@ -35,9 +33,10 @@ def interpreter_of(
     resolver = litert.OpResolverType[kernels]
     with as_verify_error("LiteRT"):
         interpreter = litert.Interpreter(
-            **source, experimental_op_resolver_type=resolver,
+            **source,
+            experimental_op_resolver_type=resolver,
             experimental_preserve_all_tensors=inner,
-        )  # fmt: skip
+        )
         interpreter.allocate_tensors()
     return interpreter
 
@@ -98,8 +97,9 @@ def package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        message = f"verifying takes two more packages: pip install tflite2onnx[verify] ({error})"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            f"verifying takes two more packages: pip install tflite2onnx[verify] ({error})"
+        ) from error
 
 
 @contextmanager
@@ -108,5 +108,6 @@ def as_verify_error(runtime: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        message = f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
-        raise VerifyError(message) from error
+        raise VerifyError(
+            f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
+        ) from error

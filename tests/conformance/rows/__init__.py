@@ -9,6 +9,4 @@ from tests.conformance.table import Row
 
 _MODULES = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
 
-ROWS: dict[str, Row] = {
-    row.code: row for module in _MODULES for row in getattr(module, "ROWS", ())
-}
+ROWS: dict[str, Row] = {row.code: row for module in _MODULES for row in getattr(module, "ROWS", ())}

@@ -35,9 +35,10 @@ def detection(
         scores = scores.argsort(-1) / 8 + 1e-3 * b.generator.random(scores.shape)
     encoded, anchors = b.generator.normal(0, 1, (1, boxes, width)), test_detection.anchors()
     operands = [
-        _real_input(b, encoded, 0.03), _real_input(b, scores, 1 / 256),
+        _real_input(b, encoded, 0.03),
+        _real_input(b, scores, 1 / 256),
         _real_input(b, anchors, 1 / 200, constant=constant),
-    ]  # fmt: skip
+    ]
     b.add_outputs(*_mask_unset(b, test_detection.add_detection(b, operands, words), words))
 
 
@@ -207,8 +208,9 @@ def mean_of_tokens(b: Bench, code: str, *, tokens: list[int], blocks: int, size:
     """Tokens before the first 0."""
     operands = [
         b.add_input((1, len(tokens)), "int32", np.array(tokens)),
-        b.add_constant((test_embedding.ROWS, blocks), "uint8", (0, 12)), b.add_constant((13, size)),
-    ]  # fmt: skip
+        b.add_constant((test_embedding.ROWS, blocks), "uint8", (0, 12)),
+        b.add_constant((13, size)),
+    ]
     b.add_outputs(*b.custom(code, operands, [b.output_tensor((1, blocks * size))]))
 
 
@@ -217,40 +219,115 @@ _ONE = ("random",)
 _VARIANTS = (*test_detection.VARIANTS, *test_detection.REGULAR)
 
 ROWS = (
-    Row("TFLite_Detection_PostProcess", detection, kinds("float32 qu8"),
-        {"changes": _VARIANTS, "regular": (False, True), "width": (4, 7),
-         "constant": (True, False)}, _ONE),
-    Row("AudioSpectrogram", spectrogram, kinds("float32"),
-        {"channels": (1, 3), "window": test_spectrogram.WINDOWS, "squared": (True, False)}),
-    Row("Mfcc", coefficients, kinds("float32"),
-        {"changes": test_spectrogram.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))}),
-    Row("aeq.hadamard_rotation", rotation, kinds("float32"), {"case": test_hadamard.BLOCKS},
-        without={"int32": "not converted: the kernel takes the elements for float32"}),
+    Row(
+        "TFLite_Detection_PostProcess",
+        detection,
+        kinds("float32 qu8"),
+        {
+            "changes": _VARIANTS,
+            "regular": (False, True),
+            "width": (4, 7),
+            "constant": (True, False),
+        },
+        _ONE,
+    ),
+    Row(
+        "AudioSpectrogram",
+        spectrogram,
+        kinds("float32"),
+        {"channels": (1, 3), "window": test_spectrogram.WINDOWS, "squared": (True, False)},
+    ),
+    Row(
+        "Mfcc",
+        coefficients,
+        kinds("float32"),
+        {"changes": test_spectrogram.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))},
+    ),
+    Row(
+        "aeq.hadamard_rotation",
+        rotation,
+        kinds("float32"),
+        {"case": test_hadamard.BLOCKS},
+        without={"int32": "not converted: the kernel takes the elements for float32"},
+    ),
     Row("NumericVerify", verification, kinds("float16 q8 qu8 q16"), {"rank": RANKS}),
-    Row("Roll", roll, test_roll.TYPES,
-        {"move": test_roll.SHIFTS, "index": ("int32", "int64")}, exact=True,
-        reference=test_roll.roll_reference),
-    Row("IRFFT2D", inverse_fourier, kinds("complex64"), {"case": test_inverse_rfft.SIZES}, _ONE,
-        reference=test_inverse_rfft.inverse),
-    *(Row(code, pool, kinds("float32 q8 q16"),
-          {"window": test_pool3d.WINDOWS, "padding": ("SAME", "VALID")}, exact=not average,
-          reference=partial(test_pool3d.pool_reference, average=average),
-          told=("window", "padding"))
-      for code, average in (("AvgPool3D", True), ("MaxPool3D", False))),
-    Row("UNIDIRECTIONAL_SEQUENCE_GRU", gru, kinds("float32"), {"sizes": test_gru.SIZES},
-        reference=test_gru.gru),
-    Row("Table", table, kinds("q8 q16"), {"rank": RANKS, "smooth": (True, False)}, exact=True,
-        reference=test_integer_table.look_up),
-    Row(test_attention.CODE, attention, kinds("float32"),
-        {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})}, _ONE,
-        reference=test_attention.run_attention, told=("options",),
-        limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another"),
-    Row(test_kv_cache.CODE, cache, kinds("float32"), {"positions": test_kv_cache.POSITIONS},
+    Row(
+        "Roll",
+        roll,
+        test_roll.TYPES,
+        {"move": test_roll.SHIFTS, "index": ("int32", "int64")},
         exact=True,
-        reference=run_external_cache),
-    Row(test_kv_cache.KEPT, build_kept_cache, kinds("float32"), {"count": (1, 2)}, _ONE, exact=True,
-        runs=_RUNS, stream=Kept, told=("count",)),
-    Row("KmeansEmbeddingLookup", mean_of_tokens, kinds("float32"),
+        reference=test_roll.roll_reference,
+    ),
+    Row(
+        "IRFFT2D",
+        inverse_fourier,
+        kinds("complex64"),
+        {"case": test_inverse_rfft.SIZES},
+        _ONE,
+        reference=test_inverse_rfft.inverse,
+    ),
+    *(
+        Row(
+            code,
+            pool,
+            kinds("float32 q8 q16"),
+            {"window": test_pool3d.WINDOWS, "padding": ("SAME", "VALID")},
+            exact=not average,
+            reference=partial(test_pool3d.pool_reference, average=average),
+            told=("window", "padding"),
+        )
+        for code, average in (("AvgPool3D", True), ("MaxPool3D", False))
+    ),
+    Row(
+        "UNIDIRECTIONAL_SEQUENCE_GRU",
+        gru,
+        kinds("float32"),
+        {"sizes": test_gru.SIZES},
+        reference=test_gru.gru,
+    ),
+    Row(
+        "Table",
+        table,
+        kinds("q8 q16"),
+        {"rank": RANKS, "smooth": (True, False)},
+        exact=True,
+        reference=test_integer_table.look_up,
+    ),
+    Row(
+        test_attention.CODE,
+        attention,
+        kinds("float32"),
+        {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})},
+        _ONE,
+        reference=test_attention.run_attention,
+        told=("options",),
+        limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another",
+    ),
+    Row(
+        test_kv_cache.CODE,
+        cache,
+        kinds("float32"),
+        {"positions": test_kv_cache.POSITIONS},
+        exact=True,
+        reference=run_external_cache,
+    ),
+    Row(
+        test_kv_cache.KEPT,
+        build_kept_cache,
+        kinds("float32"),
+        {"count": (1, 2)},
+        _ONE,
+        exact=True,
+        runs=_RUNS,
+        stream=Kept,
+        told=("count",),
+    ),
+    Row(
+        "KmeansEmbeddingLookup",
+        mean_of_tokens,
+        kinds("float32"),
         {"tokens": test_embedding.SENTENCES, "blocks": (3, 7), "size": (5, 1)},
-        reference=test_embedding.mean_of_tokens),
-)  # fmt: skip
+        reference=test_embedding.mean_of_tokens,
+    ),
+)

@@ -41,9 +41,11 @@ class Unary:
     """Builds an operator of one input, with real numbers from a range, and int16 from another."""
 
     def __init__(
-        self, within: Range | None = None, stored: Range | None = None,
+        self,
+        within: Range | None = None,
+        stored: Range | None = None,
         **scales: tuple[float, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.within = within
         self.stored = stored
         self.scales = scales
@@ -146,9 +148,7 @@ SHORT = {"q8": Q8, "qu8": QU8, "q16": Q16, "q4": "quantized int4"}
 _OF_INT16 = {"LOG": (2000, 32767)}
 _LIMITS = {"LOG": "close to 0 the kernel's table for int16 is thousands of steps off"}
 _MAKES = {"LOGISTIC": _LOGISTIC, "TANH": _TANH}
-_OFF = {
-    code: {Q16: coarse(code, Q16, _TABLES)} for code in ("EXP", "LOG", "LOGISTIC", "TANH")
-}  # fmt: skip
+_OFF = {code: {Q16: coarse(code, Q16, _TABLES)} for code in ("EXP", "LOG", "LOGISTIC", "TANH")}
 
 
 def kinds(words: str) -> tuple[str, ...]:
@@ -158,10 +158,17 @@ def kinds(words: str) -> tuple[str, ...]:
 
 def _functions() -> tuple[Row, ...]:
     return tuple(
-        Row(code, Unary(within, _OF_INT16.get(code), **_MAKES.get(code, {})), kinds(types),
-            {"rank": RANKS}, bounds=_OFF.get(code, {}), limits=_LIMITS.get(code, ""), **more)
+        Row(
+            code,
+            Unary(within, _OF_INT16.get(code), **_MAKES.get(code, {})),
+            kinds(types),
+            {"rank": RANKS},
+            bounds=_OFF.get(code, {}),
+            limits=_LIMITS.get(code, ""),
+            **more,
+        )
         for code, types, within, more in _FUNCTIONS
-    )  # fmt: skip
+    )
 
 
 _ARITHMETIC = {"pair": PAIRS, "fused_activation_function": ACTIVATIONS, "constant": (False, True)}
@@ -169,8 +176,15 @@ _PLAIN = {"pair": PAIRS, "constant": (False, True)}
 
 _PAIRS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
     ("ADD", "float32 float16 int16 int32 int64 q8 qu8 q16", None, {"grid": _ARITHMETIC}),
-    ("DIV", "float32 int32 q8 qu8 q16", (1, 50), {"grid": _ARITHMETIC, "limits":
-        "of quotients smaller than a step the quantized kernels make the largest integers"}),
+    (
+        "DIV",
+        "float32 int32 q8 qu8 q16",
+        (1, 50),
+        {
+            "grid": _ARITHMETIC,
+            "limits": "quantized kernels make the largest integers of quotients below a step",
+        },
+    ),
     ("FLOOR_DIV", "float32 int8 int16 int32", (1, 50), {}),
     ("FLOOR_MOD", "float32 int8 int16 int32 int64", (1, 50), {}),
     ("LOGICAL_AND", "bool", None, {}),
@@ -194,9 +208,11 @@ _COMPARED = "float32 float16 int16 int32 int64 q8 qu8 q16"
 _COMPARISONS = {
     "EQUAL": f"{_COMPARED} bool string",
     "NOT_EQUAL": f"{_COMPARED} bool string".replace(" int16", ""),
-    "GREATER": f"{_COMPARED} bfloat16", "LESS": f"{_COMPARED} bfloat16",
-    "GREATER_EQUAL": _COMPARED, "LESS_EQUAL": _COMPARED,
-}  # fmt: skip
+    "GREATER": f"{_COMPARED} bfloat16",
+    "LESS": f"{_COMPARED} bfloat16",
+    "GREATER_EQUAL": _COMPARED,
+    "LESS_EQUAL": _COMPARED,
+}
 
 
 _NOTHING = {"int16": "converted as its name says; the kernel computes nothing without a scale"}
@@ -204,8 +220,15 @@ _NOTHING = {"int16": "converted as its name says; the kernel computes nothing wi
 
 def _comparisons() -> tuple[Row, ...]:
     return tuple(
-        Row(code, Binary(makes="bool"), kinds(types), _PLAIN, ALL_VALUES, exact=True,
-            without=_NOTHING if code == "NOT_EQUAL" else {})
+        Row(
+            code,
+            Binary(makes="bool"),
+            kinds(types),
+            _PLAIN,
+            ALL_VALUES,
+            exact=True,
+            without=_NOTHING if code == "NOT_EQUAL" else {},
+        )
         for code, types in _COMPARISONS.items()
     )
 
@@ -259,7 +282,7 @@ def fake_quant(b: Bench, code: str, *, rank: int, bits: int, ends: tuple[float, 
 
 _STABLEHLO = {
     "STABLEHLO_ADD": "bool float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64"
-                     " uint64",
+    " uint64",
     "STABLEHLO_AND": "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64",
 }
 for _code in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", "STABLEHLO_MULTIPLY"):
@@ -272,23 +295,58 @@ ROWS = (
     *_comparisons(),
     *_extremes(),
     *(Row(code, _same_shape, kinds(types), {"rank": RANKS}) for code, types in _STABLEHLO.items()),
-    Row("ATAN2", _same_shape, kinds("float32 float16 bfloat16"), {"rank": RANKS}, ALL_VALUES,
-        without={"float64": "not converted: ONNX Runtime has no Atan of it"}),
-    Row("STABLEHLO_SHIFT_LEFT", _shift_left, kinds("int8 int16 int32"), {"rank": RANKS},
-        limits="of shifts by more places than there are the kernel has no result"),
+    Row(
+        "ATAN2",
+        _same_shape,
+        kinds("float32 float16 bfloat16"),
+        {"rank": RANKS},
+        ALL_VALUES,
+        without={"float64": "not converted: ONNX Runtime has no Atan of it"},
+    ),
+    Row(
+        "STABLEHLO_SHIFT_LEFT",
+        _shift_left,
+        kinds("int8 int16 int32"),
+        {"rank": RANKS},
+        limits="of shifts by more places than there are the kernel has no result",
+    ),
     Row("ADD_N", add_n, kinds("float32 int32"), {"count": (3, 2, 5), "rank": RANKS}),
-    Row("BUCKETIZE", bucketize, kinds("float32 float64 int32 int64"),
-        {"rank": RANKS, "boundaries": ([-3.0, 0.0, 2.5], [1.0], [-8.0, -8.0, 40.0])}, ALL_VALUES,
-        exact=True),
-    Row("FAKE_QUANT", fake_quant, kinds("float32"),
+    Row(
+        "BUCKETIZE",
+        bucketize,
+        kinds("float32 float64 int32 int64"),
+        {"rank": RANKS, "boundaries": ([-3.0, 0.0, 2.5], [1.0], [-8.0, -8.0, 40.0])},
+        ALL_VALUES,
+        exact=True,
+    ),
+    Row(
+        "FAKE_QUANT",
+        fake_quant,
+        kinds("float32"),
         {"rank": RANKS, "bits": (8, 2, 4, 16), "ends": ((-3.0, 5.0), (0.0, 6.0), (-1.0, 0.0))},
-        without=dict.fromkeys([kind for kind in KINDS if kind != "float32"],
-                              "not converted: the kernel takes the elements for float32")),
-    Row("GELU", Unary(), kinds("float32 float16 q8 qu8 q16"),
-        {"rank": RANKS, "approximate": (False, True)}, bounds={Q16: coarse("GELU", Q16, _TABLES)}),
-    Row("LEAKY_RELU", Unary(), kinds("float32 q8 qu8 q16"),
-        {"rank": RANKS, "alpha": (0.2, 0.01, 1.5, -0.5)}),
+        without=dict.fromkeys(
+            [kind for kind in KINDS if kind != "float32"],
+            "not converted: the kernel takes the elements for float32",
+        ),
+    ),
+    Row(
+        "GELU",
+        Unary(),
+        kinds("float32 float16 q8 qu8 q16"),
+        {"rank": RANKS, "approximate": (False, True)},
+        bounds={Q16: coarse("GELU", Q16, _TABLES)},
+    ),
+    Row(
+        "LEAKY_RELU",
+        Unary(),
+        kinds("float32 q8 qu8 q16"),
+        {"rank": RANKS, "alpha": (0.2, 0.01, 1.5, -0.5)},
+    ),
     Row("POW", powers, kinds("float32 int32"), {"pair": PAIRS}),
-    Row("PRELU", prelu, kinds("float32 q8 qu8 q16"),
-        {"pair": ("channels", "same", "scalar", "matrices"), "constant": (True, False)}),
-)  # fmt: skip
+    Row(
+        "PRELU",
+        prelu,
+        kinds("float32 q8 qu8 q16"),
+        {"pair": ("channels", "same", "scalar", "matrices"), "constant": (True, False)},
+    ),
+)

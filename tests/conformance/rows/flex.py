@@ -35,9 +35,7 @@ from tests.support.flex import flex_options
 from tflite2onnx.op.flex.elementwise import FlexBinary, FlexCheck, FlexComparison, FlexUnary
 
 # What numpy and the interpreter have a type for.
-_TYPES = kinds(
-    "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
-)
+_TYPES = kinds("float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool")
 _BOUNDS = {
     **dict.fromkeys(("float64", "complex128"), Bound(1e-12)),
     "float16": Bound(3e-3, 0, "float16 has 11 bits, and each step of a function rounds to them"),
@@ -105,8 +103,10 @@ class Formed:
         chosen = self.form_of(b.kind, form)
         operands = [self._operand(b, each) for each in chosen.operands]
         made = chosen.made(*b.operands)
-        outputs = [b.output_tensor(np.shape(each), type_name(np.asarray(each).dtype))
-                   for each in (made if isinstance(made, list) else [made])]  # fmt: skip
+        outputs = [
+            b.output_tensor(np.shape(each), type_name(np.asarray(each).dtype))
+            for each in (made if isinstance(made, list) else [made])
+        ]
         b.add_outputs(
             *b.custom(
                 code, operands, outputs, flex_options(_tensorflow_name(code), **chosen.attributes)
@@ -140,8 +140,11 @@ def run_twin(*operands: Array, case: translated.Case) -> list[Array]:
 
 def _twin_forms() -> dict[str, list[Form]]:
     """Return the forms that TFLite has, in the types that LiteRT takes there."""
-    theirs = {row.code: row.kinds for module in (elementwise, indices, layers, moves, others)
-              for row in module.ROWS}  # fmt: skip
+    theirs = {
+        row.code: row.kinds
+        for module in (elementwise, indices, layers, moves, others)
+        for row in module.ROWS
+    }
     forms: dict[str, list[Form]] = {}
     for case in translated.CASES:
         name, attributes, constants, code, _, _, shape, _ = case
@@ -189,8 +192,15 @@ def _row_of_forms(name: str, forms: Sequence[Form]) -> Row:
     every = tuple(dict.fromkeys(kind for form in forms for kind in form.kinds))
     most = max(sum(kind in form.kinds for form in forms) for kind in every)
     bounds = {} if name in _MAKE_FLOAT32 else _BOUNDS
-    return Row(f"Flex{name}", build, every, {"form": range(most)}, bounds=bounds,
-               reference=build.reference, told=("form", "kind"))  # fmt: skip
+    return Row(
+        f"Flex{name}",
+        build,
+        every,
+        {"form": range(most)},
+        bounds=bounds,
+        reference=build.reference,
+        told=("form", "kind"),
+    )
 
 
 def _of_numpy(words: str) -> tuple[str, ...]:
@@ -199,18 +209,52 @@ def _of_numpy(words: str) -> tuple[str, ...]:
 
 
 ROWS = (
-    *(Row(code, unary, _of_numpy(row.types), {"rank": RANKS}, _ONE, bounds=_BOUNDS,
-          reference=UNARY[_tensorflow_name(code)])
-      for code, row in {**FlexUnary.rows, **FlexCheck.rows}.items()),
-    *(Row(code, binary, _of_numpy(row.types), _PAIRS, _ONE, bounds=_BOUNDS,
-          reference=BINARY[_tensorflow_name(code)])
-      for code, row in {**FlexBinary.rows, **FlexComparison.rows}.items()),
-    *(Row(f"Flex{name}", binary, test_bitwise.TYPES, _PAIRS, exact=True, reference=function)
-      for name, function in BITS.items()),
-    Row("FlexL2Loss", loss, ("float32", "float64"), {"rank": RANKS}, bounds=_BOUNDS,
-        reference=lambda x: np.square(x).sum() / 2),
-    *(_row_of_forms(name, forms) for name, forms in _join_tables(
-        _twin_forms(), _typed_forms(), FORMS, flex_images.FORMS, flex_scans.FORMS,
-        {"Einsum": _sums()},
-      ).items() if name not in UNARY),
-)  # fmt: skip
+    *(
+        Row(
+            code,
+            unary,
+            _of_numpy(row.types),
+            {"rank": RANKS},
+            _ONE,
+            bounds=_BOUNDS,
+            reference=UNARY[_tensorflow_name(code)],
+        )
+        for code, row in {**FlexUnary.rows, **FlexCheck.rows}.items()
+    ),
+    *(
+        Row(
+            code,
+            binary,
+            _of_numpy(row.types),
+            _PAIRS,
+            _ONE,
+            bounds=_BOUNDS,
+            reference=BINARY[_tensorflow_name(code)],
+        )
+        for code, row in {**FlexBinary.rows, **FlexComparison.rows}.items()
+    ),
+    *(
+        Row(f"Flex{name}", binary, test_bitwise.TYPES, _PAIRS, exact=True, reference=function)
+        for name, function in BITS.items()
+    ),
+    Row(
+        "FlexL2Loss",
+        loss,
+        ("float32", "float64"),
+        {"rank": RANKS},
+        bounds=_BOUNDS,
+        reference=lambda x: np.square(x).sum() / 2,
+    ),
+    *(
+        _row_of_forms(name, forms)
+        for name, forms in _join_tables(
+            _twin_forms(),
+            _typed_forms(),
+            FORMS,
+            flex_images.FORMS,
+            flex_scans.FORMS,
+            {"Einsum": _sums()},
+        ).items()
+        if name not in UNARY
+    ),
+)

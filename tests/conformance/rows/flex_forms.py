@@ -133,50 +133,108 @@ _BOUNDS = [scalar(7), np.float32(0.3), np.float32(0.2)]
 FORMS: dict[str, Sequence[Form]] = {
     "All": [Form([(3, 5), ints(1)], lambda x, axes: x.all(axes[0]), kinds=("bool",))],
     "Any": [Form([(3, 5), ints(0)], lambda x, axes: x.any(axes[0]), kinds=("bool",))],
-    "AddN": [Form([(3, 5)] * 3, lambda *xs: sum(xs), {"N": 3},
-                  ("float64", "float16", "int8", "int16", "int64", "uint8"))],
+    "AddN": [
+        Form(
+            [(3, 5)] * 3,
+            lambda *xs: sum(xs),
+            {"N": 3},
+            ("float64", "float16", "int8", "int16", "int64", "uint8"),
+        )
+    ],
     "ArgMax": [Form([(3, 5), scalar(1)], lambda x, axis: x.argmax(axis))],
     "ArgMin": [Form([(3, 5), scalar(0)], lambda x, axis: x.argmin(axis))],
     "Atan2": [Form([(3, 5), (3, 5)], np.arctan2)],
-    "AvgPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=True), _VOLUME)],
-    "BatchToSpaceND": [Form([(4, 2, 3, 5), ints(2, 2), ints(0, 1, 1, 0).reshape(2, 2)],
-                            _from_blocks)],
+    "AvgPool3D": [
+        Form(
+            [(2, 5, 7, 4, 3)],
+            partial(test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=True),
+            _VOLUME,
+        )
+    ],
+    "BatchToSpaceND": [
+        Form([(4, 2, 3, 5), ints(2, 2), ints(0, 1, 1, 0).reshape(2, 2)], _from_blocks)
+    ],
     "Bitcast": [Form([(3, 5)], lambda x: x.view(np.int32))],
     "BroadcastArgs": [Form([Fed(ints(3, 1)), Fed(ints(2, 1, 5))], lambda *_: ints(2, 3, 5))],
-    "Cast": [Form([(3, 5)], lambda x: x.astype(np.int32), {"Truncate": False}),
-             Form([(3, 5)], lambda x: x.astype(np.float32), {"Truncate": False},
-                  ("int8", "int32", "int64", "bool", "float64", "uint16"))],
-    "ClipByValue": [Form([(3, 5), np.float32(1), np.float32(2)], np.clip,
-                         kinds=("float32", "float64", "int32", "uint16", "uint32"))],
+    "Cast": [
+        Form([(3, 5)], lambda x: x.astype(np.int32), {"Truncate": False}),
+        Form(
+            [(3, 5)],
+            lambda x: x.astype(np.float32),
+            {"Truncate": False},
+            ("int8", "int32", "int64", "bool", "float64", "uint16"),
+        ),
+    ],
+    "ClipByValue": [
+        Form(
+            [(3, 5), np.float32(1), np.float32(2)],
+            np.clip,
+            kinds=("float32", "float64", "int32", "uint16", "uint32"),
+        )
+    ],
     "ComplexAbs": [Form([(3, 5)], np.abs, kinds=("complex64",))],
     "ConjugateTranspose": [Form([(3, 5), ints(1, 0)], lambda x, _: x.T, kinds=_INDEXED)],
-    "Conv2DBackpropInput": [Form(
-        [ints(1, 5, 7, 5), floats(3, 2, 5, 4), (1, 3, 7, 4)], _transpose_conv,
-        {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"})],
+    "Conv2DBackpropInput": [
+        Form(
+            [ints(1, 5, 7, 5), floats(3, 2, 5, 4), (1, 3, 7, 4)],
+            _transpose_conv,
+            {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"},
+        )
+    ],
     "Fill": [Form([ints(2, 3), ()], np.full, kinds=_INDEXED)],
-    **{name: [Form([(2, 3, 5, 7), *_LEARNED], test_wide_types.normalize,
-                   {"is_training": False, "epsilon": 0.01})]
-       for name in test_wide_types.NORMALIZATIONS},
+    **{
+        name: [
+            Form(
+                [(2, 3, 5, 7), *_LEARNED],
+                test_wide_types.normalize,
+                {"is_training": False, "epsilon": 0.01},
+            )
+        ]
+        for name in test_wide_types.NORMALIZATIONS
+    },
     "IdentityN": [Form([(2, 3), (5,)], lambda *xs: list(xs), kinds=(*_INDEXED, "uint16"))],
     "Imag": [Form([(3, 5)], np.imag, kinds=("complex64",))],
     "Invert": [Form([(3, 5)], np.invert, kinds=test_bitwise.TYPES)],
     "IRFFT2D": [Form([(4, 5), ints(4, 8)], test_inverse_rfft.inverse, kinds=("complex64",))],
-    "MaxPool3D": [Form([(2, 5, 7, 4, 3)], partial(
-        test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=False), _VOLUME)],
-    "MaxPoolWithArgmax": [Form(
-        [(2, 11, 7, 3)],
-        lambda x: list(images.max_pool(x, (3, 2), (2, 3), same=True, within=False)),
-        test_unpool.flex_options_of("SAME", (3, 2), (2, 3)))],
-    "NonMaxSuppressionV4": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS], _suppress,
-                                 {"pad_to_max_output_size": True})],
-    "NonMaxSuppressionV5": [Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS, np.float32(0)],
-        _suppress_with_scores,
-                                 {"pad_to_max_output_size": True})],
-    "OneHot": [Form([np.array([[2, 0], [1, 7]]), scalar(4), (), ()], _one_hot, {"axis": 1},
-                    (*_INDEXED, "int16", "uint16", "float16"))],
-    "PadV2": [Form([(3, 5), _PADS, ()], lambda x, by, value: np.pad(x, by, constant_values=value),
-                   kinds=("float32", "int32", "int64"))],
+    "MaxPool3D": [
+        Form(
+            [(2, 5, 7, 4, 3)],
+            partial(test_pool3d.pool_reference, window=_WINDOW, padding="SAME", average=False),
+            _VOLUME,
+        )
+    ],
+    "MaxPoolWithArgmax": [
+        Form(
+            [(2, 11, 7, 3)],
+            lambda x: list(images.max_pool(x, (3, 2), (2, 3), same=True, within=False)),
+            test_unpool.flex_options_of("SAME", (3, 2), (2, 3)),
+        )
+    ],
+    "NonMaxSuppressionV4": [
+        Form([Fed(_BOXES), Fed(_SCORES), *_BOUNDS], _suppress, {"pad_to_max_output_size": True})
+    ],
+    "NonMaxSuppressionV5": [
+        Form(
+            [Fed(_BOXES), Fed(_SCORES), *_BOUNDS, np.float32(0)],
+            _suppress_with_scores,
+            {"pad_to_max_output_size": True},
+        )
+    ],
+    "OneHot": [
+        Form(
+            [np.array([[2, 0], [1, 7]]), scalar(4), (), ()],
+            _one_hot,
+            {"axis": 1},
+            (*_INDEXED, "int16", "uint16", "float16"),
+        )
+    ],
+    "PadV2": [
+        Form(
+            [(3, 5), _PADS, ()],
+            lambda x, by, value: np.pad(x, by, constant_values=value),
+            kinds=("float32", "int32", "int64"),
+        )
+    ],
     "PopulationCount": [Form([(3, 5)], test_bitwise.count_bits, kinds=test_bitwise.TYPES)],
     "Range": [Form([scalar(3), Fed(scalar(20)), scalar(4)], _count_range, kinds=("int32",))],
     "Rank": [Form([(3, 5)], lambda x: scalar(x.ndim), kinds=_INDEXED)],
@@ -184,24 +242,56 @@ FORMS: dict[str, Sequence[Form]] = {
     "Roll": [Form([(3, 5), ints(2, -1), ints(0, 1)], test_roll.roll_reference, kinds=_INDEXED)],
     "ScatterNd": [Form([ints(4, 1).reshape(2, 1), (2, 3), ints(5, 3)], _scatter, kinds=_MANY)],
     "SegmentSum": [Form([(5, 3), _ROWS], _segments(np.add, 0), kinds=_MANY)],
-    **{f"UnsortedSegment{name}": [Form([(5, 3), _ROWS[::-1].copy(), scalar(3)],
-                                       _segments(combine, start), kinds=_MANY)]
-       for name, combine, start in (("Sum", np.add, 0), ("Prod", np.multiply, 1),
-                                    ("Max", np.maximum, -999), ("Min", np.minimum, 999))},
-    "Select": [Form([np.array([True, False, True]), (3, 5), (3, 5)],
-                    lambda which, a, b: np.where(which[:, None], a, b), kinds=_INDEXED)],
-    "SelectV2": [Form([np.array([[True], [False], [True]]), (3, 5), (5,)], np.where,
-                      kinds=_INDEXED)],
+    **{
+        f"UnsortedSegment{name}": [
+            Form([(5, 3), _ROWS[::-1].copy(), scalar(3)], _segments(combine, start), kinds=_MANY)
+        ]
+        for name, combine, start in (
+            ("Sum", np.add, 0),
+            ("Prod", np.multiply, 1),
+            ("Max", np.maximum, -999),
+            ("Min", np.minimum, 999),
+        )
+    },
+    "Select": [
+        Form(
+            [np.array([True, False, True]), (3, 5), (3, 5)],
+            lambda which, a, b: np.where(which[:, None], a, b),
+            kinds=_INDEXED,
+        )
+    ],
+    "SelectV2": [
+        Form([np.array([[True], [False], [True]]), (3, 5), (5,)], np.where, kinds=_INDEXED)
+    ],
     "Shape": [Form([(3, 5)], lambda x: ints(*x.shape), kinds=_INDEXED)],
-    "SparseToDense": [Form([ints(0, 1, 2, 4).reshape(2, 2), ints(3, 5), (2,), ()], _dense,
-                           kinds=_MANY)],
-    "Split": [Form([scalar(1), (3, 6)], lambda axis, x: np.split(x, 2, axis), {"num_split": 2},
-                   ("float32", "int32", "int64", "uint8"))],
-    "SplitV": [Form([(3, 5), ints(2, 3), scalar(1)],
-                    lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
-                    {"num_split": 2}, ("float32", "int32", "int64", "uint8"))],
-    "TopKV2": [Form([(3, 5), scalar(2)], _largest, {"sorted": each},
-                    ("float32", "float64", "float16", "int32", "int64")) for each in (True, False)],
+    "SparseToDense": [
+        Form([ints(0, 1, 2, 4).reshape(2, 2), ints(3, 5), (2,), ()], _dense, kinds=_MANY)
+    ],
+    "Split": [
+        Form(
+            [scalar(1), (3, 6)],
+            lambda axis, x: np.split(x, 2, axis),
+            {"num_split": 2},
+            ("float32", "int32", "int64", "uint8"),
+        )
+    ],
+    "SplitV": [
+        Form(
+            [(3, 5), ints(2, 3), scalar(1)],
+            lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
+            {"num_split": 2},
+            ("float32", "int32", "int64", "uint8"),
+        )
+    ],
+    "TopKV2": [
+        Form(
+            [(3, 5), scalar(2)],
+            _largest,
+            {"sorted": each},
+            ("float32", "float64", "float16", "int32", "int64"),
+        )
+        for each in (True, False)
+    ],
     "Unique": [Form([Fed(ints(5, 3, 5, 0, 3))], _unique, {"out_idx": 3}, ("int32",))],
     "Where": [Form([Fed(np.array([[True, False], [False, True]]))], np.argwhere, kinds=("bool",))],
-}  # fmt: skip
+}

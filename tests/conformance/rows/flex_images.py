@@ -41,12 +41,19 @@ def _of_diagonals() -> dict[str, list[Form]]:
         packed = part(_MATRICES, k, _SEVEN).shape
         put = partial(_set_diagonals, low=low, high=high, align=align)
         forms.setdefault("MatrixDiagPartV3", []).append(
-            Form([(2, 3, 5), k, _SEVEN], part, options, types))
+            Form([(2, 3, 5), k, _SEVEN], part, options, types)
+        )
         forms.setdefault("MatrixSetDiagV3", []).append(
-            Form([(2, 3, 5), packed, k], put, options, types))
+            Form([(2, 3, 5), packed, k], put, options, types)
+        )
         forms.setdefault("MatrixDiagV3", []).append(
-            Form([packed, k, scalar(3), scalar(5), _SEVEN], partial(_surround, put=put), options,
-                 types))
+            Form(
+                [packed, k, scalar(3), scalar(5), _SEVEN],
+                partial(_surround, put=put),
+                options,
+                types,
+            )
+        )
     low, high, align = -1, 1, "LEFT_LEFT"
     part = partial(_diagonal_part, low=low, high=high, align=align)
     put = partial(_set_diagonals, low=low, high=high, align=align)
@@ -146,8 +153,6 @@ def _of_matrices() -> dict[str, list[Form]]:
         add("LogMatrixDeterminant", [x], _in_double(_logarithm), {})
         add("Cholesky", [roots], _in_double(np.linalg.cholesky), {})
     return forms
-
-
 
 
 def _combine(boxes: Array, scores: Array, *most: Array, pad: bool, clip: bool) -> list[Array]:

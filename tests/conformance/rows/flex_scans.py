@@ -16,14 +16,24 @@ from tests.support import Build, run_tflite
 
 _DOUBLE = ("float32", "float64")
 _ALL = (*scatter.WIDE, *scatter.NARROW)
-_WAYS = [{"exclusive": exclusive, "reverse": reverse}
-         for exclusive in (False, True) for reverse in (False, True)]  # fmt: skip
+_WAYS = [
+    {"exclusive": exclusive, "reverse": reverse}
+    for exclusive in (False, True)
+    for reverse in (False, True)
+]
 _AT: dict[str, Any] = {
-    "Update": None, "Add": np.add, "Sub": np.subtract, "Max": np.maximum, "Min": np.minimum
-}  # fmt: skip
+    "Update": None,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
 _FUNCTIONS: dict[str, Any] = {
-    "": np.fft.fftn, "I": np.fft.ifftn, "R": np.fft.rfftn, "IR": np.fft.irfftn
-}  # fmt: skip
+    "": np.fft.fftn,
+    "I": np.fft.ifftn,
+    "R": np.fft.rfftn,
+    "IR": np.fft.irfftn,
+}
 
 
 def _update(x: Array, indices: Array, updates: Array, *, at: Any) -> Array:
@@ -62,8 +72,9 @@ def _wave(x: Array, *lengths: Array, prefix: str, axes: int) -> Array:
     size = [int(n) for n in lengths[0]] if lengths else None
     made = _FUNCTIONS[prefix](x, size, tuple(range(-axes, 0)))
     wide = x.dtype in (np.float64, np.complex128)
-    return np.asarray(made, f"c{16 if wide else 8}" if np.iscomplexobj(made) else
-                      f"f{8 if wide else 4}")  # fmt: skip
+    return np.asarray(
+        made, f"c{16 if wide else 8}" if np.iscomplexobj(made) else f"f{8 if wide else 4}"
+    )
 
 
 def _waves() -> dict[str, list[Form]]:
@@ -98,41 +109,101 @@ _PLACES = [ints(2, 1, 1, 0, 3, 4).reshape(3, 2), ints(2, 1, 0).reshape(3, 1)]
 
 FORMS: dict[str, list[Form]] = {
     **_waves(),
-    "Cumprod": [Form([(2, 7, 3), scalar(1)], _scan_with(np.multiply, 1, way), way, _ALL)
-                for way in _WAYS],
-    "CumulativeLogsumexp": [Form([(2, 7, 3), scalar(1)], _scan_with(np.logaddexp, -np.inf, way),
-        way,
-                                 _DOUBLE) for way in _WAYS],
-    "LinSpace": [Form([(), (), scalar(count)],
-                      lambda low, high, count: np.linspace(low, high, int(count), dtype=low.dtype),
-                      kinds=_DOUBLE) for count in (1, 2, 7)],
-    **{f"TensorScatter{name}": [
-        Form([(5, 7), Fed(places), (3, *(5, 7)[places.shape[1]:])], partial(_update, at=at),
-             kinds=_ALL) for places in _PLACES] for name, at in _AT.items()},
-    **{f"Segment{name}": [Form([(6, 5), ints(*ids)], partial(_segments, name=name), kinds=_ALL)
-                          for ids in ([0, 0, 1, 3, 3, 3], [1, 1, 1, 2, 5, 5])]
-       for name in ("Prod", "Max", "Min")},
-    "SegmentMean": [Form([(6, 5), ints(0, 0, 1, 3, 3, 3)], partial(_segments, name="Mean"),
-                         kinds=("float32", "float64", "float16"))],
-    "DenseBincount": [Form([_COUNTED, scalar(6), weights], _rows, kinds=scatter.WIDE)
-                      for weights in (floats(2, 4), np.zeros(0, np.float32))],
-    "Bincount": [Form([_COUNTED, scalar(6), weights], lambda *xs: _rows(*xs).sum(0),
-                      kinds=("float32", "float64")) for weights in
-                 (floats(2, 4), np.zeros(0, np.float32))],
-    **{name: [Form([ints(0, 2), ints(1, 0, 3), scalar(4), (2, 3), (3, 3), (3,)], _stitch,
-                   kinds=scatter.WIDE)] for name in ("DynamicStitch", "ParallelDynamicStitch")},
-    "InvertPermutation": [Form([Fed(ints(2, 4, 0, 1, 3), typed=True)],
-                               lambda x: np.argsort(x).astype(x.dtype), kinds=("int32", "int64"))],
-    "Conv3DBackpropInputV2": [Form([ints(1, 4, 5, 3, 2), floats(2, 3, 1, 2, 3), (1, 2, 5, 3, 3)],
-                                   _volume, {"strides": [1, 2, 1, 1, 1], "padding": "SAME"})],
+    "Cumprod": [
+        Form([(2, 7, 3), scalar(1)], _scan_with(np.multiply, 1, way), way, _ALL) for way in _WAYS
+    ],
+    "CumulativeLogsumexp": [
+        Form([(2, 7, 3), scalar(1)], _scan_with(np.logaddexp, -np.inf, way), way, _DOUBLE)
+        for way in _WAYS
+    ],
+    "LinSpace": [
+        Form(
+            [(), (), scalar(count)],
+            lambda low, high, count: np.linspace(low, high, int(count), dtype=low.dtype),
+            kinds=_DOUBLE,
+        )
+        for count in (1, 2, 7)
+    ],
+    **{
+        f"TensorScatter{name}": [
+            Form(
+                [(5, 7), Fed(places), (3, *(5, 7)[places.shape[1] :])],
+                partial(_update, at=at),
+                kinds=_ALL,
+            )
+            for places in _PLACES
+        ]
+        for name, at in _AT.items()
+    },
+    **{
+        f"Segment{name}": [
+            Form([(6, 5), ints(*ids)], partial(_segments, name=name), kinds=_ALL)
+            for ids in ([0, 0, 1, 3, 3, 3], [1, 1, 1, 2, 5, 5])
+        ]
+        for name in ("Prod", "Max", "Min")
+    },
+    "SegmentMean": [
+        Form(
+            [(6, 5), ints(0, 0, 1, 3, 3, 3)],
+            partial(_segments, name="Mean"),
+            kinds=("float32", "float64", "float16"),
+        )
+    ],
+    "DenseBincount": [
+        Form([_COUNTED, scalar(6), weights], _rows, kinds=scatter.WIDE)
+        for weights in (floats(2, 4), np.zeros(0, np.float32))
+    ],
+    "Bincount": [
+        Form(
+            [_COUNTED, scalar(6), weights],
+            lambda *xs: _rows(*xs).sum(0),
+            kinds=("float32", "float64"),
+        )
+        for weights in (floats(2, 4), np.zeros(0, np.float32))
+    ],
+    **{
+        name: [
+            Form(
+                [ints(0, 2), ints(1, 0, 3), scalar(4), (2, 3), (3, 3), (3,)],
+                _stitch,
+                kinds=scatter.WIDE,
+            )
+        ]
+        for name in ("DynamicStitch", "ParallelDynamicStitch")
+    },
+    "InvertPermutation": [
+        Form(
+            [Fed(ints(2, 4, 0, 1, 3), typed=True)],
+            lambda x: np.argsort(x).astype(x.dtype),
+            kinds=("int32", "int64"),
+        )
+    ],
+    "Conv3DBackpropInputV2": [
+        Form(
+            [ints(1, 4, 5, 3, 2), floats(2, 3, 1, 2, 3), (1, 2, 5, 3, 3)],
+            _volume,
+            {"strides": [1, 2, 1, 1, 1], "padding": "SAME"},
+        )
+    ],
     "StringLower": [Form([_TEXT], lambda _: scan.LOWER, {"encoding": ""}, _STRINGS)],
     "StringUpper": [Form([_TEXT], lambda _: scan.UPPER, {"encoding": ""}, _STRINGS)],
     "StringJoin": [Form([_TEXT, _TEXT], lambda *_: scan.JOINED, {"separator": "-"}, _STRINGS)],
     "StaticRegexFullMatch": [Form([_TEXT], lambda _: scan.MATCHED, {"pattern": "a+b?"}, _STRINGS)],
-    "RegexFullMatch": [Form([_TEXT, np.array(["a+b?"], np.object_)], lambda *_: scan.MATCHED,
-                            kinds=_STRINGS)],
-    "StringToNumber": [Form([Fed(np.array(["1", "-2.5", "3e2"], np.object_))],
-                            lambda x: x.astype(np.float32), kinds=_STRINGS)],
-    "AsString": [Form([(3, 5)], lambda x: x.astype(str).astype(np.object_),
-                      kinds=("int8", "int16", "int32", "int64"))],
-}  # fmt: skip
+    "RegexFullMatch": [
+        Form([_TEXT, np.array(["a+b?"], np.object_)], lambda *_: scan.MATCHED, kinds=_STRINGS)
+    ],
+    "StringToNumber": [
+        Form(
+            [Fed(np.array(["1", "-2.5", "3e2"], np.object_))],
+            lambda x: x.astype(np.float32),
+            kinds=_STRINGS,
+        )
+    ],
+    "AsString": [
+        Form(
+            [(3, 5)],
+            lambda x: x.astype(str).astype(np.object_),
+            kinds=("int8", "int16", "int32", "int64"),
+        )
+    ],
+}

@@ -136,33 +136,99 @@ _SCALES = (1.0, 192.0, -0.5)
 _PADDINGS = ("SAME", "VALID")
 
 ROWS = (
-    Row("Resampler", build_resampler, _REAL, {"shape": (*test_warp.SIZES, *test_warp.THIN)},
-        reference=images.resampler),
-    Row("DenseImageWarp", build_warp, _REAL, {"shape": test_warp.SIZES},
-        reference=images.dense_image_warp),
-    *(Row(code, transformation, _REAL,
-          {"size": ((5, 9), (12, 8)), "name": tuple(test_warp.MATRICES), "version": (version,)},
-          reference=transform_image,
-          told=("size", "version"))
-      for version, code in enumerate(("TransformTensor", "TransformTensorBilinear"), 1)),
-    Row("TransformLandmarks", points, _REAL,
-        {"case": (*((*each, scale) for each in test_landmarks.POINTS for scale in _SCALES),
-                  *((each, each[-1], 0.0) for each in test_landmarks.SECOND_POINTS))},
-        reference=transform_landmarks, told=("case",)),
-    Row("Landmarks2TransformMatrix", matrix, _REAL,
-        {"changes": (*((1, each) for each in test_landmarks.FIRSTS),
-                     *((2, each) for each in test_landmarks.SECONDS))},
-        ("random",), reference=box_matrix, told=("changes",)),
-    *(Row(code, build_pooling, _REAL, {"window": test_unpool.WINDOWS, "padding": _PADDINGS},
+    Row(
+        "Resampler",
+        build_resampler,
+        _REAL,
+        {"shape": (*test_warp.SIZES, *test_warp.THIN)},
+        reference=images.resampler,
+    ),
+    Row(
+        "DenseImageWarp",
+        build_warp,
+        _REAL,
+        {"shape": test_warp.SIZES},
+        reference=images.dense_image_warp,
+    ),
+    *(
+        Row(
+            code,
+            transformation,
+            _REAL,
+            {"size": ((5, 9), (12, 8)), "name": tuple(test_warp.MATRICES), "version": (version,)},
+            reference=transform_image,
+            told=("size", "version"),
+        )
+        for version, code in enumerate(("TransformTensor", "TransformTensorBilinear"), 1)
+    ),
+    Row(
+        "TransformLandmarks",
+        points,
+        _REAL,
+        {
+            "case": (
+                *((*each, scale) for each in test_landmarks.POINTS for scale in _SCALES),
+                *((each, each[-1], 0.0) for each in test_landmarks.SECOND_POINTS),
+            )
+        },
+        reference=transform_landmarks,
+        told=("case",),
+    ),
+    Row(
+        "Landmarks2TransformMatrix",
+        matrix,
+        _REAL,
+        {
+            "changes": (
+                *((1, each) for each in test_landmarks.FIRSTS),
+                *((2, each) for each in test_landmarks.SECONDS),
+            )
+        },
         ("random",),
-          exact=True, reference=partial(maxima, within=within), told=("window", "padding"))
-      for code, within in (("MaxPoolingWithArgmax2D", True), ("MaxPoolWithArgmax", False))),
-    Row("MaxUnpooling2D", build_unpooling, _REAL, {"case": test_unpool.UNPOOLINGS}, exact=True,
-        reference=unpool, told=("case",)),
-    Row("LiteRtMaxUnpooling2D", build_unpooling, _REAL, {"case": test_unpool.UNPOOLINGS[-2:]},
+        reference=box_matrix,
+        told=("changes",),
+    ),
+    *(
+        Row(
+            code,
+            build_pooling,
+            _REAL,
+            {"window": test_unpool.WINDOWS, "padding": _PADDINGS},
+            ("random",),
+            exact=True,
+            reference=partial(maxima, within=within),
+            told=("window", "padding"),
+        )
+        for code, within in (("MaxPoolingWithArgmax2D", True), ("MaxPoolWithArgmax", False))
+    ),
+    Row(
+        "MaxUnpooling2D",
+        build_unpooling,
+        _REAL,
+        {"case": test_unpool.UNPOOLINGS},
         exact=True,
-        reference=unpool, told=("case",)),
-    Row("Convolution2DTransposeBias", build_transpose_conv, _REAL,
-        {"image": test_transpose_conv_bias.IMAGES, "window": test_transpose_conv_bias.WINDOWS,
-         "padding": _PADDINGS}, reference=transpose_conv, told=("window", "padding")),
-)  # fmt: skip
+        reference=unpool,
+        told=("case",),
+    ),
+    Row(
+        "LiteRtMaxUnpooling2D",
+        build_unpooling,
+        _REAL,
+        {"case": test_unpool.UNPOOLINGS[-2:]},
+        exact=True,
+        reference=unpool,
+        told=("case",),
+    ),
+    Row(
+        "Convolution2DTransposeBias",
+        build_transpose_conv,
+        _REAL,
+        {
+            "image": test_transpose_conv_bias.IMAGES,
+            "window": test_transpose_conv_bias.WINDOWS,
+            "padding": _PADDINGS,
+        },
+        reference=transpose_conv,
+        told=("window", "padding"),
+    ),
+)

@@ -14,8 +14,9 @@ from tests.conformance.table import PACKED, Row, coarse
 # Products that the kernel does not let wrap around; sums that ONNX Runtime's float64 holds.
 _FACTORS = {
     **dict.fromkeys(("float32", "int8", "uint8", "int16", "int32", "int64"), (-2, 2)),
-    "quantized int8": (-40, 40), "quantized int16": (-8000, 8000),
-}  # fmt: skip
+    "quantized int8": (-40, 40),
+    "quantized int16": (-8000, 8000),
+}
 _SUMMED = {"int64": (-(2**40), 2**40)}
 _AXES: tuple[list[int], ...] = ([1, 2], [0], [-1], [0, 1, 2, 3], [])
 
@@ -24,8 +25,11 @@ def reduction(b: Bench, code: str, *, rank: int, axes: list[int], keep_dims: boo
     """Over some axes, counted from either end."""
     shape = (3, 4, 5, 2)[:rank]
     over = {axis % rank for axis in axes if -rank <= axis < rank}
-    made = [1 if axis in over else size for axis, size in enumerate(shape)
-            if keep_dims or axis not in over]  # fmt: skip
+    made = [
+        1 if axis in over else size
+        for axis, size in enumerate(shape)
+        if keep_dims or axis not in over
+    ]
     fields = b.type()
     output = fields if code in ("REDUCE_MAX", "REDUCE_MIN") else b.type(step=4)
     within = _FACTORS.get(b.kind) if code == "REDUCE_PROD" else _SUMMED.get(b.kind)
@@ -56,8 +60,9 @@ def topk(b: Bench, code: str, *, rank: int, k: int) -> None:
     b.add_outputs(*b.op(code, [x, b.constant(np.array(k, np.int32))], y))
 
 
-def gather(b: Bench, code: str, *, rank: int, axis: int, shape: list[int], index: str,
-           batch: bool) -> None:  # fmt: skip
+def gather(
+    b: Bench, code: str, *, rank: int, axis: int, shape: list[int], index: str, batch: bool
+) -> None:
     """Slices of an axis, of each batch its own."""
     at, fields = max(-rank, min(axis, rank - 1)) % rank, b.type()
     sizes = SIZES[:rank]
@@ -113,8 +118,9 @@ def diagonal(b: Bench, code: str, *, shape: list[int]) -> None:
     )
 
 
-def scatter_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int],
-               constant: bool) -> None:  # fmt: skip
+def scatter_nd(
+    b: Bench, code: str, *, rank: int, depth: int, shape: list[int], constant: bool
+) -> None:
     """Updates at indices, added up where these are the same."""
     deep, sizes, fields = min(depth, rank), SIZES[:rank], b.type()
     where = (b.add_constant if constant else b.add_input)((*shape, deep), "int32", within=(0, 1))
@@ -127,8 +133,9 @@ def scatter_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int],
 def sparse_to_dense(b: Bench, code: str, *, rank: int, index: str, scalar: bool) -> None:
     """Values at indices, another elsewhere."""
     sizes, fields = SIZES[:rank], b.type()
-    flat = np.sort(b.generator.choice(int(np.prod(sizes)), min(3, int(np.prod(sizes))),
-                                      replace=False))  # fmt: skip
+    flat = np.sort(
+        b.generator.choice(int(np.prod(sizes)), min(3, int(np.prod(sizes))), replace=False)
+    )
     places = np.stack(np.unravel_index(flat, sizes), 1).astype(index)
     values = b.add_input(() if scalar else (len(flat),), fields)
     words = [b.constant(places), b.constant(np.array(sizes, index))]
@@ -185,57 +192,147 @@ _DOUBLE = "ONNX Runtime adds up int64 as float64, which is exact below 2**53"
 
 _BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
 _FOR_INT32 = dict.fromkeys(
-    ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128",
-     *PACKED),
+    ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128", *PACKED),
     "not converted: the kernel takes the elements for int32",
 )
 
 ROWS = (
     Row("SUM", reduction, kinds("float32 int32 int64 q8 qu8 q16"), _REDUCED, limits=_DOUBLE),
     Row("MEAN", reduction, kinds("float32 int32 int64 q8 qu8 q16"), _REDUCED, limits=_DOUBLE),
-    Row("REDUCE_PROD", reduction, kinds("float32 int8 uint8 int16 int32 int64 q8 q16"),
+    Row(
+        "REDUCE_PROD",
+        reduction,
+        kinds("float32 int8 uint8 int16 int32 int64 q8 q16"),
         {**_REDUCED, "axes": ([1], [0], [-1], [])},
-        bounds=_PRODUCTS),
-    *(Row(code, reduction, kinds(_NO_HALVES), _REDUCED, exact=True)
-      for code in ("REDUCE_MAX", "REDUCE_MIN")),
-    *(Row(code, reduction, ("bool",), _REDUCED, exact=True)
-      for code in ("REDUCE_ALL", "REDUCE_ANY")),
-    *(Row(code, arg, kinds("float32 int8 uint8 int32 bool q8 qu8"),
-          {"rank": (4, 1, 2, 3), "axis": (-1, 0, 1), "index": INDEX, "output": INDEX}, exact=True)
-      for code in ("ARG_MAX", "ARG_MIN")),
+        bounds=_PRODUCTS,
+    ),
+    *(
+        Row(code, reduction, kinds(_NO_HALVES), _REDUCED, exact=True)
+        for code in ("REDUCE_MAX", "REDUCE_MIN")
+    ),
+    *(
+        Row(code, reduction, ("bool",), _REDUCED, exact=True)
+        for code in ("REDUCE_ALL", "REDUCE_ANY")
+    ),
+    *(
+        Row(
+            code,
+            arg,
+            kinds("float32 int8 uint8 int32 bool q8 qu8"),
+            {"rank": (4, 1, 2, 3), "axis": (-1, 0, 1), "index": INDEX, "output": INDEX},
+            exact=True,
+        )
+        for code in ("ARG_MAX", "ARG_MIN")
+    ),
     Row("TOPK_V2", topk, kinds(_NO_HALVES), {"rank": (2, 1, 3, 4), "k": (3, 1, 7)}, exact=True),
-    Row("GATHER", gather,
+    Row(
+        "GATHER",
+        gather,
         kinds("float32 float16 bfloat16 int8 uint8 int16 int32 int64 bool q8 qu8 q16"),
-        {"rank": (4, 1, 2, 3), "axis": (1, 0, -1), "shape": ([4], [], [2, 3]),
-         "index": ("int32", "int64", "int16"), "batch": (False, True)}, exact=True,
-        without=_BYTES),
-    Row("GATHER_ND", gather_nd,
+        {
+            "rank": (4, 1, 2, 3),
+            "axis": (1, 0, -1),
+            "shape": ([4], [], [2, 3]),
+            "index": ("int32", "int64", "int16"),
+            "batch": (False, True),
+        },
+        exact=True,
+        without=_BYTES,
+    ),
+    Row(
+        "GATHER_ND",
+        gather_nd,
         kinds("float32 float16 bfloat16 int8 uint8 int16 int32 int64 bool string q8 qu8 q16"),
-        {"rank": (4, 1, 2, 3), "depth": (2, 1, 4), "shape": ([4], [2, 3]),
-         "index": ("int32", "int64", "int16")}, exact=True),
-    Row("EMBEDDING_LOOKUP", embedding,
-        kinds("float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
-              " bfloat16"),
-        {"shape": ([3], [2, 5]), "constant": (True, False)}, exact=True, without=_BYTES),
-    Row("ONE_HOT", one_hot, kinds("float32 int8 uint8 int32 int64 bool q8 qu8"),
-        {"rank": (2, 0, 1, 3), "axis": (-1, 0, 1), "index": INDEX}, exact=True),
-    *(Row(code, diagonal, kinds("float32 int8 uint8 int16 int32 int64 q8 qu8 q16"),
-          {"shape": ([3, 5, 4], [5, 5], [2, 3, 4, 7])}, exact=True, without=_FOR_INT32)
-      for code in ("MATRIX_DIAG", "MATRIX_SET_DIAG")),
-    Row("SCATTER_ND", scatter_nd, kinds("float32 int8 uint8 int32 int64 bool"),
-        {"rank": (2, 1, 3, 4), "depth": (1, 2, 4), "shape": ([4], [2, 3]),
-         "constant": (True, False)}),
-    Row("SPARSE_TO_DENSE", sparse_to_dense, kinds("float32 int8 uint8 int32 int64 q8 qu8"),
-        {"rank": (2, 1, 3, 4), "index": INDEX, "scalar": (False, True)}, exact=True),
+        {
+            "rank": (4, 1, 2, 3),
+            "depth": (2, 1, 4),
+            "shape": ([4], [2, 3]),
+            "index": ("int32", "int64", "int16"),
+        },
+        exact=True,
+    ),
+    Row(
+        "EMBEDDING_LOOKUP",
+        embedding,
+        kinds(
+            "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
+            " bfloat16"
+        ),
+        {"shape": ([3], [2, 5]), "constant": (True, False)},
+        exact=True,
+        without=_BYTES,
+    ),
+    Row(
+        "ONE_HOT",
+        one_hot,
+        kinds("float32 int8 uint8 int32 int64 bool q8 qu8"),
+        {"rank": (2, 0, 1, 3), "axis": (-1, 0, 1), "index": INDEX},
+        exact=True,
+    ),
+    *(
+        Row(
+            code,
+            diagonal,
+            kinds("float32 int8 uint8 int16 int32 int64 q8 qu8 q16"),
+            {"shape": ([3, 5, 4], [5, 5], [2, 3, 4, 7])},
+            exact=True,
+            without=_FOR_INT32,
+        )
+        for code in ("MATRIX_DIAG", "MATRIX_SET_DIAG")
+    ),
+    Row(
+        "SCATTER_ND",
+        scatter_nd,
+        kinds("float32 int8 uint8 int32 int64 bool"),
+        {
+            "rank": (2, 1, 3, 4),
+            "depth": (1, 2, 4),
+            "shape": ([4], [2, 3]),
+            "constant": (True, False),
+        },
+    ),
+    Row(
+        "SPARSE_TO_DENSE",
+        sparse_to_dense,
+        kinds("float32 int8 uint8 int32 int64 q8 qu8"),
+        {"rank": (2, 1, 3, 4), "index": INDEX, "scalar": (False, True)},
+        exact=True,
+    ),
     Row("SEGMENT_SUM", segment_sum, kinds("float32 int32"), {"shape": ([3], [], [2, 3])}),
-    *(Row(f"UNSORTED_SEGMENT_{name}", segments, kinds("float32 int32"),
-          {"shape": ([3], [], [2, 3]), "constant": (True, False)})
-      for name in ("MAX", "MIN", "PROD", "SUM")),
-    Row("CUMSUM", cumsum, kinds("float32 int32 int64"),
-        {"rank": (4, 1, 2, 3), "axis": (-1, 0, 1), "exclusive": (False, True),
-         "reverse": (False, True)}),
-    Row("RANGE", number_range, kinds("float32 int32 int64"),
-        {"limits": ((0, 7, 1), (3, 20, 4), (9, -3, -2), (7, 8, 2))}, ("random",), exact=True),
-    Row("BROADCAST_ARGS", broadcast_args, ("int32", "int64"),
-        {"sizes": (([2, 1, 7], [3, 1]), ([5], [5]), ([1], [2, 3]))}, ("random",), exact=True),
-)  # fmt: skip
+    *(
+        Row(
+            f"UNSORTED_SEGMENT_{name}",
+            segments,
+            kinds("float32 int32"),
+            {"shape": ([3], [], [2, 3]), "constant": (True, False)},
+        )
+        for name in ("MAX", "MIN", "PROD", "SUM")
+    ),
+    Row(
+        "CUMSUM",
+        cumsum,
+        kinds("float32 int32 int64"),
+        {
+            "rank": (4, 1, 2, 3),
+            "axis": (-1, 0, 1),
+            "exclusive": (False, True),
+            "reverse": (False, True),
+        },
+    ),
+    Row(
+        "RANGE",
+        number_range,
+        kinds("float32 int32 int64"),
+        {"limits": ((0, 7, 1), (3, 20, 4), (9, -3, -2), (7, 8, 2))},
+        ("random",),
+        exact=True,
+    ),
+    Row(
+        "BROADCAST_ARGS",
+        broadcast_args,
+        ("int32", "int64"),
+        {"sizes": (([2, 1, 7], [3, 1]), ([5], [5]), ([1], [2, 3]))},
+        ("random",),
+        exact=True,
+    ),
+)

@@ -64,9 +64,7 @@ def multiples_of_eighth(b: Bench, shape: Any, least: int) -> Array:
 class Weights:
     """The operands of a product of random numbers, and a scale for what they make."""
 
-    def __init__(
-        self, b: Bench, *, channel: int, per_channel: bool, least: int = -128
-    ) -> None:
+    def __init__(self, b: Bench, *, channel: int, per_channel: bool, least: int = -128) -> None:
         self.b = b
         self.kind = Product.parse(b.kind)
         self.channel = channel

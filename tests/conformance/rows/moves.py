@@ -61,9 +61,7 @@ def transpose(b: Bench, code: str, *, permutation: list[int]) -> None:
     )
 
 
-def slices(
-    b: Bench, code: str, *, box: tuple[list[int], list[int], list[int]], index: str
-) -> None:
+def slices(b: Bench, code: str, *, box: tuple[list[int], list[int], list[int]], index: str) -> None:
     """A box; -1 is all that is left."""
     (begin, size, made), fields = box, b.type()
     x = b.add_input(SIZES[: len(begin)], fields)
@@ -193,9 +191,7 @@ def reverse(b: Bench, code: str, *, rank: int, axes: list[int]) -> None:
     b.add_outputs(*b.op(code, [x, words], [b.output_tensor(SIZES[:rank], fields)]))
 
 
-def reverse_sequence(
-    b: Bench, code: str, *, rank: int, axes: tuple[int, int], index: str
-) -> None:
+def reverse_sequence(b: Bench, code: str, *, rank: int, axes: tuple[int, int], index: str) -> None:
     """Backwards as far as each batch says."""
     (time, batch), fields, shape = axes, b.type(), (4, 5, 3, 7)[:rank]
     time, batch = time % rank, batch % rank
@@ -358,4 +354,3 @@ ROWS = (
     Row("RANK", shape_of, VIEWED, {"rank": RANKS},
         exact=True),
 )  # fmt: skip
-

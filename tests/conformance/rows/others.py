@@ -78,8 +78,10 @@ def window(b: Bench, code: str, *, columns: dict[str, list[int]], function: int)
         body, option, neutral = FUNCTIONS[function % 4]
     x = b.add_input((3, 7, 9), within=(-2, 2))
     first = b.constant(np.array(neutral).astype(b.kind), dtype=b.kind)
-    every = {name: columns.get(name, _ONES) for name in
-             ("window_dimensions", "window_strides", "window_dilations")}  # fmt: skip
+    every = {
+        name: columns.get(name, _ONES)
+        for name in ("window_dimensions", "window_strides", "window_dilations")
+    }
     y = b.output_tensor(sizes(x, every))
     if code == "REDUCE_WINDOW":
         lists = [b.constant(np.array(each, np.int64)) for each in every.values()]
@@ -125,8 +127,10 @@ def build_pad(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant
     made = [n + (n - 1) * p[2] + p[0] + p[1] for n, p in zip(shape, pads, strict=True)]
     x, value = b.add_input(shape, fields), (b.add_constant if constant else b.add_input)((), fields)
     words: dict[str, Any] = {
-        "edge_padding_low": low, "edge_padding_high": high, "interior_padding": between,
-    }  # fmt: skip
+        "edge_padding_low": low,
+        "edge_padding_high": high,
+        "interior_padding": between,
+    }
     b.add_outputs(*b.op(code, [x, value], [b.output_tensor(made, fields)], **words))
 
 
@@ -163,8 +167,9 @@ def unique(b: Bench, code: str, *, index: str, count: int) -> None:
     b.add_outputs(*b.op(code, [x], made, idx_out_type=index))
 
 
-def suppression(b: Bench, code: str, *, most: int, overlap: float, least: float,
-                sigma: float) -> None:  # fmt: skip
+def suppression(
+    b: Bench, code: str, *, most: int, overlap: float, least: float, sigma: float
+) -> None:
     """Boxes that overlap with none of a better score."""
     boxes, scores = boxes_of(20, int(b.generator.integers(1000)))
     # Falling scores are positive, so that decay does not raise any.
@@ -182,8 +187,13 @@ def sums_of_rows(b: Bench, code: str, *, combiner: str, row: list[int]) -> None:
     """Rows of a table, weighed and added up."""
     places = np.array([[0, 0], [0, 1], [1, 0], [2, 3]], np.int32)
     ids = b.add_input((4,), "int32", within=(0, 6))
-    inputs = [ids, b.constant(places), b.constant([3, 4]), b.add_input((4,), within=(0.5, 2)),
-              b.add_input((7, *row))]  # fmt: skip
+    inputs = [
+        ids,
+        b.constant(places),
+        b.constant([3, 4]),
+        b.add_input((4,), within=(0.5, 2)),
+        b.add_input((7, *row)),
+    ]
     b.add_outputs(*b.op(code, inputs, [b.output_tensor((3, *row))], combiner=combiner))
 
 
@@ -256,57 +266,169 @@ _BITS = dict.fromkeys(PACKED, "not converted: the kernel counts whole bytes")
 _MOVED = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
 
 ROWS = (
-    Row("BITCAST", bitcast, kinds(f"{_NUMBERS} bool"),
-        {"rank": RANKS, "other": ("int8", "uint16", "int32", "uint64", "float32")}, exact=True,
-        without=_BITS | {"bfloat16": "only to integers of its width"}),
-    *(Row(code, build_complex_part, ("complex64", "complex128"), {"rank": RANKS},
-        exact=code != "COMPLEX_ABS")
-      for code in ("REAL", "IMAG", "COMPLEX_ABS")),
-    Row("RFFT2D", fourier, ("float32",),
-        {"shape": ([4, 8], [3, 5, 7], [2, 3, 1, 16]), "lengths": ((4, 8), (8, 4), (1, 16))}),
-    *(Row(code, window, kinds("float32 float64 int8 int16 int32 int64 uint8 bool"),
-          {"columns": _WINDOWS, "function": range(6)})
-      for code in ("REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW")),
-    Row("STABLEHLO_GATHER", build_gather, kinds(f"{_NUMBERS} bfloat16 bool"),
-        {"case": GATHERINGS, "index": ("int32", "int64"), "constant": (True, False)}, exact=True),
-    Row("STABLEHLO_SCATTER", build_scatter, kinds(_NUMBERS),
-        {"case": SCATTERINGS, "body": ("STABLEHLO_ADD", "", "STABLEHLO_MAXIMUM",
-                                       "STABLEHLO_MINIMUM"), "constant": (True, False)}),
-    Row("STABLEHLO_PAD", build_pad, NO_STRINGS,
-        {"pads": ([(2, 3, 0)], [(-1, -2, 0)], [(0, 0, 2), (0, 0, 1)],
-                  [(1, 0, 0), (3, 1, 4), (-1, -1, 2), (0, 2, 0)]),
-         "constant": (True, False)}, exact=True, without=_MOVED),
-    Row("STABLEHLO_RNG_BIT_GENERATOR", random_bits, kinds("int32 int64 uint32 uint64"),
-        {"shape": ([3, 5], [1], [2, 3, 4]),
-         "algorithm": (("THREEFRY", 2), ("PHILOX", 2), ("PHILOX", 3), ("DEFAULT", 3))},
-        exact=True),
-    Row("LSH_PROJECTION", projection,
+    Row(
+        "BITCAST",
+        bitcast,
+        kinds(f"{_NUMBERS} bool"),
+        {"rank": RANKS, "other": ("int8", "uint16", "int32", "uint64", "float32")},
+        exact=True,
+        without=_BITS | {"bfloat16": "only to integers of its width"},
+    ),
+    *(
+        Row(
+            code,
+            build_complex_part,
+            ("complex64", "complex128"),
+            {"rank": RANKS},
+            exact=code != "COMPLEX_ABS",
+        )
+        for code in ("REAL", "IMAG", "COMPLEX_ABS")
+    ),
+    Row(
+        "RFFT2D",
+        fourier,
+        ("float32",),
+        {"shape": ([4, 8], [3, 5, 7], [2, 3, 1, 16]), "lengths": ((4, 8), (8, 4), (1, 16))},
+    ),
+    *(
+        Row(
+            code,
+            window,
+            kinds("float32 float64 int8 int16 int32 int64 uint8 bool"),
+            {"columns": _WINDOWS, "function": range(6)},
+        )
+        for code in ("REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW")
+    ),
+    Row(
+        "STABLEHLO_GATHER",
+        build_gather,
+        kinds(f"{_NUMBERS} bfloat16 bool"),
+        {"case": GATHERINGS, "index": ("int32", "int64"), "constant": (True, False)},
+        exact=True,
+    ),
+    Row(
+        "STABLEHLO_SCATTER",
+        build_scatter,
+        kinds(_NUMBERS),
+        {
+            "case": SCATTERINGS,
+            "body": ("STABLEHLO_ADD", "", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"),
+            "constant": (True, False),
+        },
+    ),
+    Row(
+        "STABLEHLO_PAD",
+        build_pad,
+        NO_STRINGS,
+        {
+            "pads": (
+                [(2, 3, 0)],
+                [(-1, -2, 0)],
+                [(0, 0, 2), (0, 0, 1)],
+                [(1, 0, 0), (3, 1, 4), (-1, -1, 2), (0, 2, 0)],
+            ),
+            "constant": (True, False),
+        },
+        exact=True,
+        without=_MOVED,
+    ),
+    Row(
+        "STABLEHLO_RNG_BIT_GENERATOR",
+        random_bits,
+        kinds("int32 int64 uint32 uint64"),
+        {
+            "shape": ([3, 5], [1], [2, 3, 4]),
+            "algorithm": (("THREEFRY", 2), ("PHILOX", 2), ("PHILOX", 3), ("DEFAULT", 3)),
+        },
+        exact=True,
+    ),
+    Row(
+        "LSH_PROJECTION",
+        projection,
         kinds("float32 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"),
         {"shape": ([7], [3, 5], [2, 3, 4]), "dense": (False, True), "weighted": (True, False)},
-        _ONE, exact=True, without=dict.fromkeys(
+        _ONE,
+        exact=True,
+        without=dict.fromkeys(
             ("float16", "bfloat16", "float64", "string", *PACKED),
-            "not converted: only integers, bool and float32 are taken apart")),
-    Row("WHERE", build_where, kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
-        {"rank": (3, 1, 2, 4)}, _ONE, exact=True),
-    Row("UNIQUE", unique, kinds("float32 int8 uint8 int16 int32 int64"),
-        {"index": ("int32", "int64"), "count": (13, 1)}, _ONE, exact=True),
-    *(Row(code, suppression, ("float32",),
-          {"most": (3, 20, 31), "overlap": (0.3, 0.7, 1.0), "least": (0.1, -1.0, 0.95),
-           "sigma": sigmas}, _ONE, tried=())
-      for code, sigmas in (("NON_MAX_SUPPRESSION_V4", (0.0,)),
-                           ("NON_MAX_SUPPRESSION_V5", (0.0, 0.1, 0.5)))),
-    Row("EMBEDDING_LOOKUP_SPARSE", sums_of_rows, ("float32",),
-        {"combiner": ("SUM", "MEAN", "SQRTN"), "row": ([5], [2, 3])}),
-    Row("HASHTABLE_LOOKUP", lookup, kinds(f"{_NUMBERS} bfloat16 bool string q8 qu8"),
-        {"row": ([3], [], [2, 3]), "constant": (True, False)}, exact=True, without=_MOVED),
-    *(Row(code, table, kinds(types), _TABLE, _ONE, exact=True, tried=())
-      for code, types in (("HASHTABLE", "string int64"), ("HASHTABLE_FIND", "string int64"),
-                          ("HASHTABLE_IMPORT", "string int64"), ("HASHTABLE_SIZE", "string"))),
-    *(Row(code, branches, (*NO_STRINGS, "string"),
-          {"rank": RANKS, "chosen": range(count), "moves": (False, True)}, exact=True,
-          without=_HANDED_ON)
-      for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))),
-    Row("WHILE", build_loop, NO_STRINGS,
-        {"rank": RANKS, "start": (0, 1, 3, 5), "moves": (False, True)}, exact=True,
-        without=_HANDED_ON),
-)  # fmt: skip
+            "not converted: only integers, bool and float32 are taken apart",
+        ),
+    ),
+    Row(
+        "WHERE",
+        build_where,
+        kinds("bool float32 int8 uint8 int32 uint32 int64 q8 qu8"),
+        {"rank": (3, 1, 2, 4)},
+        _ONE,
+        exact=True,
+    ),
+    Row(
+        "UNIQUE",
+        unique,
+        kinds("float32 int8 uint8 int16 int32 int64"),
+        {"index": ("int32", "int64"), "count": (13, 1)},
+        _ONE,
+        exact=True,
+    ),
+    *(
+        Row(
+            code,
+            suppression,
+            ("float32",),
+            {
+                "most": (3, 20, 31),
+                "overlap": (0.3, 0.7, 1.0),
+                "least": (0.1, -1.0, 0.95),
+                "sigma": sigmas,
+            },
+            _ONE,
+            tried=(),
+        )
+        for code, sigmas in (
+            ("NON_MAX_SUPPRESSION_V4", (0.0,)),
+            ("NON_MAX_SUPPRESSION_V5", (0.0, 0.1, 0.5)),
+        )
+    ),
+    Row(
+        "EMBEDDING_LOOKUP_SPARSE",
+        sums_of_rows,
+        ("float32",),
+        {"combiner": ("SUM", "MEAN", "SQRTN"), "row": ([5], [2, 3])},
+    ),
+    Row(
+        "HASHTABLE_LOOKUP",
+        lookup,
+        kinds(f"{_NUMBERS} bfloat16 bool string q8 qu8"),
+        {"row": ([3], [], [2, 3]), "constant": (True, False)},
+        exact=True,
+        without=_MOVED,
+    ),
+    *(
+        Row(code, table, kinds(types), _TABLE, _ONE, exact=True, tried=())
+        for code, types in (
+            ("HASHTABLE", "string int64"),
+            ("HASHTABLE_FIND", "string int64"),
+            ("HASHTABLE_IMPORT", "string int64"),
+            ("HASHTABLE_SIZE", "string"),
+        )
+    ),
+    *(
+        Row(
+            code,
+            branches,
+            (*NO_STRINGS, "string"),
+            {"rank": RANKS, "chosen": range(count), "moves": (False, True)},
+            exact=True,
+            without=_HANDED_ON,
+        )
+        for code, count in (("IF", 2), ("STABLEHLO_CASE", 4))
+    ),
+    Row(
+        "WHILE",
+        build_loop,
+        NO_STRINGS,
+        {"rank": RANKS, "start": (0, 1, 3, 5), "moves": (False, True)},
+        exact=True,
+        without=_HANDED_ON,
+    ),
+)

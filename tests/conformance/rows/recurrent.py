@@ -14,8 +14,10 @@ Choice = dict[str, Any]
 
 _GATES: tuple[Choice, ...] = ({}, {"peephole": True}, {"coupled": True}, {"cell_clip": 0.4})
 _PROJECTIONS: tuple[Choice, ...] = (
-    {}, {"projection": True}, {"projection": True, "projection_bias": True, "proj_clip": 0.3},
-)  # fmt: skip
+    {},
+    {"projection": True},
+    {"projection": True, "projection_bias": True, "proj_clip": 0.3},
+)
 _TIMES = {"time_major": (False, True), "batch": (3, 1)}
 _BOUNDED = ("TANH", "RELU", "RELU6", "RELU_N1_TO_1", "SIGN_BIT")
 _REAL = ("float32", "float32 by int8", "float32 by uint8")
@@ -71,25 +73,82 @@ _TWO = {"merged": (False,), "auxiliary": ("", "added", "crossed")}
 _RNN = {"activation": ("TANH", "NONE", *_BOUNDED[1:])}
 
 ROWS = (
-    Row("LSTM", lstm, (*_REAL, "int8 by int8", "uint8 by uint8"), _LSTM, ("random",), runs=3,
-        bounds=_lstm_bounds("LSTM", *_OF_INTEGERS), tried=_TRIED),
-    Row("UNIDIRECTIONAL_SEQUENCE_LSTM", lstm, (*_REAL, "int8 by int8"), {**_LSTM, **_TIMES},
-        ("random",), runs=3,
-        bounds=_lstm_bounds("UNIDIRECTIONAL_SEQUENCE_LSTM", "int8 by int8"), tried=_TRIED),
-    Row("BIDIRECTIONAL_SEQUENCE_LSTM", of_forms(cells.bidirectional_lstm), _REAL,
-        {"gates": _GATES[:3], **_TIMES, **_TWO}, ("random",), runs=3, bounds=_OF_WEIGHTS,
+    Row(
+        "LSTM",
+        lstm,
+        (*_REAL, "int8 by int8", "uint8 by uint8"),
+        _LSTM,
+        ("random",),
+        runs=3,
+        bounds=_lstm_bounds("LSTM", *_OF_INTEGERS),
         tried=_TRIED,
-        limits="of merged outputs LiteRT mixes up the states of all batches but the first"),
-    Row("RNN", of_forms(cells.rnn), _REAL, _RNN, ("random",), runs=3, bounds=_OF_WEIGHTS,
-        tried=_TRIED),
-    Row("UNIDIRECTIONAL_SEQUENCE_RNN", of_forms(cells.rnn), _REAL, {**_RNN, **_TIMES},
-        ("random",), runs=3, bounds=_OF_WEIGHTS, tried=_TRIED),
-    Row("BIDIRECTIONAL_SEQUENCE_RNN", of_forms(cells.bidirectional_rnn), _REAL,
-        {"activation": ("TANH", "RELU6"), **_TIMES, "merged": (False, True),
-         "auxiliary": ("", "added", "crossed")}, ("random",), runs=3, bounds=_OF_WEIGHTS,
-        tried=_TRIED, limits="no integer weights over time-major sequences, over which LiteRT runs"
-        " again and again; no auxiliary input of another size than the input in such sequences"),
-    Row("SVDF", svdf, (*_REAL, "int8 by int8"),
+    ),
+    Row(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        lstm,
+        (*_REAL, "int8 by int8"),
+        {**_LSTM, **_TIMES},
+        ("random",),
+        runs=3,
+        bounds=_lstm_bounds("UNIDIRECTIONAL_SEQUENCE_LSTM", "int8 by int8"),
+        tried=_TRIED,
+    ),
+    Row(
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        of_forms(cells.bidirectional_lstm),
+        _REAL,
+        {"gates": _GATES[:3], **_TIMES, **_TWO},
+        ("random",),
+        runs=3,
+        bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+        limits="of merged outputs LiteRT mixes up the states of all batches but the first",
+    ),
+    Row(
+        "RNN",
+        of_forms(cells.rnn),
+        _REAL,
+        _RNN,
+        ("random",),
+        runs=3,
+        bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+    ),
+    Row(
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        of_forms(cells.rnn),
+        _REAL,
+        {**_RNN, **_TIMES},
+        ("random",),
+        runs=3,
+        bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+    ),
+    Row(
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        of_forms(cells.bidirectional_rnn),
+        _REAL,
+        {
+            "activation": ("TANH", "RELU6"),
+            **_TIMES,
+            "merged": (False, True),
+            "auxiliary": ("", "added", "crossed"),
+        },
+        ("random",),
+        runs=3,
+        bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+        limits="no integer weights over time-major sequences, over which LiteRT runs"
+        " again and again; no auxiliary input of another size than the input in such sequences",
+    ),
+    Row(
+        "SVDF",
+        svdf,
+        (*_REAL, "int8 by int8"),
         {"rank": (2, 1), "bias": (True, False), "activation": ("NONE", *_BOUNDED)},
-        ("random",), runs=3, bounds=_OF_WEIGHTS, tried=_TRIED),
-)  # fmt: skip
+        ("random",),
+        runs=3,
+        bounds=_OF_WEIGHTS,
+        tried=_TRIED,
+    ),
+)

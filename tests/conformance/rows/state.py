@@ -163,24 +163,73 @@ _NO_ARRAYS = ("bfloat16", *PACKED)
 _SUMMED = "float32 float16 int16 int32 int64"
 
 ROWS = (
-    *(Row(code, variable, tuple(kind for kind in NO_STRINGS if kind not in _NO_ARRAYS),
-          {"rank": RANKS, "form": ("sum", "before", "after")}, runs=5, exact=True,
-          without=dict.fromkeys(_NO_ARRAYS, "not handed out by ONNX Runtime in Python"))
-      for code in ("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE")),
-    *(Row(code, build_last, kinds("float32 int32 int64 bool"), {"rank": RANKS}, exact=True, runs=5,
-          stream=Last)
-      for code in ("FlexAssignVariableOp", "FlexReadVariableOp", "FlexVarHandleOp")),
-    *(Row(code, build_table_lookup, ("string", "int64"), {"shape": ((6,), (2, 3), (1,))}, _ONE,
-        exact=True,
-          reference=look_up, told=("kind",))
-      for code in ("FlexHashTableV2", "FlexLookupTableFindV2", "FlexLookupTableImportV2",
-                   "FlexLookupTableSizeV2")),
-    Row("STABLEHLO_COMPOSITE", build_call, kinds(f"{_SUMMED} q8 qu8 q16"),
-        {"rank": RANKS, "form": ("once", "twice")}),
-    Row("CALL", build_call, kinds(_SUMMED), {"rank": RANKS, "form": ("once", "twice")},
-        reference=double, told=("form",)),
+    *(
+        Row(
+            code,
+            variable,
+            tuple(kind for kind in NO_STRINGS if kind not in _NO_ARRAYS),
+            {"rank": RANKS, "form": ("sum", "before", "after")},
+            runs=5,
+            exact=True,
+            without=dict.fromkeys(_NO_ARRAYS, "not handed out by ONNX Runtime in Python"),
+        )
+        for code in ("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE")
+    ),
+    *(
+        Row(
+            code,
+            build_last,
+            kinds("float32 int32 int64 bool"),
+            {"rank": RANKS},
+            exact=True,
+            runs=5,
+            stream=Last,
+        )
+        for code in ("FlexAssignVariableOp", "FlexReadVariableOp", "FlexVarHandleOp")
+    ),
+    *(
+        Row(
+            code,
+            build_table_lookup,
+            ("string", "int64"),
+            {"shape": ((6,), (2, 3), (1,))},
+            _ONE,
+            exact=True,
+            reference=look_up,
+            told=("kind",),
+        )
+        for code in (
+            "FlexHashTableV2",
+            "FlexLookupTableFindV2",
+            "FlexLookupTableImportV2",
+            "FlexLookupTableSizeV2",
+        )
+    ),
+    Row(
+        "STABLEHLO_COMPOSITE",
+        build_call,
+        kinds(f"{_SUMMED} q8 qu8 q16"),
+        {"rank": RANKS, "form": ("once", "twice")},
+    ),
+    Row(
+        "CALL",
+        build_call,
+        kinds(_SUMMED),
+        {"rank": RANKS, "form": ("once", "twice")},
+        reference=double,
+        told=("form",),
+    ),
     Row("DENSIFY", dense, kinds("float32 float16 q8"), {"form": MATRICES}, _ONE),
-    Row("SKIP_GRAM", grams, ("string",),
-        {"sentence": range(len(test_skip_gram.SENTENCES)), "sizes": test_skip_gram.SIZES,
-         "every": (False, True)}, _ONE, exact=True),
-)  # fmt: skip
+    Row(
+        "SKIP_GRAM",
+        grams,
+        ("string",),
+        {
+            "sentence": range(len(test_skip_gram.SENTENCES)),
+            "sizes": test_skip_gram.SIZES,
+            "every": (False, True),
+        },
+        _ONE,
+        exact=True,
+    ),
+)

@@ -31,7 +31,6 @@ from tflite2onnx.errors import ConversionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
     Change = Callable[[Subgraph, Sequence[Tensor]], Sequence[Tensor]]
 
 SHAPE = (2, 3, 5)
@@ -367,9 +366,7 @@ def test_case(count: int) -> None:
 
     branches = [graph(m, f"branch {i}", [x], add_number(i + 0.5)) for i in range(count)]
     numbers = [branch.index for branch in branches]
-    m.output(
-        *m.op("STABLEHLO_CASE", [index, x], [like(m, x)], branch_subgraph_indices=numbers)
-    )
+    m.output(*m.op("STABLEHLO_CASE", [index, x], [like(m, x)], branch_subgraph_indices=numbers))
     for i in (*range(count), -1, count, -(2**31), 2**31 - 1):
         check(m.bytes(), seeds=[0], ranges={"index": (i, i)})
 

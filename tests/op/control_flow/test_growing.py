@@ -26,9 +26,13 @@ def rows_of(m: Subgraph, x: Tensor) -> Tensor:
 
 
 def while_rows(
-    m: Build, code: str, most: int, xs: Sequence[Tensor], changes: Sequence[Change],
+    m: Build,
+    code: str,
+    most: int,
+    xs: Sequence[Tensor],
+    changes: Sequence[Change],
     at: Subgraph | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return matrices that change as long as all their rows together are as a code says."""
     cond, body = m.subgraph("cond"), m.subgraph("body")
     given = [cond.input(ROWS) for _ in xs]
@@ -40,9 +44,12 @@ def while_rows(
     body.output(*(change(body, x) for change, x in zip(changes, given, strict=True)))
     place = at or m
     return place.op(
-        "WHILE", xs, [place.tensor(ROWS) for _ in xs],
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    )  # fmt: skip
+        "WHILE",
+        xs,
+        [place.tensor(ROWS) for _ in xs],
+        cond_subgraph_index=cond.index,
+        body_subgraph_index=body.index,
+    )
 
 
 def add_operator(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
@@ -91,10 +98,15 @@ def test_a_vector_that_is_compared_with_its_shape() -> None:
     cond.output(*cond.op("LESS", [shape, cond.constant([300])], [[1]], dtype="bool"))
     inputs = body.input([None]), body.constant([2.5, 1.0])
     body.output(*body.op("CONCATENATION", inputs, [body.tensor([None])], axis=0))
-    m.output(*m.op(
-        "WHILE", [m.input([1])], [m.tensor([None])],
-        cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "WHILE",
+            [m.input([1])],
+            [m.tensor([None])],
+            cond_subgraph_index=cond.index,
+            body_subgraph_index=body.index,
+        )
+    )
     check(m.bytes())
 
 
@@ -125,9 +137,12 @@ def test_loops_within_loops() -> None:
         cond.output(*cond.op("NOT_EQUAL", [rest, number(cond, 0)], [[]], dtype="bool"))
         body.output(join_rows()(body, body.input(ROWS)))
         (made,) = outer.op(
-            "WHILE", [join_rows()(outer, x)], [outer.tensor(ROWS)],
-            cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-        )  # fmt: skip
+            "WHILE",
+            [join_rows()(outer, x)],
+            [outer.tensor(ROWS)],
+            cond_subgraph_index=cond.index,
+            body_subgraph_index=body.index,
+        )
         return add_operator(outer, "NEG", made)
 
     m = Build()

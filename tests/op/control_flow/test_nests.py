@@ -57,9 +57,12 @@ class Nest:
         (small,) = m.op("LESS", [total, limit], [[]], dtype="bool")
         then, other = (self.graph(xs, change, depth).index for _ in range(2))
         return m.op(
-            "IF", [small, *xs], [self.tensor(m) for _ in xs],
-            then_subgraph_index=then, else_subgraph_index=other,
-        )  # fmt: skip
+            "IF",
+            [small, *xs],
+            [self.tensor(m) for _ in xs],
+            then_subgraph_index=then,
+            else_subgraph_index=other,
+        )
 
     def loop(self, m: Subgraph, xs: list[Tensor], change: Change, depth: int) -> list[Tensor]:
         cond, body = self.m.subgraph("cond"), self.m.subgraph("body")
@@ -73,16 +76,22 @@ class Nest:
         body.output(following, *(self.apply(body, "SIN", y) for y in made))
         outputs = [m.tensor([], dtype="int32"), *(self.tensor(m) for _ in xs)]
         return m.op(
-            "WHILE", [number(m, 0), *xs], outputs,
-            cond_subgraph_index=cond.index, body_subgraph_index=body.index,
-        )[1:]  # fmt: skip
+            "WHILE",
+            [number(m, 0), *xs],
+            outputs,
+            cond_subgraph_index=cond.index,
+            body_subgraph_index=body.index,
+        )[1:]
 
     def call(self, m: Subgraph, xs: list[Tensor], change: Change, depth: int) -> list[Tensor]:
         return m.op(
-            "STABLEHLO_COMPOSITE", xs, [self.tensor(m) for _ in xs], name="some.thing",
+            "STABLEHLO_COMPOSITE",
+            xs,
+            [self.tensor(m) for _ in xs],
+            name="some.thing",
             decomposition_subgraph_index=self.graph(xs, change, depth).index,
             composite_attributes=bytes(flexbuffers.Dumps({})),
-        )  # fmt: skip
+        )
 
     def runs(self, code: str, depth: int) -> bool:
         """Return whether there is room for the sub-graphs of an operator; notes that they are."""
@@ -129,9 +138,7 @@ def test_sizes_that_change(seed: int) -> None:
     (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else OPEN, name="x")], 0)
     away = nest.apply(nest.m, "ABS", y)
     nest.m.output(away, *nest.m.op("SUM", [away, nest.m.constant([0])], [[3]]))
-    result = check(
-        nest.m.bytes(), seeds=range(3), ranges={"float32": (-1, 1)}, random_layouts=[0]
-    )
+    result = check(nest.m.bytes(), seeds=range(3), ranges={"float32": (-1, 1)}, random_layouts=[0])
     assert result.inputs
 
 

@@ -47,17 +47,13 @@ def model(code: str, dtype: str, options: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize(("code", "dtype", "options"), CASES)
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_activation(
-    code: str, dtype: str, options: dict[str, Any], opset: int | None
-) -> None:
+def test_activation(code: str, dtype: str, options: dict[str, Any], opset: int | None) -> None:
     check(model(code, dtype, options), tolerance=TOLERANCE[dtype], opset=opset)
 
 
 @pytest.mark.parametrize(("code", "dtype", "options"), CASES)
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_unusual_floats(
-    code: str, dtype: str, options: dict[str, Any], opset: int | None
-) -> None:
+def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: int | None) -> None:
     """Not a number, infinities, zeros of both signs, the knees."""
     values = np.zeros(SHAPE, np.float16 if dtype == "float16" else np.float32)
     edges = [-np.inf, np.inf, np.nan, -0.0, -1, 1, 6, -3, 3, 1e-4, -1e-4, 100, -100]

@@ -146,9 +146,7 @@ def test_options_may_lie() -> None:
     """The kernel believes the tensors, and so do converters."""
     m = Build()
     x = m.input([3], dtype="int32")
-    m.output(
-        *m.op("CAST", [x], [[3]], dtype="int64", in_data_type="bool", out_data_type="uint8")
-    )
+    m.output(*m.op("CAST", [x], [[3]], dtype="int64", in_data_type="bool", out_data_type="uint8"))
     check(m.bytes())
 
 

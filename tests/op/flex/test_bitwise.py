@@ -29,9 +29,12 @@ def shift_by(shift: Callable[..., Any]) -> Callable[[Array, Array], Array]:
 
 
 OPERATORS: dict[str, Callable[[Array, Array], Any]] = {
-    "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
-    "LeftShift": shift_by(np.left_shift), "RightShift": shift_by(np.right_shift),
-}  # fmt: skip
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "LeftShift": shift_by(np.left_shift),
+    "RightShift": shift_by(np.right_shift),
+}
 
 
 def count_bits(x: Array) -> Array:

@@ -67,8 +67,12 @@ def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) ->
     want = combine_classes(boxes, scores, of_each, total, clip=clip)
     limits = [np.array(of_each, np.int32), np.array(of_all, np.int32), OVERLAP, LEAST]
     model = build_flex(
-        "CombinedNonMaxSuppression", [boxes, scores], want, [np.asarray(x) for x in limits],
-        pad_per_class=pad, clip_boxes=clip,
+        "CombinedNonMaxSuppression",
+        [boxes, scores],
+        want,
+        [np.asarray(x) for x in limits],
+        pad_per_class=pad,
+        clip_boxes=clip,
     )
     check_reference(model, [boxes, scores], want)
 
@@ -86,9 +90,7 @@ def test_what_does_not_fit(shapes: Any, most: Any, reason: str) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     made = [np.zeros(shape, np.float32) for shape in ((2, 7, 4), (2, 7), (2, 7))]
     limits = [np.asarray(x) for x in (*map(np.int32, most), OVERLAP, LEAST)]
-    model = build_flex(
-        "CombinedNonMaxSuppression", inputs, [*made, np.zeros(2, np.int32)], limits
-    )
+    model = build_flex("CombinedNonMaxSuppression", inputs, [*made, np.zeros(2, np.int32)], limits)
     with pytest.raises(ConversionError, match=reason):
         convert(model.bytes())
 

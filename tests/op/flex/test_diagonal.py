@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from tests.support.runtimes import Array
 
 ALIGNED = ["LEFT_LEFT", "LEFT_RIGHT", "RIGHT_LEFT", "RIGHT_RIGHT"]
-TYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16",
-         "uint32", "uint64", "bool"]  # fmt: skip
+TYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+]
 
 
 def diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Array:
@@ -103,10 +115,13 @@ def test_types(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("k", "sides", "made"),
     [
-        ((0, 0), (-1, -1), (3, 3)), ((2, 2), (-1, -1), (5, 5)), ((-1, -1), (4, -1), (4, 3)),
-        ((1, 1), (-1, 4), (3, 4)), ((-1, -1), (-1, 5), (4, 5)),
+        ((0, 0), (-1, -1), (3, 3)),
+        ((2, 2), (-1, -1), (5, 5)),
+        ((-1, -1), (4, -1), (4, 3)),
+        ((1, 1), (-1, 4), (3, 4)),
+        ((-1, -1), (-1, 5), (4, 5)),
     ],
-)  # fmt: skip
+)
 def test_sides_that_follow(k: Any, sides: tuple[int, int], made: tuple[int, int]) -> None:
     x = random_numbers("int32", 2, 3)
     low, high = k

@@ -93,10 +93,11 @@ def crop(x: Array, box: Array, size: tuple[int, int], method: str, outside: floa
     made = np.full((*size, x.shape[2]), outside, np.float32)
     for i, j in product(*map(range, size)):
         place = [
-            low * (n - 1) + k * (high - low) * (n - 1) / (count - 1) if count > 1
+            low * (n - 1) + k * (high - low) * (n - 1) / (count - 1)
+            if count > 1
             else (low + high) / 2 * (n - 1)
             for low, high, n, k, count in zip(box[:2], box[2:], x.shape, (i, j), size, strict=False)
-        ]  # fmt: skip
+        ]
         if any(p < 0 or p > n - 1 for p, n in zip(place, x.shape, strict=False)):
             continue
         if method == "nearest":
@@ -138,7 +139,11 @@ def test_crops(dtype: str, method: str, size: tuple[int, int]) -> None:
     x, boxes, images = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
     want = crops(x, boxes, images, size, method)
     model = build_flex(
-        "CropAndResize", [x, boxes, images], [want], [np.array(size, np.int32)], method=method,
+        "CropAndResize",
+        [x, boxes, images],
+        [want],
+        [np.array(size, np.int32)],
+        method=method,
         extrapolation_value=3.5,
     )
     check_reference(model, [x, boxes, images], [want])
@@ -186,7 +191,11 @@ def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) 
     x = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
     want = bicubic(x, size, corners=corners, half=half)
     model = build_flex(
-        "ResizeBicubic", [x], [want], [np.array(size, np.int32)], align_corners=corners,
+        "ResizeBicubic",
+        [x],
+        [want],
+        [np.array(size, np.int32)],
+        align_corners=corners,
         half_pixel_centers=half,
     )
     check_reference(model, [x], [want])
@@ -248,13 +257,25 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
         ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "images are expected"),
         ("ResizeBicubic", [(1, 5, 7, 3)], (1, 2, 3, 3), [[2, 0]], {}, "of the size"),
         ("ExtractImagePatches", [(1, 2, 7, 3)], (1, 0, 5, 27), [], WINDOW, "larger than the image"),
-        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [], {**WINDOW, "padding": "X"},
-         "padded X"),
-        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [],
-         {**WINDOW, "rates": [1, 0, 1, 1]}, "windows"),
+        (
+            "ExtractImagePatches",
+            [(1, 5, 7, 3)],
+            (1, 3, 5, 27),
+            [],
+            {**WINDOW, "padding": "X"},
+            "padded X",
+        ),
+        (
+            "ExtractImagePatches",
+            [(1, 5, 7, 3)],
+            (1, 3, 5, 27),
+            [],
+            {**WINDOW, "rates": [1, 0, 1, 1]},
+            "windows",
+        ),
         ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [], {}, "windows"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit(
     name: str, shapes: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:

@@ -29,11 +29,15 @@ PRODUCTS: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("BatchMatMulV3", {}, [(3, 5), (5, 7)]),
 ]
 SUMS: list[tuple[str, list[tuple[int, ...]]]] = [
-    ("abc,cd->abd", [(2, 3, 5), (5, 7)]), ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)]),
-    ("ab->ba", [(3, 5)]), ("ab->", [(3, 5)]), ("a,b->ab", [(3,), (5,)]),
-    ("aab->b", [(3, 3, 5)]), ("...ab,...cb->...ac", [(2, 3, 5), (2, 7, 5)]),
+    ("abc,cd->abd", [(2, 3, 5), (5, 7)]),
+    ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)]),
+    ("ab->ba", [(3, 5)]),
+    ("ab->", [(3, 5)]),
+    ("a,b->ab", [(3,), (5,)]),
+    ("aab->b", [(3, 3, 5)]),
+    ("...ab,...cb->...ac", [(2, 3, 5), (2, 7, 5)]),
     ("...i->i...", [(2, 3, 5)]),
-]  # fmt: skip
+]
 
 
 def multiply(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
@@ -86,12 +90,17 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
 @pytest.mark.parametrize(
     ("equation", "reason"),
     [
-        ("..a->a", "its equation is"), ("ab,bc", "its equation is"), ("", "its equation is"),
-        ("ab,bc->ac", "its equation is"), ("aa->a", "axis a of aa->a is 3 and 5"),
-        ("abc->a", "its equation is"), ("ab->aba", "makes an axis twice"), ("ab->c", "contradict"),
+        ("..a->a", "its equation is"),
+        ("ab,bc", "its equation is"),
+        ("", "its equation is"),
+        ("ab,bc->ac", "its equation is"),
+        ("aa->a", "axis a of aa->a is 3 and 5"),
+        ("abc->a", "its equation is"),
+        ("ab->aba", "makes an axis twice"),
+        ("ab->c", "contradict"),
         ("ab->b", "is expected"),
     ],
-)  # fmt: skip
+)
 def test_einsum_refuses(equation: str, reason: str) -> None:
     m = Build()
     options = flex_options("Einsum", equation=equation)

@@ -105,13 +105,14 @@ def test_transforms(
         x = x + 1j * random_numbers(dtype, *shape, seed=1)
     lengths = lengths[-axes:]
     functions: dict[str, Any] = {
-        "": np.fft.fftn, "I": np.fft.ifftn, "R": np.fft.rfftn, "IR": np.fft.irfftn
-    }  # fmt: skip
+        "": np.fft.fftn,
+        "I": np.fft.ifftn,
+        "R": np.fft.rfftn,
+        "IR": np.fft.irfftn,
+    }
     want = functions[prefix](x, lengths if "R" in prefix else None, over)
     kind = "complex64" if dtype == "float32" else "complex128"
-    x, want = (
-        each.astype(kind if np.iscomplexobj(each) else dtype) for each in (x, want)
-    )
+    x, want = (each.astype(kind if np.iscomplexobj(each) else dtype) for each in (x, want))
     constants = [np.array(lengths, np.int32)] if "R" in prefix else []
     model = build_flex(name, [x], [want], constants)
     made = convert(model.bytes())
@@ -127,9 +128,13 @@ def test_complex_numbers(name: str) -> None:
     c = (a + 1j * b).astype(np.complex64)
     inputs: list[Any]
     inputs, want = {
-        "AddV2": ([c, c[0]], c + c[0]), "Sub": ([c, c[0]], c - c[0]), "Mul": ([c, c], c * c),
-        "Conj": ([c], c.conj()), "Complex": ([a, b], c), "Angle": ([c], np.angle(c)),
-    }[name]  # fmt: skip
+        "AddV2": ([c, c[0]], c + c[0]),
+        "Sub": ([c, c[0]], c - c[0]),
+        "Mul": ([c, c], c * c),
+        "Conj": ([c], c.conj()),
+        "Complex": ([a, b], c),
+        "Angle": ([c], np.angle(c)),
+    }[name]
     made = convert(build_flex(name, inputs, [want]).bytes())
     feeds = {
         end.name: pairs(x) if np.iscomplexobj(x) else x
@@ -155,13 +160,17 @@ MATCHED = np.array([[True, False], [False, False]])
         ("StringUpper", [TEXT], UPPER, {"encoding": ""}),
         ("StringJoin", [TEXT, TEXT], JOINED, {"separator": "-"}),
         ("StaticRegexFullMatch", [TEXT], MATCHED, {"pattern": "a+b?"}),
-        ("StringToNumber", [np.array(["1", "-2.5", "3e2"], np.object_)],
-         np.array([1, -2.5, 300], np.float32), {}),
+        (
+            "StringToNumber",
+            [np.array(["1", "-2.5", "3e2"], np.object_)],
+            np.array([1, -2.5, 300], np.float32),
+            {},
+        ),
         ("AsString", [np.array([1, -25], np.int16)], np.array(["1", "-25"], np.object_), {}),
         ("Identity", [TEXT], TEXT, {}),
         ("Equal", [TEXT, LOWER], TEXT == LOWER, {}),
     ],
-)  # fmt: skip
+)
 def test_text(name: str, inputs: list[Any], want: Any, attributes: dict[str, Any]) -> None:
     made = convert(build_flex(name, inputs, [want], **attributes).bytes())
     feeds = {end.name: x for end, x in zip(made.inputs, inputs, strict=True)}
@@ -193,7 +202,7 @@ def test_constant_pattern() -> None:
         ("RFFT", [np.zeros(4, np.float32)], np.zeros(3, np.complex64), [[0]], {}, "lengths"),
         ("RegexFullMatch", [TEXT, TEXT[0, :1]], MATCHED, [], {}, "not constant"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit(
     name: str, inputs: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:

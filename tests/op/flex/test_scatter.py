@@ -25,9 +25,14 @@ BOUNDS = {"float16": 2e-3, "float64": 1e-12}
 @pytest.mark.parametrize("dtype", [*WIDE, *NARROW])
 @pytest.mark.parametrize(
     ("name", "at"),
-    [("Update", None), ("Add", np.add), ("Sub", np.subtract), ("Max", np.maximum),
-     ("Min", np.minimum)],
-)  # fmt: skip
+    [
+        ("Update", None),
+        ("Add", np.add),
+        ("Sub", np.subtract),
+        ("Max", np.maximum),
+        ("Min", np.minimum),
+    ],
+)
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
     x = random_numbers(dtype, 5, 7)
@@ -47,8 +52,12 @@ def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
 def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Array:
     """Each segment on its own."""
     functions: dict[str, Any] = {
-        "Sum": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min, "Mean": np.mean
-    }  # fmt: skip
+        "Sum": np.sum,
+        "Prod": np.prod,
+        "Max": np.max,
+        "Min": np.min,
+        "Mean": np.mean,
+    }
     rows = [x[[i for i, each in enumerate(ids) if each == k]] for k in range(count)]
     made = [
         functions[name](r, axis=0) if len(r) else np.full(x.shape[1:], empty, x.dtype) for r in rows
@@ -171,7 +180,10 @@ def test_what_does_not_fit(
 def test_weights_of_what_is_not_counted() -> None:
     further = [np.array(4, np.int32), np.ones(3, np.float32)]
     model = build_flex(
-        "DenseBincount", [np.zeros(3, np.int32)], [np.zeros(4, np.float32)], further,
+        "DenseBincount",
+        [np.zeros(3, np.int32)],
+        [np.zeros(4, np.float32)],
+        further,
         binary_output=True,
     )
     with pytest.raises(ConversionError, match="whatever they weigh"):

@@ -35,30 +35,51 @@ def compute_wide(x: Array, reduce: Callable[..., Any]) -> Array:
 
 
 CASES: list[tuple[str, list[str], dict[str, Any], list[Array], Callable[[Array], Any]]] = [
-    ("Sum", WRAPS, {"keep_dims": True}, [AXIS],
-     lambda x: compute_wide(x, lambda v: v.sum(1, keepdims=True))),
+    (
+        "Sum",
+        WRAPS,
+        {"keep_dims": True},
+        [AXIS],
+        lambda x: compute_wide(x, lambda v: v.sum(1, keepdims=True)),
+    ),
     ("Prod", WRAPS, {}, [AXIS], lambda x: compute_wide(x, lambda v: v.prod(1))),
     ("Mean", ["float64", "float16"], {}, [AXIS], lambda x: compute_wide(x, lambda v: v.mean(1))),
     ("Max", ORDERED, {}, [AXIS], lambda x: x.max(1)),
     ("Min", ORDERED, {"keep_dims": True}, [AXIS], lambda x: x.min(1, keepdims=True)),
-    ("Cumsum", WRAPS, {"exclusive": True}, [AXIS],
-     lambda x: compute_wide(x, lambda v: v.cumsum(1) - v)),
-    ("Cumsum", ["float64"], {"reverse": True}, [AXIS],
-     lambda x: np.flip(np.flip(x, 1).cumsum(1), 1)),
+    (
+        "Cumsum",
+        WRAPS,
+        {"exclusive": True},
+        [AXIS],
+        lambda x: compute_wide(x, lambda v: v.cumsum(1) - v),
+    ),
+    (
+        "Cumsum",
+        ["float64"],
+        {"reverse": True},
+        [AXIS],
+        lambda x: np.flip(np.flip(x, 1).cumsum(1), 1),
+    ),
     ("ArgMax", ["float64", "int64", "int16", "uint16"], {}, [AXIS], lambda x: x.argmax(1)),
     ("ArgMin", ["float64", "int64", "int16", "float16"], {}, [AXIS], lambda x: x.argmin(1)),
     ("Softmax", ["float64", "float16"], {}, [], softmax),
     ("LogSoftmax", ["float64", "float16"], {}, [], lambda x: np.log(softmax(x))),
     ("LeakyRelu", ["float64", "float16"], {"alpha": 0.5}, [], lambda x: np.where(x > 0, x, x / 2)),
-    ("ReverseSequence", ["float16", "int8", "uint16"], {"seq_dim": 1, "batch_dim": 0},
-     [np.array([5, 5], np.int32)], lambda x: np.flip(x, 1)),
-]  # fmt: skip
+    (
+        "ReverseSequence",
+        ["float16", "int8", "uint16"],
+        {"seq_dim": 1, "batch_dim": 0},
+        [np.array([5, 5], np.int32)],
+        lambda x: np.flip(x, 1),
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype"), [(case, dtype) for case in CASES for dtype in case[1]],
+    ("case", "dtype"),
+    [(case, dtype) for case in CASES for dtype in case[1]],
     ids=lambda each: each if isinstance(each, str) else each[0],
-)  # fmt: skip
+)
 def test_types(case: Any, dtype: str) -> None:
     name, _, attributes, constants, reference = case
     x = random_numbers(dtype, 2, 5, 7, low=-3, high=3)

@@ -20,9 +20,19 @@ from tflite2onnx.errors import ConversionError
 Array = np.ndarray[Any, Any]
 
 TYPES = (
-    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
-    "uint16", "uint32", "uint64",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "int2": (-2, 1)}
 ROWS, IDS = 11, [10, 0, 3, 3, 7]
 
@@ -188,7 +198,7 @@ def test_sums_of_rows_refuse() -> None:
         ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 2\] where int32\[1, 3\]"),
         ([[0, 0]], [3, -2], [5], "a sparse tensor of the shape"),
         ([[0, 0]], [3, 2], [], "has 1 axes and no rows"),
-    ):  # fmt: skip
+    ):
         m, y, _ = sparse(indices, shape, row, "SUM")
         m.output(y)
         with pytest.raises(ConversionError, match=reason):
@@ -202,8 +212,10 @@ def build_kmeans_lookup(tokens: list[int], blocks: int, size: int) -> tuple[Buil
     book = rng.uniform(-1, 1, (13, size)).astype(np.float32)
     m = Build()
     operands = [
-        m.input([1, len(tokens)], dtype="int32"), m.constant(encoding), m.constant(book),
-    ]  # fmt: skip
+        m.input([1, len(tokens)], dtype="int32"),
+        m.constant(encoding),
+        m.constant(book),
+    ]
     made = m.tensor([1, blocks * size])
     m.output(*m.custom("KmeansEmbeddingLookup", operands, [made]))
     return m, [np.array([tokens], np.int32), encoding, book]

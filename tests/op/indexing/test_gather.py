@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from tests.support import Tensor
 
 TYPES = (
-    "float32", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64", "uint8",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "bfloat16",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+)
 INDEX_TYPES = ("int16", "int32", "int64")
 SIZES = (2, 3, 5, 7, 4)
 INDICES = [(), (6,), (2, 3), (2, 1, 3)]

@@ -13,9 +13,20 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = (
-    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint32", "uint64", "string",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "string",
+)
 WANTED = np.array([3, -7, 0, 11, 4, 3, 12], np.int32)
 KEYS = np.array([-7, 0, 3, 11, 12], np.int32)
 
@@ -81,9 +92,13 @@ WORDS = ["five", "minus", "large", "again", "\u00fc"]
 
 def table(graph: Subgraph, number: int, dtypes: tuple[str, str]) -> Tensor:
     (handle,) = graph.op(
-        "HASHTABLE", [], [graph.tensor([1], dtype="resource")], table_id=number,
-        key_dtype=dtypes[0], value_dtype=dtypes[1],
-    )  # fmt: skip
+        "HASHTABLE",
+        [],
+        [graph.tensor([1], dtype="resource")],
+        table_id=number,
+        key_dtype=dtypes[0],
+        value_dtype=dtypes[1],
+    )
     return handle
 
 
@@ -141,8 +156,10 @@ def test_sizes_and_second_imports() -> None:
     handle = add_initialised_table(m, 7, NUMBERS, WORDS)
     add_filled_table(m, 7, np.array([1, 2, 3]), ["a", "b", "c"])
     other = add_filled_table(m, 8, np.array([1, 2, 3]), ["a", "b", "c"])
-    sizes = [m.op("HASHTABLE_SIZE", [each], [m.tensor([1], dtype="int64")])[0]
-             for each in (handle, other)]  # fmt: skip
+    sizes = [
+        m.op("HASHTABLE_SIZE", [each], [m.tensor([1], dtype="int64")])[0]
+        for each in (handle, other)
+    ]
     y = add_find(m, other, [3], "string", m.constant(["?"]))
     check_outputs(m, *sizes, y, inputs=[np.array([2, 5, 3])])
 
@@ -180,8 +197,14 @@ def test_tables_that_no_kernel_reads() -> None:
     m = Build()
     handle = add_filled_table(m, 7, NUMBERS, NUMBERS)
     default = m.constant(np.array([-9]))
-    said = refusal_reason(m, *m.op("HASHTABLE_FIND", [handle, m.input([3], dtype="int64"), default],
-                            [m.tensor([3], dtype="int64")]))  # fmt: skip
+    said = refusal_reason(
+        m,
+        *m.op(
+            "HASHTABLE_FIND",
+            [handle, m.input([3], dtype="int64"), default],
+            [m.tensor([3], dtype="int64")],
+        ),
+    )
     assert "keys of int64, values of int64" in said
     m = Build()
     default = m.input([0], dtype="string")

@@ -46,9 +46,13 @@ def test_one_hot_of_stored_integers() -> None:
     indices = m.input([3, 5], dtype="int32", name="indices")
     values = [m.input([], dtype="int8", scale=0.5, zero_point=3) for _ in range(2)]
     (y,) = m.op(
-        "ONE_HOT", [indices, m.constant(4), *values], [[3, 5, 4]], axis=-1,
-        scale=0.5, zero_point=3,
-    )  # fmt: skip
+        "ONE_HOT",
+        [indices, m.constant(4), *values],
+        [[3, 5, 4]],
+        axis=-1,
+        scale=0.5,
+        zero_point=3,
+    )
     check_outputs(m, y, ranges={"indices": (-3, 6)})
 
 

@@ -48,9 +48,14 @@ def test_scatter_nd_of_every_type(dtype: str) -> None:
 @pytest.mark.parametrize("scalar", [True, False])
 @pytest.mark.parametrize(
     ("shape", "indices"),
-    [((7,), [3, 0, 6]), ((7,), 3), ((7,), [[3], [5]]), ((3, 5), [[0, 1], [2, 4]]),
-     ((2, 3, 5, 7), [[0, 1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 5]])],
-)  # fmt: skip
+    [
+        ((7,), [3, 0, 6]),
+        ((7,), 3),
+        ((7,), [[3], [5]]),
+        ((3, 5), [[0, 1], [2, 4]]),
+        ((2, 3, 5, 7), [[0, 1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 5]]),
+    ],
+)
 def test_sparse_to_dense(
     shape: tuple[int, ...], indices: Any, dtype: str, index: str, *, scalar: bool
 ) -> None:
@@ -109,7 +114,8 @@ def test_as_many_segments_as_are_found(shape: tuple[int, ...]) -> None:
     result = check_outputs(m, double, inputs=[values, np.array([0, 1, 1, 2, 2], np.int32)])
     sizes = result.model.graph.output[0].type.tensor_type.shape.dim
     assert [size.dim_param or size.dim_value for size in sizes] == [
-        f"tensor_{y.index}_0", *shape[1:]
+        f"tensor_{y.index}_0",
+        *shape[1:],
     ]
 
 

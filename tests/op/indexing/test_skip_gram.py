@@ -25,9 +25,13 @@ SIZES = [(1, 0), (2, 0), (2, 2), (3, 0), (3, 1)]
 def grams(m: Build, *, size: int, skip: int, every: bool) -> None:
     x = m.input([1], dtype="string")
     (y,) = m.op(
-        "SKIP_GRAM", [x], [m.tensor([None], dtype="string")],
-        ngram_size=size, max_skip_size=skip, include_all_ngrams=every,
-    )  # fmt: skip
+        "SKIP_GRAM",
+        [x],
+        [m.tensor([None], dtype="string")],
+        ngram_size=size,
+        max_skip_size=skip,
+        include_all_ngrams=every,
+    )
     m.output(y)
 
 

@@ -14,9 +14,19 @@ from tflite2onnx.errors import ConversionError
 
 Array = np.ndarray[Any, Any]
 TYPES = (
-    "float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint32", "uint64", "bool",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
 
 
 class Gathering(NamedTuple):
@@ -115,10 +125,15 @@ def test_gather_refuses() -> None:
         convert(m.bytes())
     reasons = str(error.value)
     for reason in (
-        "along axis 3 of 3", "windows of [1, 5, 2] in", "windows of [1, 2] in", "cannot collapse",
-        "start_index_map [1, 1]", "about the axes [0]", "at the places [3, 2]",
+        "along axis 3 of 3",
+        "windows of [1, 5, 2] in",
+        "windows of [1, 2] in",
+        "cannot collapse",
+        "start_index_map [1, 1]",
+        "about the axes [0]",
+        "at the places [3, 2]",
         "where float32[2, 2, 2, 3] is expected",
-    ):  # fmt: skip
+    ):
         assert reason in reasons
 
 
@@ -151,8 +166,7 @@ SCATTERINGS = [
     Scattering([7, 5, 3], [2, 0], [2, 7, 5, 3], [1, 2, 3], [], [], 1),
     Scattering([2, 7, 5, 3], [4, 2], [2, 4, 3, 2], [0, 2, 3], [2], [2, 1], 1),
 ]
-COMPUTATIONS = ["", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM",
-                "STABLEHLO_MINIMUM"]  # fmt: skip
+COMPUTATIONS = ["", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"]
 
 
 def add_scatter(
@@ -162,9 +176,12 @@ def add_scatter(
     a, b = (body.input([], dtype=x.dtype) for _ in range(2))
     body.output(*(body.op(code, [a, b], [[]]) if code else [b]))
     return m.op(
-        "STABLEHLO_SCATTER", [x, where, updates], [x.shape],
-        update_computation_subgraph_index=body.index, **options,
-    )[0]  # fmt: skip
+        "STABLEHLO_SCATTER",
+        [x, where, updates],
+        [x.shape],
+        update_computation_subgraph_index=body.index,
+        **options,
+    )[0]
 
 
 @pytest.mark.parametrize("code", ["STABLEHLO_ADD", "STABLEHLO_MAXIMUM", ""])
@@ -182,8 +199,9 @@ def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
     x, updates = m.input(case.shape), m.input(case.updates)
     y = add_scatter(m, code, x, where, updates, **case.options)
     generator = np.random.default_rng(1)
-    given = [generator.standard_normal(each).astype(np.float32) for each in
-             (case.shape, case.updates)]  # fmt: skip
+    given = [
+        generator.standard_normal(each).astype(np.float32) for each in (case.shape, case.updates)
+    ]
     inputs = given if constant else [indices, *given]
     check_outputs(m, y, inputs=inputs)
 
@@ -200,8 +218,9 @@ def test_scatter_of_every_type(dtype: str, code: str) -> None:
 
 def test_scatter_of_stored_integers() -> None:
     m, case = Build(), SCATTERINGS[1]
-    x, updates = (m.input(s, dtype="int8", scale=0.5, zero_point=3)
-                  for s in (case.shape, case.updates))  # fmt: skip
+    x, updates = (
+        m.input(s, dtype="int8", scale=0.5, zero_point=3) for s in (case.shape, case.updates)
+    )
     where = m.constant(np.array([[2], [9], [0]], np.int64))
     check_outputs(m, add_scatter(m, "", x, where, updates, **case.options))
 
@@ -231,8 +250,11 @@ def test_scatter_refuses() -> None:
         convert(m.bytes())
     reasons = str(error.value)
     for reason in (
-        "updates by STABLEHLO_SUBTRACT", "windows of 2 axes and 0 of 3", "dims [2, 2] of 4",
-        "updates of [2, 2] windows at [2, 3] places", "dims [3, 0] of 3",
+        "updates by STABLEHLO_SUBTRACT",
+        "windows of 2 axes and 0 of 3",
+        "dims [2, 2] of 4",
+        "updates of [2, 2] windows at [2, 3] places",
+        "dims [3, 0] of 3",
         "where float32[2, 3, 2, 2]",
-    ):  # fmt: skip
+    ):
         assert reason in reasons

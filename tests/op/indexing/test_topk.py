@@ -121,9 +121,7 @@ def test_arg_of_stored_integers() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["ArgMax", "Cast"]
 
 
-def refusal(
-    code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = "float32"
-) -> str:
+def refusal(code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = "float32") -> str:
     m = Build()
     shape, *parameters = inputs
     given = [m.input(shape, dtype=dtype), *(m.constant(each) for each in parameters)]

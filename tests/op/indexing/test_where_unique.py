@@ -159,9 +159,17 @@ def test_open_sizes_of_many() -> None:
     boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
     numbers = [m.constant(np.float32(n)) for n in (0.5, 0.1, 0.3)]
     inputs = [boxes, scores, m.constant(np.int32(3)), *numbers]
-    m.output(*m.op("NON_MAX_SUPPRESSION_V5", inputs, [
-        m.tensor([3], dtype="int32"), m.tensor([3]), m.tensor([], dtype="int32"),
-    ]))  # fmt: skip
+    m.output(
+        *m.op(
+            "NON_MAX_SUPPRESSION_V5",
+            inputs,
+            [
+                m.tensor([3], dtype="int32"),
+                m.tensor([3]),
+                m.tensor([], dtype="int32"),
+            ],
+        )
+    )
     (bits,) = m.op("BITCAST", [boxes], [m.tensor([None, 4], dtype="int32")])
     m.output(bits)
     generator = np.random.default_rng(0)
@@ -183,9 +191,15 @@ def test_rows_of_an_open_number_of_indices() -> None:
     m = Build()
     x, indices = m.input([7, 5]), m.input([None, 1], dtype="int32")
     (y,) = m.op(
-        "STABLEHLO_GATHER", [x, indices], [m.tensor([None, 5])], slice_sizes=[1, 5],
-        offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1,
-    )  # fmt: skip
+        "STABLEHLO_GATHER",
+        [x, indices],
+        [m.tensor([None, 5])],
+        slice_sizes=[1, 5],
+        offset_dims=[1],
+        collapsed_slice_dims=[0],
+        start_index_map=[0],
+        index_vector_dim=1,
+    )
     where = np.array([[3], [9], [-1], [0]], np.int32)
     result = check_outputs(m, y, inputs=[sparse_numbers([7, 5], "float32"), where])
     assert declared_sizes(result)[0][1] == 5

@@ -34,8 +34,12 @@ def attention(shapes: list[tuple[int, ...]], options: dict[str, Any] | None = No
 Heads = tuple[int, int, int, int, int]
 # batch, heads of queries, heads of keys, queries, keys
 HEADS: list[Heads] = [
-    (1, 4, 4, 5, 7), (2, 3, 3, 5, 5), (1, 4, 1, 5, 7), (1, 6, 2, 3, 11), (2, 6, 3, 1, 4)
-]  # fmt: skip
+    (1, 4, 4, 5, 7),
+    (2, 3, 3, 5, 5),
+    (1, 4, 1, 5, 7),
+    (1, 6, 2, 3, 11),
+    (2, 6, 3, 1, 4),
+]
 
 
 def operands(heads: Heads) -> list[Array]:

@@ -12,9 +12,14 @@ from tflite2onnx.errors import ConversionError
 
 # Shapes, and the sizes of blocks.
 BLOCKS = [
-    ([3, 8], 8), ([3, 24], 8), ([2, 3, 64], 64), ([5, 1], 1), ([2, 384], 128), ([2, 256], 256),
+    ([3, 8], 8),
+    ([3, 24], 8),
+    ([2, 3, 64], 64),
+    ([5, 1], 1),
+    ([2, 384], 128),
+    ([2, 256], 256),
     ([1, 3, 1024], 512),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("shape", "size"), BLOCKS, ids=str)

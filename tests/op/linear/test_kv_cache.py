@@ -24,15 +24,26 @@ Shape = tuple[int, ...]
 def build_external_cache(cache: Shape, new: Shape, count: int) -> Build:
     m = Build()
     operands = [
-        m.input(cache), m.input(cache), m.input([count], dtype="int32"), m.input(new), m.input(new),
-    ]  # fmt: skip
+        m.input(cache),
+        m.input(cache),
+        m.input([count], dtype="int32"),
+        m.input(new),
+        m.input(new),
+    ]
     m.output(*m.custom(CODE, operands, [m.tensor(cache), m.tensor(cache)]))
     return m
 
 
 POSITIONS = [
-    [0], [10], [3, 4, 5], [7, 8, 0, 0], [0, 0, 0], [2, 5, 5, 9], [10, 3, 11, 12], [4, 4, 3]
-]  # fmt: skip
+    [0],
+    [10],
+    [3, 4, 5],
+    [7, 8, 0, 0],
+    [0, 0, 0],
+    [2, 5, 5, 9],
+    [10, 3, 11, 12],
+    [4, 4, 3],
+]
 
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)
@@ -41,9 +52,12 @@ def test_new_rows(positions: list[int]) -> None:
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     m = build_external_cache(cache, new, len(positions))
     inputs = [
-        draw_numbers(*cache), draw_numbers(*cache, seed=1), np.array(positions, np.int32),
-        draw_numbers(*new, seed=2), draw_numbers(*new, seed=3),
-    ]  # fmt: skip
+        draw_numbers(*cache),
+        draw_numbers(*cache, seed=1),
+        np.array(positions, np.int32),
+        draw_numbers(*new, seed=2),
+        draw_numbers(*new, seed=3),
+    ]
     check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
 
 
@@ -54,7 +68,7 @@ def test_new_rows(positions: list[int]) -> None:
         ((2, 11, 3, 5), (2, 2, 3, 5), 2, "are not [1, time, heads, depth]"),
         ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5] is expected"),
         ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2] is expected"),
-        ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "a constant of 268435456 elements"),
+        ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "a constant of 268,435,456 elements"),
     ],
 )
 def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:
@@ -66,9 +80,12 @@ def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:
 def test_refuses_other_than_two_outputs() -> None:
     m = Build()
     operands = [
-        m.input([1, 7, 3, 5]), m.input([1, 7, 3, 5]), m.input([2], dtype="int32"),
-        m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5]),
-    ]  # fmt: skip
+        m.input([1, 7, 3, 5]),
+        m.input([1, 7, 3, 5]),
+        m.input([2], dtype="int32"),
+        m.input([1, 2, 3, 5]),
+        m.input([1, 2, 3, 5]),
+    ]
     m.output(*m.custom(CODE, operands, [m.tensor([1, 7, 3, 5])]))
     with pytest.raises(ConversionError, match="1 outputs; keys and values"):
         convert(m.bytes())

@@ -78,8 +78,9 @@ def test_kept_axes(shape: tuple[int, ...], *, bias: bool) -> None:
 def test_activations(activation: str, made: tuple[int, ...]) -> None:
     m = Build()
     keep = len(made) > 2
-    y = connect(m, m.input([2, 3, 7]), 7, made, fused_activation_function=activation,
-                keep_num_dims=keep)  # fmt: skip
+    y = connect(
+        m, m.input([2, 3, 7]), 7, made, fused_activation_function=activation, keep_num_dims=keep
+    )
     check_outputs(m, y)
 
 
@@ -225,8 +226,15 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
     weights = m.constant(generator.integers(-127, 128, (OUT, features), np.int8), scale=scales)
     bias = m.constant(generator.integers(-900, 900, OUT, np.int32), scale=scales * np.float32(0.05))
     x = m.input(shape, dtype="int8", scale=0.05, zero_point=3)
-    y = m.op("FULLY_CONNECTED", [x, weights, bias], [made], keep_num_dims=keep,
-             dtype="int8", scale=0.2, zero_point=-5)  # fmt: skip
+    y = m.op(
+        "FULLY_CONNECTED",
+        [x, weights, bias],
+        [made],
+        keep_num_dims=keep,
+        dtype="int8",
+        scale=0.2,
+        zero_point=-5,
+    )
     result = check_outputs(m, *y, steps=1)
     assert "Gemm" in nodes(result)
     assert "MatMul" not in nodes(result)
@@ -245,11 +253,15 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
         ((3, 7), (5, 7), (5,), (5, 3), {}, r"float32\[5, 3\] where float32\[3, 5\] is expected"),
         ((2, 3, 7), (5, 7), (5,), (6, 5), {"keep_num_dims": True}, r"\[2, 3, 5\] is expected"),
         (
-            (3, 7), (5, 7), (5,), (3, 5), {"weights_format": "SHUFFLED4x16INT8"},
+            (3, 7),
+            (5, 7),
+            (5,),
+            (3, 5),
+            {"weights_format": "SHUFFLED4x16INT8"},
             "weights in the format SHUFFLED4x16INT8 are not supported",
         ),
     ],
-)  # fmt: skip
+)
 def test_refusals(
     shape: Any, weights: Any, bias: Any, made: Any, options: Any, reason: str
 ) -> None:

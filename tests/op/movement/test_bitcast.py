@@ -85,9 +85,11 @@ def test_constants_fold() -> None:
 
 def test_refuses() -> None:
     for have, want, given, made in (
-        ("int8", "int4", [3], [3]), ("int8", "int32", [3], []), ("int8", "int32", [], []),
+        ("int8", "int4", [3], [3]),
+        ("int8", "int32", [3], []),
+        ("int8", "int32", [], []),
         ("int32", "int8", [3], [3]),
-    ):  # fmt: skip
+    ):
         m = Build()
         m.output(*m.op("BITCAST", [m.input(given, dtype=have)], [made], dtype=want))
         with pytest.raises(ConversionError, match=r"no whole bytes|does not hold|is expected"):

@@ -13,9 +13,20 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = (
-    "float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64",
-    "uint8", "uint16", "uint32", "uint64",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bfloat16",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),

@@ -13,9 +13,20 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = (
-    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint32", "uint64", "bfloat16",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bfloat16",
+)
 
 
 def add_dilate(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
@@ -80,9 +91,13 @@ def add_pad(m: Build, x: Tensor, value: Tensor, *pads: tuple[int, int, int]) -> 
     sizes = zip(x.shape, pads, strict=True)
     made = [size + max(size - 1, 0) * p[2] + p[0] + p[1] for size, p in sizes]
     return m.op(
-        "STABLEHLO_PAD", [x, value], [made],
-        edge_padding_low=low, edge_padding_high=high, interior_padding=between,
-    )[0]  # fmt: skip
+        "STABLEHLO_PAD",
+        [x, value],
+        [made],
+        edge_padding_low=low,
+        edge_padding_high=high,
+        interior_padding=between,
+    )[0]
 
 
 PADS = [
@@ -124,8 +139,10 @@ def test_pad_refuses() -> None:
     x, value = m.input([3]), m.input([])
     m.output(add_pad(m, x, value, (0, 0, 0), *[]))
     options: dict[str, Any] = {
-        "edge_padding_low": [1], "edge_padding_high": [0], "interior_padding": [0],
-    }  # fmt: skip
+        "edge_padding_low": [1],
+        "edge_padding_high": [0],
+        "interior_padding": [0],
+    }
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "interior_padding": [-1]}))
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "edge_padding_low": [1, 2]}))
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[0]], **{**options, "edge_padding_low": [-3]}))

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from tests.support import Tensor
 
 TYPES = (
-    "float32", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64", "uint8",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "bfloat16",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+)
 MIRRORED_TYPES = (*TYPES, "float64", "uint16", "uint32", "uint64")
 Pads = list[list[int]]
 

@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     from tflite2onnx.tensor import Shape
 
 TYPES = [
-    "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
-    "int64", "uint64", "bool", "string", "bfloat16",
-]  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+    "string",
+    "bfloat16",
+]
 PERMUTATIONS = [[0], [1, 0], [2, 0, 1], [0, 3, 1, 2], [-1, 0, -2, 1], [5, 4, 3, 2, 1, 0]]
 
 
@@ -81,8 +93,9 @@ def test_names_of_a_reshape(shapes: tuple[Shape, Shape]) -> None:
         assert np.prod(a) == np.prod(b)
         inner = [set(np.cumprod(sizes)[:-1].tolist()) - {1, np.prod(a)} for sizes in (a, b)]
         assert not inner[0] & inner[1]
-    alone = [s for s, name in zip((*source, *target), (*axes, *made), strict=True)
-             if name not in shared]  # fmt: skip
+    alone = [
+        s for s, name in zip((*source, *target), (*axes, *made), strict=True) if name not in shared
+    ]
     assert set(alone) <= {1}
 
 
@@ -132,10 +145,11 @@ def test_a_shape_in_the_options_or_in_a_tensor() -> None:
     m = Build()
     x = m.input([2, 3, 5])
     check_outputs(
-        m, *m.op("RESHAPE", [x, m.constant([-1, 5])], [[6, 5]]),
+        m,
+        *m.op("RESHAPE", [x, m.constant([-1, 5])], [[6, 5]]),
         *m.op("RESHAPE", [x], [[10, 3]], new_shape=[-1, 3]),
         *m.op("RESHAPE", [m.input([1])], [[]], new_shape=[0]),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("axes", [[], [1], [-2], [1, 3], [1, 1, -4]], ids=str)
@@ -203,10 +217,11 @@ def test_constants_fold() -> None:
     m = Build()
     x = m.constant(np.arange(30, dtype=np.float32).reshape(2, 3, 5))
     folds(
-        m, *m.op("RESHAPE", [x], [[6, 5]], new_shape=[6, 5]),
+        m,
+        *m.op("RESHAPE", [x], [[6, 5]], new_shape=[6, 5]),
         *m.op("TRANSPOSE", [x, m.constant([2, 0, 1])], [[5, 2, 3]]),
         *m.op("EXPAND_DIMS", [x, m.constant(0)], [[1, 2, 3, 5]]),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "WCNH"])

@@ -11,8 +11,16 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = (
-    "float32", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64", "uint8",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "bfloat16",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+)
 SEQUENCES = ("float32", "int16", "int32", "int64", "uint8")
 SIZES = (2, 3, 5, 7, 4)
 
@@ -23,9 +31,17 @@ def reverse(m: Build, x: Tensor, axes: list[int]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("rank", "axes"),
-    [(1, [0]), (2, [1]), (3, [-1]), (3, [1, 0]), (4, [1]), (4, [2, 1]), (4, [0, 1, 2, 3]),
-     (5, [2, 3])],
-)  # fmt: skip
+    [
+        (1, [0]),
+        (2, [1]),
+        (3, [-1]),
+        (3, [1, 0]),
+        (4, [1]),
+        (4, [2, 1]),
+        (4, [0, 1, 2, 3]),
+        (5, [2, 3]),
+    ],
+)
 def test_reverse(rank: int, axes: list[int]) -> None:
     m = Build()
     check_outputs(m, reverse(m, add_input(m, SIZES[:rank]), axes))
@@ -91,9 +107,7 @@ def test_reverse_sequence_of_every_type(dtype: str, index: str) -> None:
         (0, 1, [0.0] * 5, "float32 where one of int32, int64"),
     ],
 )
-def test_reverse_sequence_refuses(
-    time: int, batch: int, lengths: list[int], reason: str
-) -> None:
+def test_reverse_sequence_refuses(time: int, batch: int, lengths: list[int], reason: str) -> None:
     m = Build()
     inputs = [m.input([3, 5]), m.constant(lengths)]
     m.output(*m.op("REVERSE_SEQUENCE", inputs, [[3, 5]], seq_dim=time, batch_dim=batch))

@@ -19,8 +19,13 @@ TYPES = ("float32", "int8", "int16", "int32", "int64", "uint8", "bool")
 
 
 SHIFTS: list[tuple[Any, Any]] = [
-    (1, 0), (-3, 2), (0, 1), ([2, -1], [0, -1]), ([4, 5, 100], [1, 1, 3]), ([3, -3], [0, 0])
-]  # fmt: skip
+    (1, 0),
+    (-3, 2),
+    (0, 1),
+    ([2, -1], [0, -1]),
+    ([4, 5, 100], [1, 1, 3]),
+    ([3, -3], [0, 0]),
+]
 
 
 def roll_reference(x: Array, shifts: Array, axes: Array) -> Array:

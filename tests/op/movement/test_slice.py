@@ -21,9 +21,20 @@ if TYPE_CHECKING:
     from tests.support import Tensor
 
 TYPES = (
-    "float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64",
-    "uint8", "uint16", "uint32", "uint64",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bfloat16",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 SIZES = (2, 3, 5, 7, 4)
 
 # shape, begin, size
@@ -142,9 +153,7 @@ def test_slice_of_everything_is_nothing_to_do() -> None:
         ([0, 0], [2, 5], [3, 5], r"float32\[3, 5\] where float32\[2, 5\] is expected"),
     ],
 )
-def test_slice_refuses(
-    begin: list[int], size: list[int], made: list[int], reason: str
-) -> None:
+def test_slice_refuses(begin: list[int], size: list[int], made: list[int], reason: str) -> None:
     m = Build()
     bounds = [m.constant(np.array(each, np.int64)) for each in (begin, size)]
     m.output(*m.op("SLICE", [add_input(m, [3, 5]), *bounds], [made]))

@@ -11,9 +11,20 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = (
-    "float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint8",
-    "uint16", "uint32", "uint64", "bfloat16",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bfloat16",
+)
 
 # shape, block, paddings, shape of the output
 SPACES: list[tuple[list[int], list[int], list[list[int]], list[int]]] = [
@@ -84,9 +95,13 @@ def test_stored_integers() -> None:
     ],
 )
 def test_refuses(
-    code: str, shape: list[int], block: list[int], edges: list[list[int]], made: list[int],
+    code: str,
+    shape: list[int],
+    block: list[int],
+    edges: list[list[int]],
+    made: list[int],
     reason: str,
-) -> None:  # fmt: skip
+) -> None:
     m = Build()
     m.output(*m.op(code, [m.input(shape), *parameters(m, block, edges)], [made]))
     with pytest.raises(ConversionError, match=reason):

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 TYPES = ("float32", "int32", "uint8", "int64", "int8")
 
 
-def blocks(
-    code: str, image: Sequence[int], made: Sequence[int], size: int, **fields: Any
-) -> bytes:
+def blocks(code: str, image: Sequence[int], made: Sequence[int], size: int, **fields: Any) -> bytes:
     m = Build()
     m.output(*m.op(code, [m.input(image, **fields)], [made], block_size=size))
     return m.bytes()

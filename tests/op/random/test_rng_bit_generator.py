@@ -28,9 +28,7 @@ def add_generator(
 @pytest.mark.parametrize(
     "state", [[1, 2, 3], [0, 0, 0], [END, END, END], [END - 5, 2**32 - 2, 1 << 63]], ids=str
 )
-def test_bits(
-    shape: list[int], state: list[int], algorithm: str, size: int, dtype: str
-) -> None:
+def test_bits(shape: list[int], state: list[int], algorithm: str, size: int, dtype: str) -> None:
     """Counters pass from one half to the other, and start again at 0."""
     m = Build()
     outputs = add_generator(m, shape, dtype, size, algorithm)
@@ -39,8 +37,10 @@ def test_bits(
 
 def test_refuses() -> None:
     for shape, dtype, size, algorithm in (
-        ([3], "int32", 3, "THREEFRY"), ([3], "int32", 4, "PHILOX"), ([3], "int16", 2, "PHILOX"),
-    ):  # fmt: skip
+        ([3], "int32", 3, "THREEFRY"),
+        ([3], "int32", 4, "PHILOX"),
+        ([3], "int16", 2, "PHILOX"),
+    ):
         m = Build()
         m.output(*add_generator(m, shape, dtype, size, algorithm))
         with pytest.raises(ConversionError, match=r"a state of|int16 where one of"):

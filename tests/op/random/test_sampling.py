@@ -94,9 +94,7 @@ def test_multinomial(dtype: str) -> None:
 
 def test_multinomial_of_nothing() -> None:
     m = Build()
-    (y,) = m.op(
-        "MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64"
-    )
+    (y,) = m.op("MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64")
     m.output(y)
     model = convert(m.bytes()).model  # LiteRT makes the same, and does not hand it out
     (made,) = run_onnx(model, {model.graph.input[0].name: np.zeros((3, 5), np.float32)})

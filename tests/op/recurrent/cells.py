@@ -214,11 +214,16 @@ def bidirectional_lstm(form: Form) -> bytes:
     added: Tensors = [None] * 8
     if form.auxiliary == "added":
         added = [t for _ in "01" for t in m.gates(form, lambda: m.weights(form.cells, more))]
-    m.output(*m.op(
-        "BIDIRECTIONAL_SEQUENCE_LSTM", [x, *cells, *states, extra, *added],
-        _outputs(form, (form.output_units, form.output_units)), merge_outputs=form.merged,
-        **form.options, **form.clip_options,
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "BIDIRECTIONAL_SEQUENCE_LSTM",
+            [x, *cells, *states, extra, *added],
+            _outputs(form, (form.output_units, form.output_units)),
+            merge_outputs=form.merged,
+            **form.options,
+            **form.clip_options,
+        )
+    )
     return m.bytes()
 
 
@@ -243,10 +248,15 @@ def bidirectional_rnn(form: Form) -> bytes:
         operands += [m.weights(n, form.features), m.weights(n, n), m.vector(n)]
         operands.append(m.state(form.batch, n))
     added = [m.weights(n, more) if form.auxiliary == "added" else None for n in sizes]
-    m.output(*m.op(
-        "BIDIRECTIONAL_SEQUENCE_RNN", [*operands, extra, *added], _outputs(form, sizes),
-        merge_outputs=form.merged, **form.options,
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "BIDIRECTIONAL_SEQUENCE_RNN",
+            [*operands, extra, *added],
+            _outputs(form, sizes),
+            merge_outputs=form.merged,
+            **form.options,
+        )
+    )
     return m.bytes()
 
 
@@ -260,10 +270,16 @@ def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
         m.vector(form.cells) if bias else None,
         m.state(form.batch, filters * form.times),
     ]
-    m.output(*m.op(
-        "SVDF", operands, [[form.batch, form.cells]], rank=rank,
-        fused_activation_function=form.activation, asymmetric_quantize_inputs=form.asymmetric,
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "SVDF",
+            operands,
+            [[form.batch, form.cells]],
+            rank=rank,
+            fused_activation_function=form.activation,
+            asymmetric_quantize_inputs=form.asymmetric,
+        )
+    )
     return m.bytes()
 
 
@@ -272,10 +288,15 @@ def basic_lstm(form: Form | None = None) -> bytes:
     m = Model(initial=form.initial if form else "")
     x, h = m.input([3, 7]), m.state(3, 11)
     operands = [x, h, m.weights(44, 18), m.vector(44), m.state(3, 11)]
-    m.output(*m.op(
-        "LSTM", operands, [[3, 11], [3, 11], [3, 18], [3, 44]], kernel_type="BASIC",
-        fused_activation_function="TANH",
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "LSTM",
+            operands,
+            [[3, 11], [3, 11], [3, 18], [3, 44]],
+            kernel_type="BASIC",
+            fused_activation_function="TANH",
+        )
+    )
     return m.bytes()
 
 
@@ -334,24 +355,33 @@ def integer_lstm(form: Form) -> bytes:
     between.append(m.tensor([1], dtype="int8", scale=hidden, zero_point=zero))
     operands = [x, *weights, *recurrent, *looking, *biases, projection, added, *states, *norms]
     code = "LSTM" if form.single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    m.output(*m.op(
-        code, operands, [[*form.lead_axes, made]], scale=m.H, zero_point=-7, intermediates=between,
-        **form.options, **form.clip_options,
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            code,
+            operands,
+            [[*form.lead_axes, made]],
+            scale=m.H,
+            zero_point=-7,
+            intermediates=between,
+            **form.options,
+            **form.clip_options,
+        )
+    )
     return m.bytes()
 
 
-def integer_svdf(
-    form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "int16"
-) -> bytes:
+def integer_svdf(form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "int16") -> bytes:
     """SVDF, int8; state and weights of times are of another type, or the same."""
     m, filters = IntegerModel(), form.cells * rank
     scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 60, -9)}[dtype]
     times = (m.constant_int16 if dtype == "int16" else m.weights)(filters, form.times)
     state = m.tensor(
-        [form.batch, filters * form.times], dtype=dtype, scale=scale, zero_point=zero,
+        [form.batch, filters * form.times],
+        dtype=dtype,
+        scale=scale,
+        zero_point=zero,
         variable=True,
-    )  # fmt: skip
+    )
     operands = [
         m.input([form.batch, form.features], dtype="int8", scale=m.X, zero_point=5),
         m.weights(filters, form.features),
@@ -359,10 +389,17 @@ def integer_svdf(
         m.bias(scale_of(times) * scale, form.cells) if bias else None,
         state,
     ]
-    m.output(*m.op(
-        "SVDF", operands, [[form.batch, form.cells]], rank=rank, scale=1 / 20, zero_point=-128,
-        fused_activation_function="RELU",
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "SVDF",
+            operands,
+            [[form.batch, form.cells]],
+            rank=rank,
+            scale=1 / 20,
+            zero_point=-128,
+            fused_activation_function="RELU",
+        )
+    )
     return m.bytes()
 
 
@@ -378,12 +415,17 @@ def integer_basic_lstm(outputs: int = 4) -> bytes:
     w = m.constant(integers, scale=1 / 256, zero_point=120)
     c = m.tensor([3, 11], **old_c)
     made = [
-        m.tensor([3, 11], **near), m.tensor([3, 11], **cell), m.tensor([3, 18], **near),
+        m.tensor([3, 11], **near),
+        m.tensor([3, 11], **cell),
+        m.tensor([3, 18], **near),
         m.tensor([3, 44], dtype="int16", scale=2**-12),
-    ]  # fmt: skip
+    ]
     m.op(
-        "LSTM", [x, h, w, m.bias(2**-15, 44), c], made, kernel_type="BASIC",
+        "LSTM",
+        [x, h, w, m.bias(2**-15, 44), c],
+        made,
+        kernel_type="BASIC",
         fused_activation_function="TANH",
-    )  # fmt: skip
+    )
     m.output(*made[:outputs])
     return m.bytes()

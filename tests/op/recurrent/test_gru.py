@@ -35,10 +35,11 @@ def gru(x: Array, h: Array, *weights: Array) -> list[Array]:
 def parameters(inputs: int, units: int) -> list[Array]:
     wide = inputs + units
     return [
-        draw_numbers(2 * units, wide, seed=1), draw_numbers(2 * units, seed=2),
+        draw_numbers(2 * units, wide, seed=1),
+        draw_numbers(2 * units, seed=2),
         draw_numbers(units, wide, seed=3),
         draw_numbers(units, seed=4),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("times", "batch", "inputs", "units"), SIZES)

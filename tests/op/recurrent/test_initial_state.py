@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     Make = Callable[[Form], bytes]
 
 MAKERS: list[Make] = [
-    cells.lstm, cells.bidirectional_lstm, cells.rnn, cells.bidirectional_rnn, cells.svdf,
+    cells.lstm,
+    cells.bidirectional_lstm,
+    cells.rnn,
+    cells.bidirectional_rnn,
+    cells.svdf,
     cells.basic_lstm,
-]  # fmt: skip
+]
 # Prepare of the kernel BASIC clears what those of GATHER and TILE have computed.
 ONCE = [
     (make, code)
@@ -132,9 +136,14 @@ def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
     state = inner.tensor([2, 3], variable=True)
     inner.op("TILE", [inner.constant([[1.0, 2.0, 3.0]]), inner.constant([2, 1])], [state])
     inner.output(*inner.op("ADD", [x, state], [[2, 3]]))
-    m.output(*m.op(
-        "STABLEHLO_COMPOSITE", [m.input([2, 3])], [[2, 3]], name="some.thing",
-        decomposition_subgraph_index=inner.index,
-        composite_attributes=bytes(flexbuffers.Dumps({})),
-    ))  # fmt: skip
+    m.output(
+        *m.op(
+            "STABLEHLO_COMPOSITE",
+            [m.input([2, 3])],
+            [[2, 3]],
+            name="some.thing",
+            decomposition_subgraph_index=inner.index,
+            composite_attributes=bytes(flexbuffers.Dumps({})),
+        )
+    )
     assert not states(check_states(m.bytes()))

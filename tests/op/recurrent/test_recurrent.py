@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 BOUNDED = ["RELU", "RELU6", "RELU_N1_TO_1", "SIGN_BIT"]
 ALL = Form(
-    peephole=True, projection=True, projection_bias=True, normalized=True, cell_clip=0.4,
+    peephole=True,
+    projection=True,
+    projection_bias=True,
+    normalized=True,
+    cell_clip=0.4,
     proj_clip=0.5,
-)  # fmt: skip
+)
 
 
 def change_form(form: Form, **fields: Any) -> Form:
@@ -138,8 +142,12 @@ def test_nodes(make: Make, form: Form, node: str) -> None:
 
 def test_a_single_step_needs_no_loop() -> None:
     assert nodes(convert(cells.rnn(Form(single=True)))) == [
-        "MatMul", "Add", "Gemm", "Tanh", "Identity"
-    ]  # fmt: skip
+        "MatMul",
+        "Add",
+        "Gemm",
+        "Tanh",
+        "Identity",
+    ]
     assert "Scan" not in nodes(convert(cells.lstm(Form(times=1, cell_clip=10))))
 
 

@@ -70,9 +70,7 @@ def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
 def test_cumsum(rank: int, axis: int, dtype: str, *, exclusive: bool, reverse: bool) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank], dtype)
-    (y,) = m.op(
-        "CUMSUM", [x, m.constant(axis)], [x.shape], exclusive=exclusive, reverse=reverse
-    )
+    (y,) = m.op("CUMSUM", [x, m.constant(axis)], [x.shape], exclusive=exclusive, reverse=reverse)
     check_outputs(m, y)
 
 

@@ -47,8 +47,11 @@ def test_types(code: str, dtype: str) -> None:
     ranges = {dtype: (limits.min, limits.max)} if limits and dtype != "int64" else {}
     for axes, keep_dims in (([1, 2], False), ([0, 3], True)):
         m = Build()
-        check_outputs(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims),
-              ranges=ranges)  # fmt: skip
+        check_outputs(
+            m,
+            reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims),
+            ranges=ranges,
+        )
 
 
 @pytest.mark.parametrize("keep_dims", [False, True])
@@ -120,8 +123,14 @@ def test_between_convolutions_nothing_moves() -> None:
     m = Build()
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.ones((11, 1, 1, 3), np.float32))
-    (y,) = m.op("CONV_2D", [x, weights, m.constant(np.zeros(11, np.float32))],
-                [[2, 5, 7, 11]], padding="VALID", stride_h=1, stride_w=1)  # fmt: skip
+    (y,) = m.op(
+        "CONV_2D",
+        [x, weights, m.constant(np.zeros(11, np.float32))],
+        [[2, 5, 7, 11]],
+        padding="VALID",
+        stride_h=1,
+        stride_w=1,
+    )
     result = check_outputs(m, reduce(m, "MEAN", y, [1, 2]))
     assert [node.op_type for node in result.model.graph.node] == ["Conv", "ReduceMean"]
     assert list(result.model.graph.node[1].attribute[0].ints) == [2, 3]

@@ -29,9 +29,13 @@ def sizes(x: Tensor, columns: dict[str, list[int]]) -> list[int]:
     for axis, size in enumerate(x.shape):
         window, stride, dilation, base = (
             columns.get(name, [1] * len(x.shape))[axis]
-            for name in ("window_dimensions", "window_strides", "window_dilations",
-                         "base_dilations")
-        )  # fmt: skip
+            for name in (
+                "window_dimensions",
+                "window_strides",
+                "window_dilations",
+                "base_dilations",
+            )
+        )
         pads = columns.get("padding", [0] * (2 * len(x.shape)))[2 * axis : 2 * axis + 2]
         padded = (size - 1) * base + 1 + sum(pads)
         made.append(max((padded - (window - 1) * dilation - 1) // max(stride, 1) + 1, 0))
@@ -44,9 +48,13 @@ def stablehlo(m: Build, code: str, x: Tensor, first: Tensor, **columns: list[int
     body.output(*body.op(code, [a, b], [[]]))
     ones = [1] * len(x.shape)
     every: dict[str, Any] = {
-        "window_dimensions": ones, "window_strides": ones, "window_dilations": ones,
-        "base_dilations": ones, "padding": [0, 0] * len(x.shape), **columns,
-    }  # fmt: skip
+        "window_dimensions": ones,
+        "window_strides": ones,
+        "window_dilations": ones,
+        "base_dilations": ones,
+        "padding": [0, 0] * len(x.shape),
+        **columns,
+    }
     made = sizes(x, columns)
     return m.op(
         "STABLEHLO_REDUCE_WINDOW", [x, first], [made], **every, body_subgraph_index=body.index
@@ -66,11 +74,17 @@ WINDOWS: list[tuple[list[int], dict[str, list[int]]]] = [
     ([29], {"window_dimensions": [29], "padding": [28, 0]}),
     ([5, 7], {"window_dimensions": [2, 3], "window_strides": [2, 1], "padding": [1, 0, -1, 2]}),
     ([3, 5], {"base_dilations": [2, 3], "window_dimensions": [2, 7], "window_dilations": [2, 1]}),
-    ([2, 7, 5, 3], {"window_dimensions": [1, 3, 2, 1], "window_strides": [1, 2, 2, 1],
-                    "padding": [0, 0, 1, 1, 0, 1, 0, 0]}),
+    (
+        [2, 7, 5, 3],
+        {
+            "window_dimensions": [1, 3, 2, 1],
+            "window_strides": [1, 2, 2, 1],
+            "padding": [0, 0, 1, 1, 0, 1, 0, 0],
+        },
+    ),
     ([2, 3, 2, 5, 3], {"window_dimensions": [2, 1, 2, 5, 2]}),
     ([3, 5], {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("code", ["STABLEHLO_ADD", "MAXIMUM"])
@@ -124,8 +138,9 @@ def test_limits_make_no_difference(dtype: str) -> None:
 
 def test_large_windows_take_few_nodes() -> None:
     m = Build()
-    y = stablehlo(m, "ADD", m.input([1021]), m.constant(0.0), window_dimensions=[1021],
-                  padding=[1020, 0])  # fmt: skip
+    y = stablehlo(
+        m, "ADD", m.input([1021]), m.constant(0.0), window_dimensions=[1021], padding=[1020, 0]
+    )
     assert len(check_outputs(m, y).model.graph.node) < 60
 
 

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 # Axes before those of an image, its size, and the lengths to which its spectrum is cut.
 SIZES: list[tuple[tuple[int, ...], Pair, Pair]] = [
-    ((), (4, 8), (4, 8)), ((3,), (8, 4), (8, 4)), ((2, 3), (2, 2), (2, 2)), ((), (1, 1), (1, 1)),
+    ((), (4, 8), (4, 8)),
+    ((3,), (8, 4), (8, 4)),
+    ((2, 3), (2, 2), (2, 2)),
+    ((), (1, 1), (1, 1)),
     ((2,), (16, 8), (8, 4)),
-]  # fmt: skip
+]
 
 
 def inverse(spectrum: Array, lengths: Array) -> Array:
@@ -34,9 +37,7 @@ def inverse(spectrum: Array, lengths: Array) -> Array:
 
 @pytest.mark.parametrize("code", ["IRFFT2D", "FlexIRFFT2D"])
 @pytest.mark.parametrize(("lead", "size", "lengths"), SIZES)
-def test_inverse(
-    lead: tuple[int, ...], size: Pair, lengths: Pair, code: str
-) -> None:
+def test_inverse(lead: tuple[int, ...], size: Pair, lengths: Pair, code: str) -> None:
     spectrum = np.fft.rfft2(draw_numbers(*lead, *size)).astype(np.complex64)
     want = inverse(spectrum, np.array(lengths))
     if size == lengths:
@@ -54,9 +55,7 @@ def test_there_and_back() -> None:
     """RFFT2D first, which fills up with 0."""
     m = Build()
     lengths = m.constant(np.array([8, 16], np.int32))
-    (spectrum,) = m.op(
-        "RFFT2D", [m.input([5, 11]), lengths], [m.tensor([8, 9], dtype="complex64")]
-    )
+    (spectrum,) = m.op("RFFT2D", [m.input([5, 11]), lengths], [m.tensor([8, 9], dtype="complex64")])
     m.output(*m.custom("IRFFT2D", [spectrum, lengths], [m.tensor([8, 16])]))
     x = draw_numbers(5, 11)
     check_reference(m, [x], [np.pad(x, [(0, 3), (0, 5)])])

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 # Frames of 25 samples, 10 apart, of which 32 are transformed.
 SMALL: dict[str, Any] = {
-    **DEFAULTS, "sample_rate": 1000, "num_channels": 3, "upper_band_limit": 450.0,
+    **DEFAULTS,
+    "sample_rate": 1000,
+    "num_channels": 3,
+    "upper_band_limit": 450.0,
     "lower_band_limit": 8.0,
-}  # fmt: skip
+}
 
 
 def make_sounds(count: int) -> dict[str, Array]:
@@ -54,11 +57,19 @@ CHANGES: list[dict[str, Any]] = [
     {"enable_pcan": False, "num_channels": 2, "out_scale": 3},
     {"enable_log": False, "left_context": 2, "right_context": 1},
     {"zero_padding": True, "left_context": 1, "right_context": 3, "frame_stride": 4},
-    {"smoothing_bits": 8, "even_smoothing": 0.1, "odd_smoothing": 0.2, "scale_shift": 4,
-     "min_signal_remaining": 0.3, "gain_bits": 19, "pcan_strength": 0.7, "pcan_offset": 10.0},
+    {
+        "smoothing_bits": 8,
+        "even_smoothing": 0.1,
+        "odd_smoothing": 0.2,
+        "scale_shift": 4,
+        "min_signal_remaining": 0.3,
+        "gain_bits": 19,
+        "pcan_strength": 0.7,
+        "pcan_offset": 10.0,
+    },
     {"window_size": 7, "window_step": 3, "num_channels": 1},
     {"window_size": 71, "window_step": 71, "left_context": 5},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("sound", SOUNDS)
@@ -101,7 +112,7 @@ def test_one_frame() -> None:
         (149, {"left_context": 1 << 20}, "its left_context is 1048576"),
         (149, {"right_context": -1}, "its right_context is -1"),
         (149, {"scale_shift": 40}, "its scale_shift is 40"),
-        (1499, {"left_context": 65535, "right_context": 65535}, "a constant of 58195524 elem"),
+        (1499, {"left_context": 65535, "right_context": 65535}, "a constant of 58,195,524 elem"),
         (149, {"left_context": 2}, r"int32\[13, 9\] is expected"),
     ],
 )

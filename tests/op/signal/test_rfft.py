@@ -30,11 +30,18 @@ def add_parts(m: Build, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("shape", "lengths"),
     [
-        ([4, 8], ()), ([3, 8, 4], ()), ([2, 3, 1, 16], ()), ([5, 7], (8, 8)), ([5, 7], (4, 4)),
-        ([3, 5, 7], (8, 4)), ([3, 5, 7], (1, 8)), ([2, 3, 5, 7], (2, 16)), ([1, 1, 512], ()),
+        ([4, 8], ()),
+        ([3, 8, 4], ()),
+        ([2, 3, 1, 16], ()),
+        ([5, 7], (8, 8)),
+        ([5, 7], (4, 4)),
+        ([3, 5, 7], (8, 4)),
+        ([3, 5, 7], (1, 8)),
+        ([2, 3, 5, 7], (2, 16)),
+        ([1, 1, 512], ()),
     ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("opset", [None, 20])
 def test_transforms(shape: list[int], lengths: tuple[int, ...], opset: int | None) -> None:
     m = Build()
@@ -106,10 +113,20 @@ def add_select(m: Build, x: Tensor) -> Tensor:
 
 
 MOVES = [
-    first_axis, add_slice_with_ellipsis, new_axis, add_reshape, add_transpose, add_slice,
-    add_strided_slice, shrunk,
-    add_expand_dims, add_multiplication, add_scaling, from_real, add_select,
-]  # fmt: skip
+    first_axis,
+    add_slice_with_ellipsis,
+    new_axis,
+    add_reshape,
+    add_transpose,
+    add_slice,
+    add_strided_slice,
+    shrunk,
+    add_expand_dims,
+    add_multiplication,
+    add_scaling,
+    from_real,
+    add_select,
+]
 
 
 @pytest.mark.parametrize("move", MOVES)

@@ -43,9 +43,12 @@ def test_spectrogram(channels: int, window: int, step: int, *, squared: bool) ->
 
 def mfcc(m: Build, x: Tensor, rate: int = 16000, **options: Any) -> Tensor:
     words = {
-        "upper_frequency_limit": 4000.0, "lower_frequency_limit": 20.0,
-        "filterbank_channel_count": 40, "dct_coefficient_count": 13, **options,
-    }  # fmt: skip
+        "upper_frequency_limit": 4000.0,
+        "lower_frequency_limit": 20.0,
+        "filterbank_channel_count": 40,
+        "dct_coefficient_count": 13,
+        **options,
+    }
     made = [*x.shape[:2], words["dct_coefficient_count"]]
     return m.custom("Mfcc", [x, m.constant(np.array([rate], np.int32))], [made], words)[0]
 

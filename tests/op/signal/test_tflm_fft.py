@@ -141,10 +141,16 @@ def test_refuses(code: str, size: int, made: int, dtype: str, length: int, reaso
 
 BANDS, SAMPLES, LENGTH = 11, 59, 64
 SMOOTHING: Any = {
-    "alternate_one_minus_smoothing": 13926, "alternate_smoothing": 2458, "clamping": 0,
-    "min_signal_remaining": 819, "num_channels": BANDS, "one_minus_smoothing": 15974,
-    "smoothing": 410, "smoothing_bits": 10, "spectral_subtraction_bits": 14,
-}  # fmt: skip
+    "alternate_one_minus_smoothing": 13926,
+    "alternate_smoothing": 2458,
+    "clamping": 0,
+    "min_signal_remaining": 819,
+    "num_channels": BANDS,
+    "one_minus_smoothing": 15974,
+    "smoothing": 410,
+    "smoothing_bits": 10,
+    "spectral_subtraction_bits": 14,
+}
 
 
 def filters() -> list[Array]:

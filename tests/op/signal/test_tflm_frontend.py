@@ -46,9 +46,7 @@ def squares() -> Array:
     x = generator.integers(0, 1 << 60, 400, np.uint64) >> np.uint64(np.arange(400) % 60)
     roots = generator.integers(0, 1 << 30, 60, np.uint64)
     edges = np.array([0, 1, 2, 3, 4, 6, 7, (1 << 32) - 1, 1 << 32, 65535 * 65536], np.uint64)
-    return np.concatenate(
-        [x, edges, roots**2, roots**2 - 1, roots * (roots + 1), roots**2 + roots]
-    )
+    return np.concatenate([x, edges, roots**2, roots**2 - 1, roots * (roots + 1), roots**2 + roots])
 
 
 def check_operator(
@@ -125,9 +123,12 @@ def test_pcan(shift: int) -> None:
 
 
 def refusal(
-    code: str, operands: list[tuple[list[int], str]], made: str, options: dict[str, Any],
+    code: str,
+    operands: list[tuple[list[int], str]],
+    made: str,
+    options: dict[str, Any],
     size: int = 8,
-) -> str:  # fmt: skip
+) -> str:
     m = Build()
     tensors = [m.input(shape, dtype=dtype) for shape, dtype in operands]
     m.output(*m.custom(code, tensors, [m.tensor([size], dtype=made)], options))
@@ -163,9 +164,7 @@ def test_refuses() -> None:
         ([4, 4], 1, 0, "its num_channels is 0"),
     ],
 )
-def test_filter_bank_refuses(
-    widths: list[int], weights: int, channels: int, reason: str
-) -> None:
+def test_filter_bank_refuses(widths: list[int], weights: int, channels: int, reason: str) -> None:
     m = Build()
     tables = [[weights] * 9, [weights] * 9, [0, 4], [0, 4], widths]
     given = (m.constant(np.array(table, np.int16)) for table in tables)

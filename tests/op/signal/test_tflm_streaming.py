@@ -27,9 +27,8 @@ def random_runs(dtype: str, *shape: int) -> list[Array]:
     """Return an input for each run: any integers of the type."""
     generator, limits = np.random.default_rng(0), np.iinfo(dtype)
     return [
-        generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-        for _ in range(RUNS)
-    ]  # fmt: skip
+        generator.integers(limits.min, limits.max, shape, dtype, endpoint=True) for _ in range(RUNS)
+    ]
 
 
 def model(
@@ -42,9 +41,12 @@ def model(
 
 
 def check_stream(
-    code: str, xs: Sequence[Array], made: Sequence[tuple[Sequence[int], str]],
-    options: dict[str, Any], kernel: Callable[[Array], list[Array | None]],
-) -> Result:  # fmt: skip
+    code: str,
+    xs: Sequence[Array],
+    made: Sequence[tuple[Sequence[int], str]],
+    options: dict[str, Any],
+    kernel: Callable[[Array], list[Array | None]],
+) -> Result:
     """Prove that runs one after another make what a kernel makes that remembers."""
     exact = 0 if xs[0].dtype.kind in "iu" else 1e-6
     runs = [([x], kernel(x)) for x in xs]
@@ -56,9 +58,16 @@ DELAYS = [0, 3, 7, 11, 23]
 FRAMINGS = [(7, 3, 1), (7, 3, 2), (6, 3, 1), (3, 3, 2), (11, 2, 1), (11, 2, 7), (13, 13, 1)]
 # Channels, frames to the left and to the right, and how far stacks are apart.
 STACKINGS = [
-    (5, 3, 2, 1), (5, 3, 2, 2), (5, 0, 2, 3), (5, 2, 0, 3), (1, 1, 1, 2), (3, 4, 0, 1),
-    (3, 2, 2, 5), (3, 1, 2, 3), (5, 0, 0, 1),
-]  # fmt: skip
+    (5, 3, 2, 1),
+    (5, 3, 2, 2),
+    (5, 0, 2, 3),
+    (5, 2, 0, 3),
+    (1, 1, 1, 2),
+    (3, 4, 0, 1),
+    (3, 2, 2, 5),
+    (3, 1, 2, 3),
+    (5, 0, 0, 1),
+]
 # How many frames, of how many samples, how far apart.
 ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (3, 11, 2)]
 
@@ -69,9 +78,12 @@ def test_delay(lead: tuple[int, ...], length: int) -> None:
     shape = *lead, 7
     kernel = streams.Delay(int(np.prod(lead)), length)
     result = check_stream(
-        "SignalDelay", random_runs("int16", *shape), [(shape, "int16")], {"delay_length": length},
+        "SignalDelay",
+        random_runs("int16", *shape),
+        [(shape, "int16")],
+        {"delay_length": length},
         kernel,
-    )  # fmt: skip
+    )
     assert states(result) == ([("y0/delayed", "y0/delayed/next")] if length else [])
     assert all(state.initial.shape == (*lead, length) for state in result.states)
 
@@ -100,9 +112,11 @@ def test_framer_that_leaves_samples_out() -> None:
 @pytest.mark.parametrize(("channels", "left", "right", "step"), STACKINGS)
 def test_stacker(channels: int, left: int, right: int, step: int) -> None:
     options = {
-        "num_channels": channels, "stacker_left_context": left, "stacker_right_context": right,
+        "num_channels": channels,
+        "stacker_left_context": left,
+        "stacker_right_context": right,
         "stacker_step": step,
-    }  # fmt: skip
+    }
     made = [((channels * (left + right + 1),), "int16"), FLAG]
     kernel = streams.Stacker(left, right, step)
     check_stream("SignalStacker", random_runs("int16", channels), made, options, kernel)
@@ -121,10 +135,16 @@ def test_overlap_add(count: int, size: int, step: int, lead: tuple[int, ...], dt
 
 
 SUBTRACTION = {
-    "alternate_one_minus_smoothing": 13926, "alternate_smoothing": 2458, "clamping": 0,
-    "min_signal_remaining": 819, "num_channels": 11, "one_minus_smoothing": 15974,
-    "smoothing": 410, "smoothing_bits": 10, "spectral_subtraction_bits": 14,
-}  # fmt: skip
+    "alternate_one_minus_smoothing": 13926,
+    "alternate_smoothing": 2458,
+    "clamping": 0,
+    "min_signal_remaining": 819,
+    "num_channels": 11,
+    "one_minus_smoothing": 15974,
+    "smoothing": 410,
+    "smoothing_bits": 10,
+    "spectral_subtraction_bits": 14,
+}
 
 
 @pytest.mark.parametrize("bits", [0, 10])
@@ -155,8 +175,12 @@ def build_circular_buffer(
 
 # How many inputs are kept, and options that say that all that follows is run each time.
 SLOTS: list[tuple[int, Any]] = [
-    (1, {"cycles_max": 1}), (7, {"cycles_max": 1}), (5, {"cycles_max": 0}), (13, b""), (25, b"")
-]  # fmt: skip
+    (1, {"cycles_max": 1}),
+    (7, {"cycles_max": 1}),
+    (5, {"cycles_max": 0}),
+    (13, b""),
+    (25, b""),
+]
 
 
 @pytest.mark.parametrize(("slots", "options"), SLOTS)
@@ -232,28 +256,61 @@ X, FRAMES, PAIR = np.zeros(6, np.int16), [((2, 7), "int16"), FLAG], [((6,), "uin
         ("SignalDelay", np.int16(0), [((), "int16")], {}, r"is \[\]"),
         ("SignalFramer", X, FRAMES, {"frame_size": 7, "frame_step": 4}, "4 apart, of 6 samples"),
         ("SignalFramer", X, FRAMES, {"frame_size": 7, "frame_step": 0}, "its frame_step is 0"),
-        ("SignalFramer", X, FRAMES, {"frame_size": 2, "frame_step": 3, "prefill": True},
-         "frames of 2 samples, 3 apart"),
+        (
+            "SignalFramer",
+            X,
+            FRAMES,
+            {"frame_size": 2, "frame_step": 3, "prefill": True},
+            "frames of 2 samples, 3 apart",
+        ),
         ("SignalFramer", X, FRAMES[:1], {"frame_size": 7, "frame_step": 3}, "1 outputs, not 2"),
         ("SignalStacker", X, [((6,), "int16"), FLAG], {"num_channels": 6}, "its stacker_step is 0"),
-        ("SignalStacker", X, [((6,), "int16"), FLAG], {"num_channels": 6, "stacker_step": 2},
-         "its stacker_step is 2"),
+        (
+            "SignalStacker",
+            X,
+            [((6,), "int16"), FLAG],
+            {"num_channels": 6, "stacker_step": 2},
+            "its stacker_step is 2",
+        ),
         ("SignalOverlapAdd", X, [((6,), "int16")], {"frame_step": 1}, r"frames \[6\], 1 apart"),
         ("SignalOverlapAdd", X[None], [((7,), "int16")], {"frame_step": 7}, "7 apart"),
-        ("SignalOverlapAdd", X[None].astype(np.int32), [((3,), "int32")], {"frame_step": 3},
-         "int32 where one of float32, int16 is expected"),
-        ("SignalOverlapAdd", np.zeros((300, 300), np.int16), [((300,), "int16")],
-         {"frame_step": 1}, "more than 256 additions"),
-        ("SignalFilterBankSpectralSubtraction", X.astype(np.uint32), PAIR, SUBTRACTION,
-         "its num_channels is 11"),
-        ("SignalFilterBankSpectralSubtraction", X.astype(np.uint32), PAIR,
-         {**SUBTRACTION, "num_channels": 6, "smoothing": -1}, "its smoothing is -1"),
+        (
+            "SignalOverlapAdd",
+            X[None].astype(np.int32),
+            [((3,), "int32")],
+            {"frame_step": 3},
+            "int32 where one of float32, int16 is expected",
+        ),
+        (
+            "SignalOverlapAdd",
+            np.zeros((300, 300), np.int16),
+            [((300,), "int16")],
+            {"frame_step": 1},
+            "more than 256 additions",
+        ),
+        (
+            "SignalFilterBankSpectralSubtraction",
+            X.astype(np.uint32),
+            PAIR,
+            SUBTRACTION,
+            "its num_channels is 11",
+        ),
+        (
+            "SignalFilterBankSpectralSubtraction",
+            X.astype(np.uint32),
+            PAIR,
+            {**SUBTRACTION, "num_channels": 6, "smoothing": -1},
+            "its smoothing is -1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refuses(
-    code: str, x: Any, made: list[tuple[tuple[int, ...], str]], options: dict[str, Any],
+    code: str,
+    x: Any,
+    made: list[tuple[tuple[int, ...], str]],
+    options: dict[str, Any],
     reason: str,
-) -> None:  # fmt: skip
+) -> None:
     with pytest.raises(ConversionError, match=reason):
         convert(model(code, np.asarray(x), made, options).bytes())
 
@@ -277,9 +334,11 @@ def test_memory_within_a_branch() -> None:
     for name in ("then", "else"):
         inner = m.subgraph(name)
         (y,) = inner.custom(
-            "SignalDelay", [inner.input([7], dtype="int16")], [inner.tensor([7], dtype="int16")],
+            "SignalDelay",
+            [inner.input([7], dtype="int16")],
+            [inner.tensor([7], dtype="int16")],
             {"delay_length": 3},
-        )  # fmt: skip
+        )
         inner.output(y)
     condition = m.input([1], dtype="bool")
     made = [m.tensor([7], dtype="int16")]

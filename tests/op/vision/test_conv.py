@@ -36,9 +36,13 @@ def options(
     strides: Sequence[int], padding: str, dilations: Sequence[int] = (1, 1), **more: Any
 ) -> dict[str, Any]:
     return {
-        "stride_h": strides[0], "stride_w": strides[1], "padding": padding,
-        "dilation_h_factor": dilations[0], "dilation_w_factor": dilations[1], **more,
-    }  # fmt: skip
+        "stride_h": strides[0],
+        "stride_w": strides[1],
+        "padding": padding,
+        "dilation_h_factor": dilations[0],
+        "dilation_w_factor": dilations[1],
+        **more,
+    }
 
 
 def convolution(
@@ -60,11 +64,14 @@ def output_shape(
 ) -> list[int]:
     rows, columns = (
         steps(
-            image[i], filters[i], chosen[f"stride_{a}"], chosen[f"dilation_{a}_factor"],
+            image[i],
+            filters[i],
+            chosen[f"stride_{a}"],
+            chosen[f"dilation_{a}_factor"],
             chosen["padding"],
         )
         for i, a in ((1, "h"), (2, "w"))
-    )  # fmt: skip
+    )
     return [image[0], rows, columns, channels]
 
 
@@ -109,9 +116,12 @@ def test_depthwise(kernel: tuple[int, int], strides: tuple[int, int], padding: s
         [(1, 1), (2, 3)], [(5, 1), (3, 2), (1, 7), (16, 2)], zip((0, 1, 7), FUSED, strict=False)
     ):
         chosen = options(
-            strides, padding, dilations,
-            depth_multiplier=named, fused_activation_function=activation,
-        )  # fmt: skip
+            strides,
+            padding,
+            dilations,
+            depth_multiplier=named,
+            fused_activation_function=activation,
+        )
         filters = [1, *kernel, channels * multiplier]
         data = convolution([2, 11, 13, channels], filters, "DEPTHWISE_CONV_2D", **chosen)
         check(data, seeds=[0], random_layouts=[0])
@@ -149,13 +159,18 @@ def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], paddi
     )
     for i, (height, width) in enumerate(product(*sizes)):
         chosen: dict[str, Any] = {
-            "stride_h": strides[0], "stride_w": strides[1], "padding": padding,
+            "stride_h": strides[0],
+            "stride_w": strides[1],
+            "padding": padding,
             "fused_activation_function": FUSED[i % len(FUSED)],
-        }  # fmt: skip
+        }
         data = build_transpose_conv(
-            [2, 3, 2, 5], [7, *kernel, 5], [2, height, width, 7],
-            bias=random(7) if i % 2 else None, **chosen,
-        )  # fmt: skip
+            [2, 3, 2, 5],
+            [7, *kernel, 5],
+            [2, height, width, 7],
+            bias=random(7) if i % 2 else None,
+            **chosen,
+        )
         check(data, seeds=[0], random_layouts=[0])
 
 
@@ -215,9 +230,7 @@ def test_half_precision_weights(code: str) -> None:
     m = Build()
     x, filters = m.input([2, 5, 7, 3]), [1 if "DEPTH" in code else 3, 3, 2, 3]
     halves = [m.constant(random(*shape).astype(np.float16)) for shape in (filters, [3])]
-    w, b = (
-        m.op("DEQUANTIZE", [half], [half.shape], dtype="float32")[0] for half in halves
-    )  # fmt: skip
+    w, b = (m.op("DEQUANTIZE", [half], [half.shape], dtype="float32")[0] for half in halves)
     inputs = [x, w, b]
     if code == "TRANSPOSE_CONV":
         inputs = [m.constant(np.array([2, 5, 7, 3], np.int32)), w, x, b]
@@ -287,9 +300,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "CONV_2D": {"x": [2, 5, 7, 6], "w": [4, 3, 2, 3], "b": [4], "y": [2, 5, 7, 4]},
     "DEPTHWISE_CONV_2D": {"x": [2, 5, 7, 3], "w": [1, 3, 2, 6], "b": [6], "y": [2, 5, 7, 6]},
     "TRANSPOSE_CONV": {
-        "x": [2, 5, 7, 3], "w": [4, 3, 2, 3], "b": [4], "y": [2, 5, 7, 4], "shape": [2, 5, 7, 4],
+        "x": [2, 5, 7, 3],
+        "w": [4, 3, 2, 3],
+        "b": [4],
+        "y": [2, 5, 7, 4],
+        "shape": [2, 5, 7, 4],
     },
-}  # fmt: skip
+}
 
 
 def build_convolution(
@@ -348,7 +365,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"\[2, 5, 7, 4\] where .*\[2, 5, 8, 4\]"),
         ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"\[2, 5, 7, 4\] where .*\[2, 5\]"),
     ],
-)  # fmt: skip
+)
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
     """Options and shapes that no kernel takes are errors that say what is wrong."""
     shapes = GOOD[code] | {k: v for k, v in bad.items() if k in GOOD[code]}

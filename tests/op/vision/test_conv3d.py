@@ -65,9 +65,13 @@ def test_activations(activation: str) -> None:
     m = Build()
     inputs = [m.input([1, 5, 7, 4, CHANNELS]), m.constant(floats(3, 3, 3, CHANNELS, FILTERS))]
     (y,) = m.op(
-        "CONV_3D", inputs, [[1, 5, 7, 4, FILTERS]], padding="SAME",
-        fused_activation_function=activation, **options((1, 1, 1)),
-    )  # fmt: skip
+        "CONV_3D",
+        inputs,
+        [[1, 5, 7, 4, FILTERS]],
+        padding="SAME",
+        fused_activation_function=activation,
+        **options((1, 1, 1)),
+    )
     check_outputs(m, y)
 
 
@@ -81,9 +85,11 @@ def test_transpose(
     small = output_shape(volume, kernel, strides, dilations, padding)
     shape = [2, *volume, FILTERS]
     inputs = [
-        m.constant(np.array(shape, np.int32)), m.constant(floats(*kernel, FILTERS, CHANNELS)),
-        m.input([2, *small, CHANNELS]), *([m.constant(floats(FILTERS))] if bias else []),
-    ]  # fmt: skip
+        m.constant(np.array(shape, np.int32)),
+        m.constant(floats(*kernel, FILTERS, CHANNELS)),
+        m.input([2, *small, CHANNELS]),
+        *([m.constant(floats(FILTERS))] if bias else []),
+    ]
     words = options(strides, dilations)
     check_outputs(
         m, *m.op("CONV_3D_TRANSPOSE", inputs, [m.tensor(shape)], padding=padding, **words)
@@ -91,9 +97,13 @@ def test_transpose(
 
 
 def conv(
-    m: Build, x: Tensor | None = None, *, strides: Shape = (1, 1, 1),
-    shape: Shape = (1, 5, 7, 4, FILTERS), channels: int = CHANNELS,
-) -> Tensor:  # fmt: skip
+    m: Build,
+    x: Tensor | None = None,
+    *,
+    strides: Shape = (1, 1, 1),
+    shape: Shape = (1, 5, 7, 4, FILTERS),
+    channels: int = CHANNELS,
+) -> Tensor:
     x = x or m.input([1, 5, 7, 4, CHANNELS])
     w = m.constant(floats(3, 3, 3, channels, FILTERS))
     return m.op("CONV_3D", [x, w], [shape], padding="SAME", **options(strides))[0]
@@ -122,9 +132,10 @@ def test_transpose_refuses_a_volume_that_does_not_fit() -> None:
     m = Build()
     shape = [1, 5, 7, 9, FILTERS]
     inputs = [
-        m.constant(np.array(shape, np.int32)), m.constant(floats(3, 3, 3, FILTERS, CHANNELS)),
+        m.constant(np.array(shape, np.int32)),
+        m.constant(floats(3, 3, 3, FILTERS, CHANNELS)),
         m.input([1, 5, 7, 4, CHANNELS]),
-    ]  # fmt: skip
+    ]
     words = options((1, 1, 1))
     m.output(*m.op("CONV_3D_TRANSPOSE", inputs, [m.tensor(shape)], padding="SAME", **words))
     with pytest.raises(ConversionError, match=r"\(5, 7, 4\) cannot become \(5, 7, 9\)"):

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 
 BOXES, CLASSES = 97, 5
 OPTIONS: dict[str, Any] = {
-    "max_detections": 11, "max_classes_per_detection": 1, "detections_per_class": 7,
-    "use_regular_nms": False, "nms_score_threshold": 0.3, "nms_iou_threshold": 0.5,
-    "num_classes": CLASSES, "y_scale": 10.0, "x_scale": 9.0, "h_scale": 5.0, "w_scale": 4.0,
-}  # fmt: skip
+    "max_detections": 11,
+    "max_classes_per_detection": 1,
+    "detections_per_class": 7,
+    "use_regular_nms": False,
+    "nms_score_threshold": 0.3,
+    "nms_iou_threshold": 0.5,
+    "num_classes": CLASSES,
+    "y_scale": 10.0,
+    "x_scale": 9.0,
+    "h_scale": 5.0,
+    "w_scale": 4.0,
+}
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"max_detections": 1},
@@ -68,9 +76,14 @@ def add_detection(
 
 
 def detector(
-    m: Build, words: dict[str, Any], *, width: int = 4, boxes: int = BOXES,
-    declared: bool = True, fixed: bool = True,
-) -> list[Tensor]:  # fmt: skip
+    m: Build,
+    words: dict[str, Any],
+    *,
+    width: int = 4,
+    boxes: int = BOXES,
+    declared: bool = True,
+    fixed: bool = True,
+) -> list[Tensor]:
     encoded = m.input([1, boxes, width], name="boxes")
     scores = m.input([1, boxes, CLASSES + 1], name="scores")
     given = m.constant(anchors(boxes)) if fixed else m.input([boxes, 4], name="anchors")
@@ -149,9 +162,11 @@ def test_several_classes_of_a_box(classes: int) -> None:
     """What the kernel leaves as it was in memory is 0."""
     m = Build()
     words = options(
-        max_classes_per_detection=classes, max_detections=53, nms_iou_threshold=0.01,
+        max_classes_per_detection=classes,
+        max_detections=53,
+        nms_iou_threshold=0.01,
         nms_score_threshold=0.8,
-    )  # fmt: skip
+    )
     detector(m, words)
     boxes, scores = draw_detections(0)
     # The kernel sorts the classes of a box in no order to speak of if some are equal.
@@ -269,9 +284,10 @@ def test_refused_options(changes: dict[str, Any], reason: str) -> None:
 def test_refused_operands(encoded: list[int], dtype: str, number: int, reason: str) -> None:
     m = Build()
     operands = [
-        m.input(encoded, dtype=dtype), m.input([1, BOXES, CLASSES + 1]),
+        m.input(encoded, dtype=dtype),
+        m.input([1, BOXES, CLASSES + 1]),
         m.constant(anchors(number)),
-    ]  # fmt: skip
+    ]
     outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
     m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, OPTIONS))
     with pytest.raises(ConversionError, match=reason):

@@ -13,15 +13,25 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 FIRST: dict[str, Any] = {
-    "input_hw": [192, 160], "output_hw": [32, 48], "dimensions": 3, "landmarks_range": 192,
-    "bbox_size_multiplier": 1.5, "left_rotation_idx": 2, "right_rotation_idx": 7,
+    "input_hw": [192, 160],
+    "output_hw": [32, 48],
+    "dimensions": 3,
+    "landmarks_range": 192,
+    "bbox_size_multiplier": 1.5,
+    "left_rotation_idx": 2,
+    "right_rotation_idx": 7,
     "subset": [0, 3, 5, 9, 10],
-}  # fmt: skip
+}
 SECOND: dict[str, Any] = {
-    "subset_idxs": [0, 3, 5, 9, 10], "left_rotation_idx": 2, "right_rotation_idx": 7,
-    "target_rotation_radians": 0.3, "output_height": 32, "output_width": 48, "scale_x": 1.5,
+    "subset_idxs": [0, 3, 5, 9, 10],
+    "left_rotation_idx": 2,
+    "right_rotation_idx": 7,
+    "target_rotation_radians": 0.3,
+    "output_height": 32,
+    "output_width": 48,
+    "scale_x": 1.5,
     "scale_y": 1.25,
-}  # fmt: skip
+}
 MATRIX = np.array([0.8, -0.6, 5, 3, 0.6, 0.9, 7, -2, 0, 0, 1, 0, 0, 0, 0, 1], np.float32)
 
 
@@ -30,12 +40,17 @@ POINTS = [((1, 1, 1, 33), 3), ((1, 2, 3, 10), 2), ((1, 1, 1, 6), 2)]
 # Of version 2, whose last axis is the numbers.
 SECOND_POINTS = [(1, 11, 3), (1, 7, 2)]
 FIRSTS: list[dict[str, Any]] = [
-    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"subset": [1]}
-]  # fmt: skip
+    {},
+    {"left_rotation_idx": 7, "right_rotation_idx": 2},
+    {"subset": [1]},
+]
 SECONDS: list[dict[str, Any]] = [
-    {}, {"left_rotation_idx": 7, "right_rotation_idx": 2}, {"target_rotation_radians": -2.0},
-    {"right_rotation_idx": 2}, {"subset_idxs": [4, 4]},
-]  # fmt: skip
+    {},
+    {"left_rotation_idx": 7, "right_rotation_idx": 2},
+    {"target_rotation_radians": -2.0},
+    {"right_rotation_idx": 2},
+    {"subset_idxs": [4, 4]},
+]
 
 
 @pytest.mark.parametrize(("shape", "numbers"), POINTS)

@@ -17,9 +17,14 @@ from tflite2onnx.errors import ConversionError
 def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
     m = Build()
     (y,) = m.op(
-        "LOCAL_RESPONSE_NORMALIZATION", [m.input([2, 3, 5, 7])], [[2, 3, 5, 7]],
-        radius=radius, bias=bias, alpha=alpha, beta=beta,
-    )  # fmt: skip
+        "LOCAL_RESPONSE_NORMALIZATION",
+        [m.input([2, 3, 5, 7])],
+        [[2, 3, 5, 7]],
+        radius=radius,
+        bias=bias,
+        alpha=alpha,
+        beta=beta,
+    )
     check_outputs(m, y)
 
 
@@ -28,9 +33,14 @@ def test_factors_that_are_zero(alpha: float, beta: float) -> None:
     """ONNX Runtime loads no LRN with one."""
     m = Build()
     (y,) = m.op(
-        "LOCAL_RESPONSE_NORMALIZATION", [m.input([2, 3, 5, 7])], [[2, 3, 5, 7]],
-        radius=2, bias=2.0, alpha=alpha, beta=beta,
-    )  # fmt: skip
+        "LOCAL_RESPONSE_NORMALIZATION",
+        [m.input([2, 3, 5, 7])],
+        [[2, 3, 5, 7]],
+        radius=2,
+        bias=2.0,
+        alpha=alpha,
+        beta=beta,
+    )
     check_outputs(m, y)
 
 

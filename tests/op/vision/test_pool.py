@@ -27,9 +27,13 @@ def options(
     kernel: Sequence[int], strides: Sequence[int], padding: str, activation: str = "NONE"
 ) -> dict[str, Any]:
     return {
-        "filter_height": kernel[0], "filter_width": kernel[1], "padding": padding,
-        "stride_h": strides[0], "stride_w": strides[1], "fused_activation_function": activation,
-    }  # fmt: skip
+        "filter_height": kernel[0],
+        "filter_width": kernel[1],
+        "padding": padding,
+        "stride_h": strides[0],
+        "stride_w": strides[1],
+        "fused_activation_function": activation,
+    }
 
 
 def build_pool(code: str, image: Sequence[int], chosen: dict[str, Any], **fields: Any) -> bytes:
@@ -49,9 +53,7 @@ def build_pool(code: str, image: Sequence[int], chosen: dict[str, Any], **fields
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (11, 13)])
-def test_pool(
-    code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str
-) -> None:
+def test_pool(code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
     """Each window with each activation; the largest is global pooling."""
     for activation in FUSED:
         chosen = options(kernel, strides, padding, activation)

@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 WINDOWS: list[tuple[Shape, Shape]] = [
-    ((2, 2, 2), (2, 2, 2)), ((3, 2, 1), (1, 2, 3)), ((1, 1, 1), (2, 1, 1)), ((2, 3, 4), (1, 1, 1))
-]  # fmt: skip
+    ((2, 2, 2), (2, 2, 2)),
+    ((3, 2, 1), (1, 2, 3)),
+    ((1, 1, 1), (2, 1, 1)),
+    ((2, 3, 4), (1, 1, 1)),
+]
 
 
 def options(kernel: Shape, strides: Shape, padding: str, data_format: str = "NDHWC") -> Any:
     return {
-        "ksize": [1, *kernel, 1], "strides": [1, *strides, 1], "padding": padding,
+        "ksize": [1, *kernel, 1],
+        "strides": [1, *strides, 1],
+        "padding": padding,
         "data_format": data_format,
-    }  # fmt: skip
+    }
 
 
 def counts(volume: Shape, window: tuple[Shape, Shape], padding: str) -> list[int]:

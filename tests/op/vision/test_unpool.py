@@ -24,8 +24,12 @@ Pair = tuple[int, int]
 PADDINGS = {"SAME": 1, "VALID": 2}
 # kernel, strides
 WINDOWS: list[tuple[Pair, Pair]] = [
-    ((2, 2), (2, 2)), ((3, 2), (2, 3)), ((2, 3), (1, 1)), ((1, 1), (1, 2)), ((4, 5), (3, 2))
-]  # fmt: skip
+    ((2, 2), (2, 2)),
+    ((3, 2), (2, 3)),
+    ((2, 3), (1, 1)),
+    ((1, 1), (1, 2)),
+    ((4, 5), (3, 2)),
+]
 
 
 def raw(padding: str, kernel: Pair, strides: Pair, activation: int = 0) -> bytes:
@@ -36,9 +40,11 @@ def raw(padding: str, kernel: Pair, strides: Pair, activation: int = 0) -> bytes
 
 def flex_options_of(padding: str, kernel: Pair, strides: Pair) -> dict[str, Any]:
     return {
-        "ksize": [1, *kernel, 1], "strides": [1, *strides, 1], "padding": padding,
+        "ksize": [1, *kernel, 1],
+        "strides": [1, *strides, 1],
+        "padding": padding,
         "include_batch_in_index": False,
-    }  # fmt: skip
+    }
 
 
 def image(*shape: int) -> Array:
@@ -113,10 +119,13 @@ class Unpooling(NamedTuple):
 
 
 UNPOOLINGS = (
-    Unpooling((2, 2), (2, 2)), Unpooling((2, 3), (2, 3)), Unpooling((3, 2), (2, 2)),
-    Unpooling((2, 2), (3, 2)), Unpooling((3, 2), (2, 3), (10, 9)),
+    Unpooling((2, 2), (2, 2)),
+    Unpooling((2, 3), (2, 3)),
+    Unpooling((3, 2), (2, 2)),
+    Unpooling((2, 2), (3, 2)),
+    Unpooling((3, 2), (2, 3), (10, 9)),
     Unpooling((3, 2), (2, 3), (11, 8), "VALID"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("case", UNPOOLINGS, ids=str)

@@ -10,10 +10,21 @@ from tflite2onnx.passes.flex import node_def as nodedef
 
 def test_attributes() -> None:
     attributes = {
-        "T": Type(1), "strides": [1, 2, 3, 1], "padding": "SAME", "keep_dims": True, "off": False,
-        "alpha": 0.25, "axis": -2, "names": ["one", "two"], "ratios": [0.5, -1.5], "none": [],
-        "flags": [True, False], "types": [Type(1), Type(3)], "raw": b"\xff\x00", "large": 1 << 40,
-    }  # fmt: skip
+        "T": Type(1),
+        "strides": [1, 2, 3, 1],
+        "padding": "SAME",
+        "keep_dims": True,
+        "off": False,
+        "alpha": 0.25,
+        "axis": -2,
+        "names": ["one", "two"],
+        "ratios": [0.5, -1.5],
+        "none": [],
+        "flags": [True, False],
+        "types": [Type(1), Type(3)],
+        "raw": b"\xff\x00",
+        "large": 1 << 40,
+    }
     op, found = nodedef.decode(node_def("Mine", **attributes))
     assert op == "Mine"
     assert found == attributes
@@ -36,10 +47,17 @@ def test_attributes_of_kinds_that_no_operator_needs() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"\x2a\x7f", b"\x2a\x02\x0a\x7f", b"\x2a\x00", b"\x12\x02\xff\xfe", b"\x80", b"\xff" * 12,
-        b"\x0b", b"\x10\x05", b"\x2a\x05\x0a\x01s\x10\x01",
+        b"\x2a\x7f",
+        b"\x2a\x02\x0a\x7f",
+        b"\x2a\x00",
+        b"\x12\x02\xff\xfe",
+        b"\x80",
+        b"\xff" * 12,
+        b"\x0b",
+        b"\x10\x05",
+        b"\x2a\x05\x0a\x01s\x10\x01",
     ],
-)  # fmt: skip
+)
 def test_garbage(raw: bytes) -> None:
     with pytest.raises(nodedef.NodeDefError, match="no NodeDef"):
         nodedef.decode(raw)

@@ -224,9 +224,7 @@ def test_clipping() -> None:
     ],
     ids=str,
 )
-def test_what_has_no_counterpart(
-    name: str, shapes: list[Any], attributes: dict[str, Any]
-) -> None:
+def test_what_has_no_counterpart(name: str, shapes: list[Any], attributes: dict[str, Any]) -> None:
     message = f"Flex{name} .*: TensorFlow operator {name}, run by the Flex delegate"
     if name != "Qr":
         message += ", is converted, but not with these"

@@ -26,13 +26,25 @@ def proved_node_types(form: Keras) -> set[str]:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(), Keras(matmul=True), Keras(apart=True), Keras(last=True), Keras(batch=1),
-        Keras(times=1), Keras(batch=1, matmul=True, last=True), Keras(times=1, last=True),
-        Keras("GRU"), Keras("GRU", matmul=True), Keras("GRU", last=True), Keras("GRU", batch=1),
-        Keras("GRU-before"), Keras("GRU-before", last=True), Keras("RNN"), Keras("RNN", times=1),
+        Keras(),
+        Keras(matmul=True),
+        Keras(apart=True),
+        Keras(last=True),
+        Keras(batch=1),
+        Keras(times=1),
+        Keras(batch=1, matmul=True, last=True),
+        Keras(times=1, last=True),
+        Keras("GRU"),
+        Keras("GRU", matmul=True),
+        Keras("GRU", last=True),
+        Keras("GRU", batch=1),
+        Keras("GRU-before"),
+        Keras("GRU-before", last=True),
+        Keras("RNN"),
+        Keras("RNN", times=1),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     assert proved_node_types(form) == {form.cell.partition("-")[0]}
 
@@ -40,16 +52,28 @@ def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(more=1), Keras(first=1), Keras(step=2), Keras(squash="RELU"), Keras(extra=True),
-        Keras(activation="RELU"), Keras(axis=1, batch=TIMES), Keras(stale=True),
+        Keras(more=1),
+        Keras(first=1),
+        Keras(step=2),
+        Keras(squash="RELU"),
+        Keras(extra=True),
+        Keras(activation="RELU"),
+        Keras(axis=1, batch=TIMES),
+        Keras(stale=True),
         Keras(bounded=True),
-        Keras("GRU", one=2), Keras("GRU", other=True), Keras("GRU", squash="LOGISTIC"),
-        Keras("GRU", extra=True), Keras("GRU-before", one=0.5), Keras("GRU-before", other=True),
-        Keras("RNN", squash="LOGISTIC"), Keras("RNN", more=2), Keras("RNN", activation="RELU6"),
+        Keras("GRU", one=2),
+        Keras("GRU", other=True),
+        Keras("GRU", squash="LOGISTIC"),
+        Keras("GRU", extra=True),
+        Keras("GRU-before", one=0.5),
+        Keras("GRU-before", other=True),
+        Keras("RNN", squash="LOGISTIC"),
+        Keras("RNN", more=2),
+        Keras("RNN", activation="RELU6"),
         Keras("RNN", stale=True),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
     assert "Loop" in proved_node_types(form)
 
@@ -74,11 +98,12 @@ def test_sequences_of_any_length(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(open=True, limit="sum"), Keras(open=True, limit="batch", batch=1),
+        Keras(open=True, limit="sum"),
+        Keras(open=True, limit="batch", batch=1),
         Keras(open=True, first=1, last=True),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
     assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
 

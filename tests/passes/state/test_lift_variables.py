@@ -266,9 +266,7 @@ def build_streaming(**fields: Any) -> bytes:
     return m.bytes()
 
 
-@pytest.mark.parametrize(
-    ("mode", "order"), [("auto", NCHW), ("onnx", NCHW), ("tflite", NHWC)]
-)
+@pytest.mark.parametrize(("mode", "order"), [("auto", NCHW), ("onnx", NCHW), ("tflite", NHWC)])
 def test_state_is_laid_out_as_costs_least(mode: str, order: tuple[int, ...]) -> None:
     """Its input and its output in the same way; "tflite" is for state, too."""
     result: Any = check(build_streaming(), runs=4, io_layout=mode)

@@ -26,9 +26,14 @@ def test_state_of_a_graph_that_is_called() -> None:
     initialise(m, memory=ZEROS)
     x = m.input(SHAPE, name="x")
     for _ in range(2):
-        (x,) = m.op("STABLEHLO_COMPOSITE", [x], [SHAPE], name="some.thing",
-                    decomposition_subgraph_index=inner.index,
-                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
+        (x,) = m.op(
+            "STABLEHLO_COMPOSITE",
+            [x],
+            [SHAPE],
+            name="some.thing",
+            decomposition_subgraph_index=inner.index,
+            composite_attributes=bytes(flexbuffers.Dumps({})),
+        )
     m.output(x)
     assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
 
@@ -46,15 +51,23 @@ def test_a_loop_that_remembers(rounds: int) -> None:
     cond, body = m.subgraph("cond"), m.subgraph("body")
     cond.output(condition(cond, cond.input([]), rounds))
     count = body.input([])
-    (more,) = body.op("ADD", [read_variable(body, handle(body)),
-                              read_variable(body, handle(body, "constant"))], [SHAPE])  # fmt: skip
+    (more,) = body.op(
+        "ADD",
+        [read_variable(body, handle(body)), read_variable(body, handle(body, "constant"))],
+        [SHAPE],
+    )
     assign(body, handle(body), more)
     body.output(*body.op("ADD", [count, body.constant(float32(1.0))], [[]]))
     x = m.input(SHAPE, name="x")
     (before,) = m.op("ADD", [read_variable(m, handle(m)), x], [SHAPE])
     assign(m, handle(m), before)
-    m.op("WHILE", [m.constant(float32(0.0))], [[]], cond_subgraph_index=cond.index,
-         body_subgraph_index=body.index)  # fmt: skip
+    m.op(
+        "WHILE",
+        [m.constant(float32(0.0))],
+        [[]],
+        cond_subgraph_index=cond.index,
+        body_subgraph_index=body.index,
+    )
     m.output(read_variable(m, handle(m)))
     assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
 
@@ -72,8 +85,15 @@ def test_branches_that_remember() -> None:
         inner.output(*inner.op("SUB", [y, read_variable(inner, handle(inner, other))], [SHAPE]))
         graphs.append(inner.index)
     x, number = m.input(SHAPE, name="x"), m.input([], name="number")
-    m.output(*m.op("IF", [condition(m, number, 0), x], [SHAPE], then_subgraph_index=graphs[0],
-                   else_subgraph_index=graphs[1]))  # fmt: skip
+    m.output(
+        *m.op(
+            "IF",
+            [condition(m, number, 0), x],
+            [SHAPE],
+            then_subgraph_index=graphs[0],
+            else_subgraph_index=graphs[1],
+        )
+    )
     result = check(m.bytes(), runs=8)
     assert [state for state, _ in states(result)] == ["memory", "other"]
 
@@ -94,8 +114,13 @@ def test_variable_tensors_of_a_loop_last_as_long_as_it() -> None:
     cond.input(SHAPE)
     cond.output(condition(cond, cond.input([]), 3))
     body.output(*add_counting(body))
-    y, _ = m.op("WHILE", [m.input(SHAPE), m.constant(float32(0.0))], [SHAPE, []],
-                cond_subgraph_index=cond.index, body_subgraph_index=body.index)  # fmt: skip
+    y, _ = m.op(
+        "WHILE",
+        [m.input(SHAPE), m.constant(float32(0.0))],
+        [SHAPE, []],
+        cond_subgraph_index=cond.index,
+        body_subgraph_index=body.index,
+    )
     m.output(y)
     assert states(check(m.bytes(), runs=3, ranges={"float32": (-1, 1)})) == []
 
@@ -106,9 +131,14 @@ def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
     inner.output(*add_counting(inner))
     ends = [m.input(SHAPE, name="x"), m.constant(float32(0.0))]
     for _ in range(2):
-        ends = m.op("STABLEHLO_COMPOSITE", ends, [SHAPE, []], name="some.thing",
-                    decomposition_subgraph_index=inner.index,
-                    composite_attributes=bytes(flexbuffers.Dumps({})))  # fmt: skip
+        ends = m.op(
+            "STABLEHLO_COMPOSITE",
+            ends,
+            [SHAPE, []],
+            name="some.thing",
+            decomposition_subgraph_index=inner.index,
+            composite_attributes=bytes(flexbuffers.Dumps({})),
+        )
     m.output(*ends)
     assert states(check(m.bytes(), runs=3)) == []
 

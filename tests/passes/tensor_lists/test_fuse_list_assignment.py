@@ -20,11 +20,21 @@ def int32(*numbers: int) -> np.ndarray[Any, Any]:
 
 
 def build_set_item(  # noqa: PLR0913 - each is a choice
-    *, step: int = 1, before: int = -1, behind: int = 0, begin: int = 0, rest: int = -1,
-    axis: int = 0, shape: tuple[int, ...] = SHAPE, item: tuple[int, ...] = ITEM,
-    swapped: bool = False, other: bool = False, activation: str = "NONE", dtype: str = "float32",
+    *,
+    step: int = 1,
+    before: int = -1,
+    behind: int = 0,
+    begin: int = 0,
+    rest: int = -1,
+    axis: int = 0,
+    shape: tuple[int, ...] = SHAPE,
+    item: tuple[int, ...] = ITEM,
+    swapped: bool = False,
+    other: bool = False,
+    activation: str = "NONE",
+    dtype: str = "float32",
     guessed: bool = False,
-) -> Build:  # fmt: skip
+) -> Build:
     """Return what TFLite's converter makes of `items[index] = item`, or nearly.
 
     The size of the list can be one that the file only guesses.
@@ -74,12 +84,22 @@ def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: 
 @pytest.mark.parametrize(
     "options",
     [
-        {"step": 2}, {"step": 0}, {"before": 3}, {"behind": 1}, {"begin": 1}, {"rest": 2},
-        {"shape": (8, 3, 5)}, {"item": (2, 3, 5)}, {"swapped": True}, {"other": True},
-        {"activation": "RELU"}, {"axis": 1}, {"guessed": True, "item": (2, 3, 5)},
+        {"step": 2},
+        {"step": 0},
+        {"before": 3},
+        {"behind": 1},
+        {"begin": 1},
+        {"rest": 2},
+        {"shape": (8, 3, 5)},
+        {"item": (2, 3, 5)},
+        {"swapped": True},
+        {"other": True},
+        {"activation": "RELU"},
+        {"axis": 1},
+        {"guessed": True, "item": (2, 3, 5)},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_is_something_else_stays(options: dict[str, Any]) -> None:
     graph = read_model(build_set_item(**options).bytes()).graphs[0]
     assert [op.code for op in fuse_list_assignment(graph).ops] == [op.code for op in graph.ops]

@@ -31,9 +31,10 @@ def check_lists(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
     given, expected = listed.bytes(), plain.bytes()
     for static in (True, False) if fixed else (False,):
         result: Any = check(
-            expected, ranges={"float32": (-1, 1)},
+            expected,
+            ranges={"float32": (-1, 1)},
             convert=lambda _, static=static: convert(given, static=static),
-        )  # fmt: skip
+        )
     if not fixed:
         assert convert(given, static=True).inputs
     return result
@@ -49,11 +50,18 @@ def node_types_of(result: Result) -> set[str]:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(), Keras(last=True), Keras(times=1), Keras(batch=1), Keras(apart=True),
-        Keras("GRU"), Keras("GRU", last=True), Keras("GRU-before"), Keras("RNN"),
+        Keras(),
+        Keras(last=True),
+        Keras(times=1),
+        Keras(batch=1),
+        Keras(apart=True),
+        Keras("GRU"),
+        Keras("GRU", last=True),
+        Keras("GRU-before"),
+        Keras("RNN"),
     ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
     """With an open batch, too."""
@@ -170,10 +178,12 @@ def set_item(x: Array, i: int) -> Array:
 @pytest.mark.parametrize(
     ("make", "want"),
     [
-        (get, lambda x, i: [x[i]]), (get_of_unknown_rank, lambda x, i: [-x[i]]),
+        (get, lambda x, i: [x[i]]),
+        (get_of_unknown_rank, lambda x, i: [-x[i]]),
         (add_set_item, lambda x, i: [set_item(x, i)]),
         (reserve, lambda x, i: [np.stack([x[i], 0 * x[0], x[i], 0 * x[0]])]),
-        (gather, lambda x, i: [x[[i]]]), (push, lambda x, i: [np.stack([x[i], x[1]])]),
+        (gather, lambda x, i: [x[[i]]]),
+        (push, lambda x, i: [np.stack([x[i], x[1]])]),
         (pop, lambda x, _: [x[:-1], x[-1]]),
         (concat, lambda x, _: [x.reshape(21, 5), np.full(7, 3)]),
         (add_length_and_shape, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
@@ -298,14 +308,16 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (several_ranks, "have several types or ranks"), (several_sizes, "have several shapes"),
-        (add_unset_list, "nothing tells how large"), (add_growing_list, "makes its list longer"),
+        (several_ranks, "have several types or ranks"),
+        (several_sizes, "have several shapes"),
+        (add_unset_list, "nothing tells how large"),
+        (add_growing_list, "makes its list longer"),
         (unknown_operator, "FlexTensorListResize .* about a list of TensorFlow's"),
         (add_unread_list, "is an input or output of the model"),
         (add_missing_item, "input 2 is missing"),
         (of_text, "a list of string"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(make: Callable[[Build, Tensor], list[Tensor]], message: str) -> None:
     m = Build()
     m.output(*make(m, m.input(ITEM)))

@@ -14,8 +14,7 @@ def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
     """Return the first fields of the struct, which are int32."""
     raw = operator.op.custom_options
     if len(raw) < 4 * count:
-        message = f"its options have {len(raw)} bytes, too few for {count} integers"
-        raise OperatorError(message)
+        raise OperatorError(f"its options have {len(raw)} bytes, too few for {count} integers")
     return struct.unpack(f"<{count}i", raw[: 4 * count])
 
 
@@ -31,6 +30,5 @@ def activation_of(number: int) -> str:
 
 def _name(number: int, names: tuple[str, ...], what: str) -> str:
     if not 0 <= number < len(names):
-        message = f"there is no {what} {number}"
-        raise OperatorError(message)
+        raise OperatorError(f"there is no {what} {number}")
     return names[number]

@@ -26,13 +26,11 @@ def ints(operator: Operator, index: int) -> list[int]:
     """
     tensor = operator.input(index)
     if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
-        message = f"{tensor.name} is {tensor.dtype.label} where integers are expected"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} is {tensor.dtype.label} where integers are expected")
     if tensor.elements == 0:  # then the file holds no data either
         return []
     if tensor.data is None:
-        message = f"{tensor.name} is not constant"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} is not constant")
     return [int(i) for i in tensor.data.reshape(-1)]
 
 
@@ -55,8 +53,9 @@ def integer(operator: Operator, index: int) -> int:
     """Return the only element of a constant integer input; OperatorError as `ints`."""
     numbers = ints(operator, index)
     if len(numbers) != 1:
-        message = f"{operator.input(index).name} has {len(numbers)} elements instead of one"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{operator.input(index).name} has {len(numbers)} elements instead of one"
+        )
     return numbers[0]
 
 
@@ -67,19 +66,16 @@ def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
     from the end.
     """
     if not indices.dtype.is_integer:
-        message = f"{indices.name} is {indices.dtype.label} where indices are expected"
-        raise OperatorError(message)
+        raise OperatorError(f"{indices.name} is {indices.dtype.label} where indices are expected")
     data = indices.data
     if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
-        message = f"{indices.name} has an index outside of {list(sizes)} elements"
-        raise OperatorError(message)
+        raise OperatorError(f"{indices.name} has an index outside of {list(sizes)} elements")
 
 
 def axis_of(number: int, rank: int) -> int:
     """Return an axis that may be counted from the end; OperatorError if there is none such."""
     if not -rank <= number < rank:
-        message = f"there is no axis {number} among {rank}"
-        raise OperatorError(message)
+        raise OperatorError(f"there is no axis {number} among {rank}")
     return number % rank
 
 
@@ -100,23 +96,26 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     """Raise OperatorError unless a tensor's elements are of one of these types."""
     if tensor.dtype not in types:
         listed = ", ".join(dtype.label for dtype in types)
-        message = f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
+        )
 
 
 def expect_real(*tensors: Tensor) -> None:
     """Raise OperatorError unless all tensors are float32 or quantized."""
     for tensor in tensors:
         if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
-            message = f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
+            )
 
 
 def expect_same_shape(one: Tensor, other: Tensor) -> None:
     """Raise OperatorError unless the file declares the other tensor of the first one's shape."""
     if one.shape != other.shape:
-        message = f"{list(one.shape)} cannot become {list(other.shape)}"
-        raise DeclaredShapeError(message, other, one.shape)
+        raise DeclaredShapeError(
+            f"{list(one.shape)} cannot become {list(other.shape)}", other, one.shape
+        )
 
 
 def check_element_count(count: float) -> None:
@@ -125,8 +124,7 @@ def check_element_count(count: float) -> None:
     A few bytes of a file can declare axes of any size.
     """
     if count > _MOST_ELEMENTS:
-        message = f"it would take a constant of {count:g} elements"
-        raise OperatorError(message)
+        raise OperatorError(f"it would take a constant of {count:,.0f} elements")
 
 
 def features_from(shape: Shape, features: int) -> int:

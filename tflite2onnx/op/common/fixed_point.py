@@ -182,7 +182,7 @@ def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift:
     """Return the sums that float32 might round wrong, of all pairs that inputs can be."""
     a, b, y = operands
     zeros = [int(t.quantization.zero_point[0]) for t in operands if t.quantization]
-    pair = _integers(a), _integers(b)
+    pair = _list_integers(a), _list_integers(b)
     sums = np.add.outer((pair[0] - zeros[0]) * p, (pair[1] - zeros[1]) * q) + (1 << shift - 1)
     near = int(_NEAR * 2.0**shift)
     places = np.nonzero(((sums + near) & ((1 << shift) - 1)) < 2 * near)
@@ -193,7 +193,7 @@ def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift:
     return _Sums(x, z, made, zero_points, scale, y.dtype, 1 if q > 0 else -1)
 
 
-def _integers(tensor: Tensor) -> Array:
+def _list_integers(tensor: Tensor) -> Array:
     """Return the integers that a tensor may have; their products with terms have 31 bits."""
     if tensor.data is not None:
         return np.unique(tensor.data).astype(np.int32)

@@ -26,8 +26,9 @@ class ImageOperator(Operator):
         tensor = self.output if operand < 0 else self.input(operand)
         letters = self.axis_letters(operand)
         if len(letters) != tensor.rank or 0 in tensor.shape:
-            message = f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
+            )
         return dict(zip(letters, tensor.shape, strict=True))
 
 
@@ -69,8 +70,7 @@ class Window(NamedTuple):
             )
         )
         if min(counts) < 1:
-            message = f"a window of {self._dilated_kernel()} does not fit into {image}"
-            raise OperatorError(message)
+            raise OperatorError(f"a window of {self._dilated_kernel()} does not fit into {image}")
         return counts
 
     def attributes(self, image: Shape) -> dict[str, Any]:
@@ -147,8 +147,7 @@ def window_from_lists(options: Options, axes: int) -> Window:
     kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
     outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
     if not len(kernel) == len(strides) == axes or outer != {1}:
-        message = f"a window of {kernel} has strides {strides}"
-        raise OperatorError(message)
+        raise OperatorError(f"a window of {kernel} has strides {strides}")
     return build_window(kernel[1:-1], strides[1:-1], (1,) * (axes - 2), options.padding)
 
 
@@ -157,9 +156,7 @@ def build_window(
 ) -> Window:
     """Return the window that these numbers describe; OperatorError if they describe none."""
     if min(*kernel, *strides, *dilations) < 1:
-        message = f"a window of {kernel} has strides {strides} and dilations {dilations}"
-        raise OperatorError(message)
+        raise OperatorError(f"a window of {kernel} has strides {strides} and dilations {dilations}")
     if padding not in ("SAME", "VALID", "EXPLICIT"):
-        message = f"its padding is {padding}, neither SAME nor VALID"
-        raise OperatorError(message)
+        raise OperatorError(f"its padding is {padding}, neither SAME nor VALID")
     return Window(kernel, strides, dilations, same=padding == "SAME", pads=pads)

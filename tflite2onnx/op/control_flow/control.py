@@ -109,8 +109,9 @@ class While(Control):
             if not {*_differing_axes(now.shape, following.shape)} <= {
                 *_differing_axes(start, now.shape)
             }:
-                message = f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
-                raise OperatorError(message)
+                raise OperatorError(
+                    f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
+                )
         return tuple(t.shape for t in body.inputs)
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
@@ -142,8 +143,7 @@ class While(Control):
 
 def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
     if len(op.graphs) != count or not op.inputs:
-        message = f"it runs {len(op.graphs)} sub-graphs where {count} are expected"
-        raise OperatorError(message)
+        raise OperatorError(f"it runs {len(op.graphs)} sub-graphs where {count} are expected")
     return op.graphs
 
 
@@ -155,12 +155,10 @@ def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
 def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
     types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
     if types[0] != types[1]:
-        message = "what its sub-graphs hand on are other tensors than its outputs"
-        raise OperatorError(message)
+        raise OperatorError("what its sub-graphs hand on are other tensors than its outputs")
     for tensor in outputs:
         if tensor.dtype in _PACKED:  # of which ONNX Runtime has neither If nor Identity
-            message = f"its sub-graphs hand on {tensor.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"its sub-graphs hand on {tensor.dtype.label}")
 
 
 def _differing_axes(one: Shape, other: Shape) -> list[int]:

@@ -16,5 +16,4 @@ class Variable(Operator):
     moves_only = True
 
     def check(self) -> None:
-        message = "its handle is used otherwise than to read or to assign a variable"
-        raise OperatorError(message)
+        raise OperatorError("its handle is used otherwise than to read or to assign a variable")

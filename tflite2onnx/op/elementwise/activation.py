@@ -123,14 +123,14 @@ class PRelu(Elementwise):
     def check(self) -> None:
         super().check()
         if self.input(0).sizes != self.output.sizes:
-            message = f"alpha {list(self.input(1).shape)} does not broadcast to the input"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"alpha {list(self.input(1).shape)} does not broadcast to the input"
+            )
 
     def types(self) -> list[DType]:
         x, alpha = self.input(0), self.input(1)
         if x.dtype is not DType.INT16:
             return super().types()
         if alpha.dtype is not DType.INT8:  # which the kernel takes it for
-            message = f"alpha is {alpha.dtype.label} where int8 is expected"
-            raise OperatorError(message)
+            raise OperatorError(f"alpha is {alpha.dtype.label} where int8 is expected")
         return [x.dtype]

@@ -58,8 +58,7 @@ def effective(tensor: Tensor) -> DType:
 def check_count(op: Op, count: int) -> None:
     """Raise OperatorError unless the operator has this many inputs."""
     if len(op.inputs) != count:
-        message = f"it has {len(op.inputs)} inputs, not {count}"
-        raise OperatorError(message)
+        raise OperatorError(f"it has {len(op.inputs)} inputs, not {count}")
 
 
 def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
@@ -78,8 +77,10 @@ def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
 
 def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
-    least, most = (None if b is None else np.asarray(b).astype(array.dtype)
-                   for b in BOUNDS.get(name, (None, None)))  # fmt: skip
+    least, most = (
+        None if b is None else np.asarray(b).astype(array.dtype)
+        for b in BOUNDS.get(name, (None, None))
+    )
     return array if least is None else np.clip(array, least, most)
 
 
@@ -115,12 +116,10 @@ class Elementwise(Operator):
         types, taken = self.types(), self.row.types.split()
         if len(types) != 1 or any(self._effective_dtype(t).label not in taken for t in inputs):
             given = " and ".join(dtype.label for dtype in types)
-            message = f"it takes {', '.join(taken)}, not {given}"
-            raise OperatorError(message)
+            raise OperatorError(f"it takes {', '.join(taken)}, not {given}")
         makes = self.makes or types[0]
         if self.output.dtype is not makes:
-            message = f"it makes {makes.label}, not {self.output.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"it makes {makes.label}, not {self.output.dtype.label}")
         check_shapes(self, [t.shape for t in inputs])
 
     def types(self) -> list[DType]:
@@ -370,6 +369,5 @@ class AddN(Elementwise):
 
     def check(self) -> None:
         if len(self.op.inputs) < 2:  # a sum
-            message = f"it needs two inputs and has {len(self.op.inputs)}"
-            raise OperatorError(message)
+            raise OperatorError(f"it needs two inputs and has {len(self.op.inputs)}")
         self.check_operands()

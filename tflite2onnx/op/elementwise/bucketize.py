@@ -28,8 +28,7 @@ class Bucketize(Operator):
         expect(self.output, x.shape, DType.INT32)
         boundaries = tuple(self.options.boundaries or ())
         if any(a > b for a, b in pairwise(boundaries)):
-            message = f"its boundaries {list(boundaries)} do not rise"
-            raise OperatorError(message)
+            raise OperatorError(f"its boundaries {list(boundaries)} do not rise")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         kind = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32

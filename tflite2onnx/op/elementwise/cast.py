@@ -13,9 +13,19 @@ from tflite2onnx.tensor import Array, DType
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
 _PLAIN = {
-    DType.BOOL, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16,
-    DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.UINT16, DType.UINT32,
-}  # fmt: skip
+    DType.BOOL,
+    DType.FLOAT16,
+    DType.FLOAT32,
+    DType.FLOAT64,
+    DType.BFLOAT16,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+    DType.UINT16,
+    DType.UINT32,
+}
 _FLOAT32_BITS = 24  # of integers that all have a float32 of their own
 
 
@@ -38,8 +48,7 @@ class Cast(Operator):
         pair = {source.dtype, target.dtype}
         packed = pair & _PACKED and DType.FLOAT32 in pair
         if not (pair <= _PLAIN or packed):
-            message = f"{source.dtype.label} cannot become {target.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"{source.dtype.label} cannot become {target.dtype.label}")
         expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -104,8 +113,9 @@ class Dequantize(Operator):
         source, target = self.input(0), self.output
         known = is_quantized(source) or source.dtype is DType.FLOAT16
         if not known or target.dtype is not DType.FLOAT32:
-            message = f"{source.dtype.label} without a scale cannot become {target.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{source.dtype.label} without a scale cannot become {target.dtype.label}"
+            )
         expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -121,5 +131,4 @@ class Densify(Operator):
     def check(self) -> None:
         """Raise OperatorError: what is left of them has no constant to read."""
         check_count(self.op, 1)
-        message = f"{self.input(0).name} is no sparse constant"
-        raise OperatorError(message)
+        raise OperatorError(f"{self.input(0).name} is no sparse constant")

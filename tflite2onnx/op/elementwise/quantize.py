@@ -44,12 +44,12 @@ class Quantize(Operator):
         wide = [tensor for tensor in (source, target) if _int32_quantization(tensor)]
         known = source.dtype.is_float or is_quantized(source) or source in wide
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
-            message = f"{source.dtype.label} cannot become {target.dtype.label}, or has no scale"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{source.dtype.label} cannot become {target.dtype.label}, or has no scale"
+            )
         for tensor in wide:
             if tensor.quantization is not None and tensor.quantization.zero_point.any():
-                message = f"{tensor.name} is int32 with a zero point"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is int32 with a zero point")
         expect_same_shape(source, target)
 
     def reads_stored_integers(self) -> bool:
@@ -125,14 +125,15 @@ class FakeQuant(Operator):
         x, y, options = self.input(0), self.output, self.options
         expect_same_shape(x, y)
         if {x.dtype, y.dtype} != {DType.FLOAT32}:
-            message = f"it makes float32 of float32, not {y.dtype.label} of {x.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"it makes float32 of float32, not {y.dtype.label} of {x.dtype.label}"
+            )
         if options.narrow_range:
-            message = "LiteRT takes no narrow range"
-            raise OperatorError(message)
+            raise OperatorError("LiteRT takes no narrow range")
         if options.num_bits not in _BITS or not options.min <= 0 <= options.max > options.min:
-            message = f"{options.num_bits} bits cannot be from {options.min} to {options.max}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{options.num_bits} bits cannot be from {options.min} to {options.max}"
+            )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         least, most = np.float32(self.options.min), np.float32(self.options.max)

@@ -34,8 +34,9 @@ class Select(Operator):
         one_type = x.dtype is y.dtype is self.output.dtype
         if condition.dtype is not DType.BOOL or not one_type:
             types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
-            message = f"it takes a bool and two tensors of the output's type, not {types}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"it takes a bool and two tensors of the output's type, not {types}"
+            )
         # Single elements may have any ranks; the output has the one that the file says.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
             check_shapes(self, self._operand_shapes)
@@ -59,9 +60,6 @@ class Select(Operator):
     def emit(
         self, g: Builder, y: View, condition: View, x: View, other: View
     ) -> Value | NeedsReshape:
-        if not x.dtype is other.dtype is y.dtype:
-            message = "some of its tensors are quantized and some are not"
-            raise OperatorError(message)
         where = condition.value
         if self._by_rows:
             where = condition.reshape(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))

@@ -44,8 +44,9 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
 
 def _atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Value:
     """Return the angle of (x, y), of an octant first, whose mirror images are the others."""
-    y, x = (operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32)
-            for operand in (y, x))  # fmt: skip
+    y, x = (
+        operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32) for operand in (y, x)
+    )
     high, wide = g.Abs(y), g.Abs(x)
     # Neither 0 by 0 nor an infinity by another.
     ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
@@ -93,5 +94,4 @@ class Bits(Elementwise):
         super().check()
         for tensor in (*self.op.inputs, self.output):
             if tensor is not None and is_quantized(tensor):
-                message = f"{tensor.name} is quantized"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is quantized")

@@ -23,8 +23,7 @@ class _Colors(Operator):
         x = self.input(0)
         expect_type(x, _REAL)
         if len(self.op.inputs) != self.inputs or x.shape[-1:] != (_COLORS,):
-            message = f"{len(self.op.inputs)} inputs, and no colors in {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(self.op.inputs)} inputs, and no colors in {list(x.shape)}")
         if self.inputs > 1:
             expect(self.input(1), (), DType.FLOAT32)
         expect(self.output, x.shape, x.dtype)
@@ -70,8 +69,7 @@ class FlexAdjustContrast(Operator):
         expect_type(x, _REAL)
         expect(factor, (), DType.FLOAT32)
         if x.rank < _IMAGE:
-            message = f"{x.name} has {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank} axes")
         expect(self.output, x.shape, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:

@@ -34,8 +34,7 @@ class FlexCombinedSuppression(Operator):
         batch, count, own, _ = boxes.shape if boxes.rank == _CORNERS else (0, 0, 0, 0)
         classes = scores.shape[-1] if scores.rank else 0
         if own not in (1, classes) or 0 in (batch, count, classes):
-            message = f"boxes {list(boxes.shape)} with scores {list(scores.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"boxes {list(boxes.shape)} with scores {list(scores.shape)}")
         return batch, count, own, classes
 
     @cached_property
@@ -43,8 +42,7 @@ class FlexCombinedSuppression(Operator):
         """How many boxes are found of each class, and in all."""
         of_each, of_all = integer(self, 2), integer(self, 3)
         if min(of_each, of_all) < 1:
-            message = f"{of_each} boxes of each class, {of_all} of all"
-            raise OperatorError(message)
+            raise OperatorError(f"{of_each} boxes of each class, {of_all} of all")
         check_element_count(of_all)
         if self.options.get("pad_per_class", False):
             of_all = min(of_all, of_each * self._sizes[3])
@@ -60,16 +58,16 @@ class FlexCombinedSuppression(Operator):
         shapes: list[Shape] = [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
         types = _F32, _F32, _F32, DType.INT32
         if len(self.op.outputs) != len(shapes):
-            message = f"it has {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"it has {len(self.op.outputs)} outputs")
         for made, shape, dtype in zip(self.op.outputs, shapes, types, strict=True):
             expect(made, shape, dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
 
-    def emit(self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View,
-             *limits: View) -> tuple[Value, ...]:  # fmt: skip
+    def emit(
+        self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, *limits: View
+    ) -> tuple[Value, ...]:
         _, count, own, classes = self._sizes
         of_each, of_all = self._box_limits
         _, _, overlap, least = limits
@@ -90,16 +88,18 @@ class FlexCombinedSuppression(Operator):
         size = g.scalar(count, DType.INT64)
         box = places if own > 1 else g.Mod(places, size)
         chosen = g.GatherND(
-            g.reshape(corners, (-1, own * count, _CORNERS)), g.Unsqueeze(box, g.ints([2])),
+            g.reshape(corners, (-1, own * count, _CORNERS)),
+            g.Unsqueeze(box, g.ints([2])),
             batch_dims=1,
-        )  # fmt: skip
+        )
         if self.options.get("clip_boxes", True):
             chosen = g.Clip(chosen, g.scalar(0, _F32), g.scalar(1, _F32))
         zero = g.scalar(0, _F32)
         outputs = [
-            g.Where(g.Unsqueeze(there, g.ints([2])), chosen, zero), g.Where(there, values, zero),
+            g.Where(g.Unsqueeze(there, g.ints([2])), chosen, zero),
+            g.Where(there, values, zero),
             g.Where(there, g.cast(g.Div(places, size), _F32), zero),
-        ]  # fmt: skip
+        ]
         number = g.reduce("ReduceSum", g.cast(there, DType.INT64), [1], keepdims=False)
         return (*(_pad_rows(g, y, best, of_all) for y in outputs), g.cast(number, DType.INT32))
 

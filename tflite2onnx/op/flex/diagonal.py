@@ -35,8 +35,7 @@ class _Diagonals(Operator):
         """The lowest diagonal and the highest."""
         numbers = ints(self, self.place_of_k) if self.op.code[-2:] in _ALIGNED else [0]
         if len(numbers) not in (1, 2) or numbers[0] > numbers[-1]:
-            message = f"diagonals {numbers}"
-            raise OperatorError(message)
+            raise OperatorError(f"diagonals {numbers}")
         return numbers[0], numbers[-1]
 
     @property
@@ -47,8 +46,7 @@ class _Diagonals(Operator):
         """Return the shape of the diagonals of a matrix: one, or as many rows as there are."""
         lengths = [self._length(k, rows, columns) for k in self._range]
         if min(lengths) <= 0 or not rows or not columns:
-            message = f"diagonals {self._range} of {rows} rows and {columns} columns"
-            raise OperatorError(message)
+            raise OperatorError(f"diagonals {self._range} of {rows} rows and {columns} columns")
         low, high = self._range
         longest = min(rows + min(high, 0), columns - max(low, 0))
         check_element_count(rows * columns)
@@ -93,8 +91,7 @@ class FlexMatrixDiag(_Diagonals):
     def _sides(self) -> Shape:
         packed, (low, high) = self.input(0), self._range
         if packed.rank < min(self._count, _MATRIX):
-            message = f"{packed.name} has {packed.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{packed.name} has {packed.rank} axes")
         longest = packed.shape[-1]
         least = longest - min(high, 0), longest + max(low, 0)
         given = (-1, -1)
@@ -187,8 +184,7 @@ class FlexDiag(Operator):
         half = x.shape[: x.rank // 2] if part else x.shape
         check_element_count(prod(half) ** 2)
         if not half:
-            message = f"{x.name} has {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank} axes")
         expect(x, (*half, *half) if part else half, x.dtype)
         expect(self.output, half if part else (*half, *half), x.dtype)
 
@@ -217,8 +213,7 @@ class FlexMatrixBandPart(Operator):
         check_element_count(rows * columns)
         for i in (1, 2):
             if len(ints(self, i)) != 1:
-                message = f"{self.input(i).name} has {self.input(i).elements} elements"
-                raise OperatorError(message)
+                raise OperatorError(f"{self.input(i).name} has {self.input(i).elements} elements")
         expect(self.output, x.shape, x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -237,6 +232,5 @@ class FlexMatrixBandPart(Operator):
 def _matrix_sides(shape: Shape) -> Shape:
     """Return how many rows and columns matrices have; OperatorError if they are none."""
     if len(shape) < _MATRIX:
-        message = f"{list(shape)} are no matrices"
-        raise OperatorError(message)
+        raise OperatorError(f"{list(shape)} are no matrices")
     return shape[-2:]

@@ -187,12 +187,18 @@ class FlexUnary(Elementwise):
         # They stop gradients, of which there are none here, or the run, if something is wrong.
         **dict.fromkeys(
             (
-                "FlexCheckNumerics", "FlexCheckNumericsV2", "FlexDeepCopy", "FlexEnsureShape",
-                "FlexIdentity", "FlexPreventGradient", "FlexSnapshot", "FlexStopGradient",
+                "FlexCheckNumerics",
+                "FlexCheckNumericsV2",
+                "FlexDeepCopy",
+                "FlexEnsureShape",
+                "FlexIdentity",
+                "FlexPreventGradient",
+                "FlexSnapshot",
+                "FlexStopGradient",
             ),
             ElementwiseRule(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
         ),
-    }  # fmt: skip
+    }
     codes = tuple(rows)
 
 

@@ -57,8 +57,7 @@ class FlexFourier(Operator):
         x, (pairs, _) = self.input(0), self._pairs
         shape = x.shape[:-1] if pairs else x.shape
         if len(shape) < self._kind.axes or 0 in shape or (pairs and x.shape[-1] != _PAIR):
-            message = f"{list(x.shape)} over {self._kind.axes} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} over {self._kind.axes} axes")
         cut = len(shape) - self._kind.axes
         return shape[:cut], shape[cut:]
 
@@ -66,8 +65,7 @@ class FlexFourier(Operator):
     def _lengths(self) -> Shape:
         lengths = tuple(ints(self, 1)) if self._kind.real else self._split_shape[1]
         if len(lengths) != self._kind.axes or min(lengths) < 1:
-            message = f"lengths {list(lengths)}"
-            raise OperatorError(message)
+            raise OperatorError(f"lengths {list(lengths)}")
         check_element_count(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
         return lengths
 
@@ -91,9 +89,9 @@ class FlexFourier(Operator):
             value = g.Unsqueeze(value, g.ints(more))
         if kind.real:
             wanted = self._halved_lengths if kind.inverse else self._lengths
-            value = _fit_lengths(g, value, ahead,
-                [b - a for a, b in zip(sizes, wanted, strict=True)],
-                            x.dtype)  # fmt: skip
+            value = _fit_lengths(
+                g, value, ahead, [b - a for a, b in zip(sizes, wanted, strict=True)], x.dtype
+            )
         value = self._transform_axes(g, value, ahead, x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, x.dtype)

@@ -13,9 +13,16 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
 _PIXELS = (
-    DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.INT8, DType.INT16, DType.INT32,
-    DType.INT64, DType.UINT8, DType.UINT16,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.FLOAT16,
+    DType.FLOAT64,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+    DType.UINT16,
+)
 _F32 = DType.FLOAT32
 
 
@@ -23,16 +30,14 @@ def _image(operator: Operator, index: int = 0) -> Shape:
     """Return the shape of an input that holds images with pixels."""
     x = operator.input(index)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
-        message = f"{x.name} is {list(x.shape)} where images are expected"
-        raise OperatorError(message)
+        raise OperatorError(f"{x.name} is {list(x.shape)} where images are expected")
     return x.shape
 
 
 def _two_sizes(operator: Operator, index: int) -> Shape:
     sizes = ints(operator, index)
     if len(sizes) != 2 or min(sizes) < 1:  # height and width
-        message = f"an image of the size {sizes}"
-        raise OperatorError(message)
+        raise OperatorError(f"an image of the size {sizes}")
     return tuple(sizes)
 
 
@@ -54,8 +59,7 @@ class FlexCropAndResize(Operator):
         expect(boxes, (count, 4), _F32)
         expect(self.input(2), (count,), DType.INT32)
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
-            message = f"the method {self.options.method!r}"
-            raise OperatorError(message)
+            raise OperatorError(f"the method {self.options.method!r}")
         expect(self.output, (count, *_two_sizes(self, 3), channels), _F32)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -117,9 +121,7 @@ def _nearest(g: Builder, places: Value, size: int) -> Value:
 def _neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
     """Return the pixels before and behind, and how far it is from the one to the other."""
     before = g.Floor(places)
-    return (
-        _pixel(g, before, size), _pixel(g, g.Ceil(places), size), g.Sub(places, before)
-    )  # fmt: skip
+    return (_pixel(g, before, size), _pixel(g, g.Ceil(places), size), g.Sub(places, before))
 
 
 def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
@@ -150,12 +152,13 @@ class FlexResizeBicubic(Operator):
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         rows, columns = (
             _weights(
-                x.shape[axis], y.shape[axis],
+                x.shape[axis],
+                y.shape[axis],
                 corners=bool(self.options.get("align_corners", False)),
                 half=bool(self.options.get("half_pixel_centers", False)),
             )
             for axis in (1, 2)
-        )  # fmt: skip
+        )
         # [columns, width] times [batch, height, width, channels], then the same of the rows.
         image = g.recast(x, x.dtype, _F32)
         across = g.Transpose(g.MatMul(g.constant(columns), image), perm=[0, 2, 1, 3])
@@ -171,8 +174,10 @@ def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
     The cubic is Keys' with half-pixel centers, whose weights outside of the image are left out;
     else one that is steeper, and the pixels at the edges stand for those outside.
     """
-    scale = np.float32(size - 1) / np.float32(count - 1) if corners and count > 1 else (
-        np.float32(size) / np.float32(count)
+    scale = (
+        np.float32(size - 1) / np.float32(count - 1)
+        if corners and count > 1
+        else (np.float32(size) / np.float32(count))
     )
     place = np.arange(count, dtype=np.float32)
     place = (place + np.float32(0.5)) * scale - np.float32(0.5) if half else place * scale
@@ -216,12 +221,10 @@ class FlexExtractImagePatches(Operator):
         options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))
         lists = [list(each) for each in options]
         padding = self.options.get("padding")
-        if (
-            any(len(each) != _IMAGE or min(each) < 1 or each[0] * each[3] != 1 for each in lists)
-            or padding not in ("SAME", "VALID")
-        ):
-            message = f"windows {lists}, padded {padding}"
-            raise OperatorError(message)
+        if any(
+            len(each) != _IMAGE or min(each) < 1 or each[0] * each[3] != 1 for each in lists
+        ) or padding not in ("SAME", "VALID"):
+            raise OperatorError(f"windows {lists}, padded {padding}")
         rows, columns = (
             _patch_steps(size, *(each[axis] for each in lists), same=padding == "SAME")
             for axis, size in ((1, height), (2, width))
@@ -234,8 +237,7 @@ class FlexExtractImagePatches(Operator):
         steps = rows.places.shape[0], columns.places.shape[0]
         check_element_count(rows.places.size + columns.places.size)
         if 0 in steps:
-            message = f"windows larger than the image {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"windows larger than the image {list(x.shape)}")
         expect(self.output, (x.shape[0], *steps, pixels * x.shape[3]), x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:

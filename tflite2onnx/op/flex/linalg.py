@@ -30,8 +30,7 @@ class _Algebra(Operator):
         x = self.input(0)
         expect_type(x, _REAL)
         if x.rank < _MATRIX or x.shape[-1] != x.shape[-2] or not 0 < x.shape[-1] <= _LARGEST:
-            message = f"{list(x.shape)} are no square matrices of up to {_LARGEST} rows"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} are no square matrices of up to {_LARGEST} rows")
         return x.shape[-1]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -82,11 +81,9 @@ class FlexTriangularSolve(_Algebra):
         except ValueError:
             batch = None
         if batch is None or right.rank < _MATRIX or right.shape[-2] != side:
-            message = f"{list(x.shape)} times something cannot be {list(right.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} times something cannot be {list(right.shape)}")
         if x.shape[:-2] != right.shape[:-2]:
-            message = f"batches {list(x.shape)} and {list(right.shape)} that differ"
-            raise OperatorError(message)
+            raise OperatorError(f"batches {list(x.shape)} and {list(right.shape)} that differ")
         expect(right, right.shape, x.dtype)
         expect(self.output, (*batch, *right.shape[-2:]), x.dtype)
 
@@ -117,8 +114,7 @@ class FlexDeterminant(_Algebra):
         for made in self.op.outputs:
             expect(made, x.shape[:-2], x.dtype)
         if len(self.op.outputs) != 1 + (self.op.code == "FlexLogMatrixDeterminant"):
-            message = f"it has {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"it has {len(self.op.outputs)} outputs")
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View) -> tuple[Value, ...]:
         left = self._matrices(g, x)
@@ -187,8 +183,9 @@ class _Step:
         row = g.Div(self._chosen, divisor)
         swapped = g.Where(
             g.Equal(g.constant(self._rows), self._found),
-            g.Gather(self._matrix, here, axis=1), self._matrix,
-        )  # fmt: skip
+            g.Gather(self._matrix, here, axis=1),
+            self._matrix,
+        )
         rest = g.Sub(swapped, g.Mul(g.Gather(swapped, here, axis=2), row))
         return g.Where(self._rows == self._k, row, rest)
 

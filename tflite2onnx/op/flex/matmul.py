@@ -10,8 +10,13 @@ from tflite2onnx.op.linear.matmul import product_shape
 from tflite2onnx.tensor import DType
 
 _TYPES = (
-    DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.FLOAT64,
+    DType.FLOAT16,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+)
 
 
 class FlexMatMul(Operator):
@@ -73,17 +78,18 @@ class FlexEinsum(Operator):
         match = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)->([a-zA-Z]*)", self._equation)
         terms = match[1].split(",") if match else []
         if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
-            message = f"its equation is {self.options.get('equation')!r}, of {len(inputs)} inputs"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"its equation is {self.options.get('equation')!r}, of {len(inputs)} inputs"
+            )
         if len(set(match[2])) < len(match[2]):
-            message = f"{self._equation} makes an axis twice"
-            raise OperatorError(message)
+            raise OperatorError(f"{self._equation} makes an axis twice")
         sizes: dict[str, int] = {}
         for term, tensor in zip(terms, inputs, strict=True):
             for letter, size in zip(term, tensor.shape, strict=True):
                 if sizes.setdefault(letter, size) != size:
-                    message = f"axis {letter} of {self._equation} is {sizes[letter]} and {size}"
-                    raise OperatorError(message)
+                    raise OperatorError(
+                        f"axis {letter} of {self._equation} is {sizes[letter]} and {size}"
+                    )
         expect(self.output, [sizes[letter] for letter in match[2]], inputs[0].dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

@@ -82,8 +82,7 @@ class FlexLinSpace(Operator):
         count = integer(self, 2)
         check_element_count(count)
         if count < 1:
-            message = f"{count} numbers"
-            raise OperatorError(message)
+            raise OperatorError(f"{count} numbers")
         return count
 
     def check(self) -> None:

@@ -41,8 +41,7 @@ class FlexTensorScatter(Operator):
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0
         if not 0 < depth <= x.rank:
-            message = f"indices of the shape {list(indices.shape)} for {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"indices of the shape {list(indices.shape)} for {x.rank} axes")
         expect(updates, (*indices.shape[:-1], *x.shape[depth:]), x.dtype)
         expect(self.output, x.shape, x.dtype)
 
@@ -89,8 +88,9 @@ class FlexSegments(Segments):
         counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), where, ones, "add")
         counts = g.Unsqueeze(counts, g.ints(range(1, y.rank))) if y.rank > 1 else counts
         if self.op.code == "FlexSegmentMean":
-            return g.Div(made, g.recast(g.Max(counts, g.scalar(1, DType.INT64)), DType.INT64,
-                                        y.dtype))  # fmt: skip
+            return g.Div(
+                made, g.recast(g.Max(counts, g.scalar(1, DType.INT64)), DType.INT64, y.dtype)
+            )
         return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), made, g.scalar(0, y.dtype))
 
 
@@ -110,8 +110,7 @@ class FlexBincount(Operator):
         size = integer(self, 1)
         check_element_count(size)
         if size < 0:
-            message = f"{size} numbers"
-            raise OperatorError(message)
+            raise OperatorError(f"{size} numbers")
         return size
 
     @property
@@ -123,13 +122,11 @@ class FlexBincount(Operator):
         expect_type(x, _INDICES)
         expect_type(weights, _ADDED)
         if self.op.code == "FlexDenseBincount" and x.rank not in (1, 2):
-            message = f"{x.name} has {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank} axes")
         if weights.elements:
             expect(weights, x.shape, weights.dtype)
             if self.options.get("binary_output", False):
-                message = "it tells whether numbers occur, whatever they weigh"
-                raise OperatorError(message)
+                raise OperatorError("it tells whether numbers occur, whatever they weigh")
         lead = x.shape[:1] if self._by_rows else ()
         expect(self.output, (*lead, self._size), weights.dtype)
 
@@ -147,8 +144,10 @@ class FlexBincount(Operator):
         where = g.reshape(numbers, [-1, 1])
         into = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, room), [1]))
         weighted = bool(weights.tensor.elements)
-        added = g.reshape(weights, [-1]) if weighted else g.Expand(
-            g.scalar(1, y.dtype), g.reshape(g.Size(x), [1])
+        added = (
+            g.reshape(weights, [-1])
+            if weighted
+            else g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
         )
         binary = self.options.get("binary_output", False)
         counts = g.scatter_nd(into, where, added, None if binary else "add")
@@ -174,8 +173,7 @@ class FlexDynamicStitch(Operator):
         for row, place in enumerate(places):
             rows[place] = row
         if min(places, default=0) < 0 or (rows < 0).any() or len(self.op.inputs) % 2:
-            message = f"indices {places}, which leave some out"
-            raise OperatorError(message)
+            raise OperatorError(f"indices {places}, which leave some out")
         return rows
 
     def check(self) -> None:

@@ -14,9 +14,15 @@ from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType
 
 _INTEGERS = (
-    DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.UINT16, DType.UINT32,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+    DType.UINT16,
+    DType.UINT32,
     DType.UINT64,
-)  # fmt: skip
+)
 _NUMBERS = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
@@ -24,8 +30,7 @@ def _text(options: Options, name: str) -> str:
     """Return an attribute that is text; OperatorError if it is something else, such as bytes."""
     text = options.get(name, "")
     if not isinstance(text, str):
-        message = f"its {name} is {text!r}"
-        raise OperatorError(message)
+        raise OperatorError(f"its {name} is {text!r}")
     return text
 
 
@@ -43,8 +48,9 @@ class FlexCase(Operator):
         expect(x, x.shape, DType.STRING)
         expect(self.output, x.shape, DType.STRING)
         if self.options.get("encoding", ""):
-            message = "which letters beyond ASCII it turns is the runtime's affair in ONNX"
-            raise OperatorError(message)
+            raise OperatorError(
+                "which letters beyond ASCII it turns is the runtime's affair in ONNX"
+            )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         turned = g.StringNormalizer(
@@ -72,8 +78,7 @@ class FlexStringJoin(Operator):
             expect(tensor, tensor.shape, DType.STRING)
         shapes = {t.shape for t in inputs if t.rank} or {()}
         if len(shapes) != 1:
-            message = f"shapes {sorted(map(list, shapes))} that differ"
-            raise OperatorError(message)
+            raise OperatorError(f"shapes {sorted(map(list, shapes))} that differ")
         expect(self.output, shapes.pop(), DType.STRING)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
@@ -100,8 +105,7 @@ class FlexMatch(Operator):
             return _text(self.options, "pattern")
         data = self.input(1).data
         if data is None or data.size != 1:
-            message = "its pattern is not constant"
-            raise OperatorError(message)
+            raise OperatorError("its pattern is not constant")
         found = data.reshape(-1)[0]
         return found.decode() if isinstance(found, bytes) else str(found)
 
@@ -146,8 +150,7 @@ class FlexAsString(Operator):
         expect(self.output, x.shape, DType.STRING)
         width, fill = self.options.get("width", -1), self.options.get("fill", "")
         if width > 0 or fill:
-            message = f"it fills up to {width} letters with {fill!r}"
-            raise OperatorError(message)
+            raise OperatorError(f"it fills up to {width} letters with {fill!r}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(DType.STRING))

@@ -23,10 +23,13 @@ class FlexReduction(Reduction):
     rows: ClassVar[Mapping[str, ReductionRule]] = {
         f"Flex{name}": Reduction.rows[code]._replace(types="float64")
         for name, code in (
-            ("Max", "REDUCE_MAX"), ("Mean", "MEAN"), ("Min", "REDUCE_MIN"),
-            ("Prod", "REDUCE_PROD"), ("Sum", "SUM"),
+            ("Max", "REDUCE_MAX"),
+            ("Mean", "MEAN"),
+            ("Min", "REDUCE_MIN"),
+            ("Prod", "REDUCE_PROD"),
+            ("Sum", "SUM"),
         )
-    }  # fmt: skip
+    }
     codes = tuple(rows)
 
 

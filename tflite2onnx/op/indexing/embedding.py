@@ -32,8 +32,7 @@ class EmbeddingLookup(Operator):
         ids, table, made = self.input(0), self.input(1), self.output
         expect(ids, (ids.elements,), DType.INT32)
         if table.rank < 2:  # rows
-            message = f"{table.name} has {table.rank} axes and no rows"
-            raise OperatorError(message)
+            raise OperatorError(f"{table.name} has {table.rank} axes and no rows")
         expect_indices(ids, table.shape[:1])
         expect(made, (ids.elements, *table.shape[1:]), made.dtype)
         if made.dtype is not table.dtype:
@@ -104,8 +103,7 @@ class EmbeddingLookupSparse(Operator):
         """The axes of the sparse tensor but for the last one."""
         sizes, indices = ints(self, 2), self.input(1)
         if not sizes or min(sizes) < 0 or prod(sizes) >= 1 << 31:
-            message = f"a sparse tensor of the shape {sizes}"
-            raise OperatorError(message)
+            raise OperatorError(f"a sparse tensor of the shape {sizes}")
         expect(indices, (self.input(0).elements, len(sizes)), DType.INT32)
         return sizes[:-1]
 
@@ -114,11 +112,9 @@ class EmbeddingLookupSparse(Operator):
         expect(ids, (ids.elements,), DType.INT32)
         expect(weights, ids.shape, DType.FLOAT32)
         if table.rank < 2:  # rows
-            message = f"{table.name} has {table.rank} axes and no rows"
-            raise OperatorError(message)
+            raise OperatorError(f"{table.name} has {table.rank} axes and no rows")
         if self.options.combiner not in (_SUM, _MEAN, _SQUARES):
-            message = f"there is no combiner {self.options.combiner}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no combiner {self.options.combiner}")
         expect(table, table.shape, DType.FLOAT32)
         expect(self.output, (*self._sparse, *table.shape[1:]), DType.FLOAT32)
 
@@ -173,8 +169,7 @@ class KmeansEmbeddingLookup(Operator):
         types = DType.INT32, DType.UINT8, DType.FLOAT32
         for tensor, dtype in zip((tokens, encoding, book), types, strict=True):
             if tensor.rank != 2 or not tensor.elements:  # all three are matrices
-                message = f"{tensor.name} is {list(tensor.shape)}, no matrix"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is {list(tensor.shape)}, no matrix")
             expect(tensor, tensor.shape, dtype)
         expect(tokens, (1, tokens.shape[1]), DType.INT32)
         expect(self.output, (1, encoding.shape[1] * book.shape[1]), DType.FLOAT32)

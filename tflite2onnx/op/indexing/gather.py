@@ -42,11 +42,13 @@ class Gather(Operator):
         number = int(self.options.batch_dims)
         batch = number + indices.rank if number < 0 else number
         if not 0 <= batch <= min(self._axis, indices.rank):
-            message = f"{number} batch axes before axis {self._axis}, of {indices.rank} of indices"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{number} batch axes before axis {self._axis}, of {indices.rank} of indices"
+            )
         if x.shape[:batch] != indices.shape[:batch]:
-            message = f"batches of {x.shape[:batch]}, and of indices {indices.shape[:batch]}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"batches of {x.shape[:batch]}, and of indices {indices.shape[:batch]}"
+            )
         return batch
 
     def check(self) -> None:
@@ -93,8 +95,7 @@ class GatherNd(Operator):
         x, indices = self.input(0), self.input(1)
         # The kernel fails on an index about no axis.
         if not indices.rank or not 0 < indices.shape[-1] <= x.rank:
-            message = f"indices of the shape {list(indices.shape)} for {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"indices of the shape {list(indices.shape)} for {x.rank} axes")
         return indices.shape[-1]
 
     def check(self) -> None:

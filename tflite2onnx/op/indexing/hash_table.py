@@ -32,11 +32,9 @@ class HashtableLookup(Operator):
         expect(wanted, (wanted.elements,), DType.INT32)
         expect(keys, rows.shape[:1], DType.INT32)
         if keys.data is not None and (np.diff(keys.data.astype(np.int64)) <= 0).any():
-            message = f"the keys {keys.name} do not rise, so that some are not found"
-            raise OperatorError(message)
+            raise OperatorError(f"the keys {keys.name} do not rise, so that some are not found")
         if not keys.elements or len(self.op.outputs) != 2:
-            message = f"{keys.elements} keys, and {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"{keys.elements} keys, and {len(self.op.outputs)} outputs")
         expect(self.op.outputs[0], (wanted.elements, *rows.shape[1:]), rows.dtype)
         expect(self.op.outputs[1], wanted.shape, DType.UINT8)
 
@@ -67,8 +65,7 @@ class Filling(Operator):
     category = Category.TERMINATE
 
     def check(self) -> None:
-        message = "its table is not only read"
-        raise OperatorError(message)
+        raise OperatorError("its table is not only read")
 
 
 class _Reader(Operator):
@@ -80,8 +77,7 @@ class _Reader(Operator):
     def _keys(self, more: int) -> Tensor:
         """Return the keys of a table; so many inputs are to follow its values."""
         if len(self.op.inputs) != 2 + more:
-            message = "what its table is filled with is not constant"
-            raise OperatorError(message)
+            raise OperatorError("what its table is filled with is not constant")
         return self.input(0)
 
 
@@ -114,13 +110,13 @@ class HashtableFind(_Reader):
         keys = self._keys(2)
         values, wanted, default = (self.input(i) for i in (1, 2, 3))
         if {keys.dtype, values.dtype} != {DType.INT64, DType.STRING}:
-            message = f"its table has keys of {keys.dtype.label}, values of {values.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"its table has keys of {keys.dtype.label}, values of {values.dtype.label}"
+            )
         expect(wanted, wanted.shape, keys.dtype)
         expect(default, default.shape, values.dtype)
         if not default.elements:
-            message = f"{default.name} is empty"
-            raise OperatorError(message)
+            raise OperatorError(f"{default.name} is empty")
         expect(self.output, wanted.shape, values.dtype)
 
     def emit(

@@ -15,9 +15,17 @@ from tflite2onnx.op.movement.bitcast import words
 from tflite2onnx.tensor import DType
 
 _TYPES = (
-    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.UINT32,
-    DType.INT64, DType.UINT64, DType.FLOAT32,
-)  # fmt: skip
+    DType.BOOL,
+    DType.INT8,
+    DType.UINT8,
+    DType.INT16,
+    DType.UINT16,
+    DType.INT32,
+    DType.UINT32,
+    DType.INT64,
+    DType.UINT64,
+    DType.FLOAT32,
+)
 _SPARSE, _DENSE = 1, 2
 _MOST_BITS = 31  # with 32 the kernel shifts a number by all its bits
 _MOST_BYTES = 256  # of a key: each 64 of them take some two hundred nodes
@@ -45,12 +53,10 @@ class LshProjection(Operator):
         items = self.input(1)
         expect_type(items, _TYPES)
         if not items.rank or not items.elements:
-            message = f"there are no items in {list(items.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"there are no items in {list(items.shape)}")
         size = items.elements // items.shape[0] * (items.dtype.bits // _BYTE)
         if size + _SEED > _MOST_BYTES:
-            message = f"the hash of {size} bytes would take thousands of nodes"
-            raise OperatorError(message)
+            raise OperatorError(f"the hash of {size} bytes would take thousands of nodes")
         return size
 
     def check(self) -> None:
@@ -58,16 +64,13 @@ class LshProjection(Operator):
         _ = self._item  # checks it
         expect(seeds, seeds.shape, DType.FLOAT32)
         if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # a matrix
-            message = f"seeds of the shape {list(seeds.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"seeds of the shape {list(seeds.shape)}")
         if seeds.data is None:
-            message = f"{seeds.name} is not constant"
-            raise OperatorError(message)
+            raise OperatorError(f"{seeds.name} is not constant")
         if len(self.op.inputs) > 2:
             expect(self.input(2), items.shape[:1], DType.FLOAT32)
         if self.options.type not in (_SPARSE, _DENSE):
-            message = f"there is no type {self.options.type} of projections"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no type {self.options.type} of projections")
         sparse = self.options.type == _SPARSE
         expect(self.output, (seeds.shape[0] if sparse else seeds.elements,), DType.INT32)
 
@@ -84,8 +87,9 @@ class LshProjection(Operator):
             return g.cast(bits, DType.INT32)
         count, size = seeds.shape
         powers = np.array([1 << place for place in reversed(range(size))], np.int64)
-        numbers = g.reduce("ReduceSum", g.Mul(g.reshape(bits, [count, size]), powers), [1],
-                           keepdims=False)  # fmt: skip
+        numbers = g.reduce(
+            "ReduceSum", g.Mul(g.reshape(bits, [count, size]), powers), [1], keepdims=False
+        )
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
 
     def _key(self, g: Builder, seeds: View, items: View) -> Key:
@@ -189,9 +193,7 @@ def _hash_long(key: Key, size: int) -> UnsignedInt:
     y = (seed * _K1 + 113) % 2**64
     z = (y * _K2 + 113) % 2**64
     z = ((z ^ (z >> 47)) * _K2) % 2**64
-    state = _State(
-        start + seed * _K2 % 2**64, zero + y, zero + z, (zero, zero), (zero, zero)
-    )
+    state = _State(start + seed * _K2 % 2**64, zero + y, zero + z, (zero, zero), (zero, zero))
     end = (size - 1) // 64 * 64
     for at in range(0, end, 64):
         state = _mix_block(state, key, at, _K1, 1)
@@ -231,5 +233,8 @@ def _weak_hash(
 
 # By the most bytes that they are for.
 _HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
-    (16, _hash_16), (32, _hash_32), (64, _hash_64), (np.inf, _hash_long),
-)  # fmt: skip
+    (16, _hash_16),
+    (32, _hash_32),
+    (64, _hash_64),
+    (np.inf, _hash_long),
+)

@@ -19,12 +19,22 @@ from tflite2onnx.op.common.checks import (
 from tflite2onnx.tensor import Array, DType
 
 _ONE_HOT_TYPES = (
-    DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.INT32,
+    DType.INT64,
+    DType.INT8,
+    DType.UINT8,
+    DType.BOOL,
+)
 # The kernels take other types for 32 bits each.
 _DIAGONAL_TYPES = (
-    DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+)
 
 
 class OneHot(Operator):
@@ -44,8 +54,7 @@ class OneHot(Operator):
     def _axis(self) -> int:
         rank, axis = self.input(0).rank, int(self.options.axis)
         if not -1 <= axis <= rank:
-            message = f"there is no axis {axis} among {rank + 1}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no axis {axis} among {rank + 1}")
         return rank if axis == -1 else axis
 
     @cached_property
@@ -55,8 +64,7 @@ class OneHot(Operator):
             return self.output.shape[self._axis] if self.output.rank > self._axis else 1
         depth = integer(self, 1)
         if depth < 0:
-            message = f"its new axis has {depth} elements"
-            raise OperatorError(message)
+            raise OperatorError(f"its new axis has {depth} elements")
         return depth
 
     @property
@@ -120,8 +128,7 @@ class MatrixDiag(Operator):
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
         expect_type(x, _DIAGONAL_TYPES)
         if x.rank < 1 + sets:
-            message = f"{x.name} has {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank} axes")
         if sets:
             expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
         expect(self.output, x.shape if sets else (*x.shape, x.shape[-1]), x.dtype)
@@ -129,9 +136,12 @@ class MatrixDiag(Operator):
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
         nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
         return g.with_compute_type(
-            "Where", y.dtype, lambda v, other: self._place_diagonal(g, y, x, v, other),
-            x if diagonal is None else diagonal, nothing if diagonal is None else x,
-        )  # fmt: skip
+            "Where",
+            y.dtype,
+            lambda v, other: self._place_diagonal(g, y, x, v, other),
+            x if diagonal is None else diagonal,
+            nothing if diagonal is None else x,
+        )
 
     def _place_diagonal(
         self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value

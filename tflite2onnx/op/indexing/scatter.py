@@ -22,8 +22,13 @@ from tflite2onnx.op.common.checks import (
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
-    DType.FLOAT32, DType.UINT8, DType.INT8, DType.INT32, DType.INT64, DType.BOOL,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.UINT8,
+    DType.INT8,
+    DType.INT32,
+    DType.INT64,
+    DType.BOOL,
+)
 _SPARSE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8)
 _INDICES = (DType.INT32, DType.INT64)
 # Types that ONNX Runtime does not add up, and what holds their sums; Cast wraps these around.
@@ -59,8 +64,7 @@ class ScatterNd(Operator):
         shape = ints(self, 2)
         expect(self.output, shape, updates.dtype)
         if not indices.rank or not 0 < indices.shape[-1] <= len(shape):
-            message = f"indices of the shape {list(indices.shape)} for {len(shape)} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"indices of the shape {list(indices.shape)} for {len(shape)} axes")
         depth = indices.shape[-1]
         expect(updates, (*indices.shape[:-1], *shape[depth:]), updates.dtype)
         expect_indices(indices, shape[:depth])
@@ -94,8 +98,7 @@ class SparseToDense(Operator):
         indices, rank = self.input(0), self.output.rank
         shape = indices.shape if indices.rank == 2 else (indices.elements, 1)
         if indices.rank > 2 or shape[1] != rank:  # rows of numbers
-            message = f"indices of the shape {list(indices.shape)} for {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"indices of the shape {list(indices.shape)} for {rank} axes")
         return shape
 
     def check(self) -> None:
@@ -191,8 +194,7 @@ class Segments(Operator):
         steps = {b - a for a, b in pairwise(numbers)}
         rises = min(steps, default=0) >= 0 and numbers[:1] >= [0]
         if not rises or (not self.gaps and (numbers[0] != 0 or not steps <= {0, 1})):
-            message = f"the segments {numbers} do not rise from 0 one by one"
-            raise OperatorError(message)
+            raise OperatorError(f"the segments {numbers} do not rise from 0 one by one")
         return numbers[-1] + 1
 
     def check(self) -> None:
@@ -200,16 +202,14 @@ class Segments(Operator):
         expect_type(data, self.types)
         expect_type(numbers, self.numbering)
         if not numbers.rank or (self.is_sorted and numbers.rank > 1):
-            message = f"{numbers.name} has {numbers.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{numbers.name} has {numbers.rank} axes")
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
         if self.has_data_dependent_shape:
             expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
         known = None if self.has_data_dependent_shape else numbers.data
         found = [] if known is None else known.reshape(-1).tolist()
         if self._count < 0 or max(found, default=-1) >= self._count:
-            message = f"{numbers.name} has a number outside of {self._count} segments"
-            raise OperatorError(message)
+            raise OperatorError(f"{numbers.name} has a number outside of {self._count} segments")
         expect(self.output, (self._count, *data.shape[numbers.rank :]), data.dtype)
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:

@@ -32,8 +32,9 @@ class SkipGram(Operator):
         o = self.options
         size, reach = int(o.ngram_size), max(int(o.max_skip_size), -1) + 1
         if size < 1 or reach > _MOST or max(reach, 1) ** (size - 1) > _MOST or size > _MOST:
-            message = f"n-grams of {size} words with up to {reach - 1} between two of them"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"n-grams of {size} words with up to {reach - 1} between two of them"
+            )
 
         def extend_gram(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             if len(gram) < size:
@@ -54,8 +55,7 @@ class SkipGram(Operator):
         x = self.input(0)
         expect(x, x.shape, DType.STRING)
         if not x.elements:
-            message = f"{x.name} holds no sentence"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} holds no sentence")
         _ = self._grams  # checks them
         expect(self.output, self.infer_outputs()[0], DType.STRING)
 
@@ -67,9 +67,7 @@ class SkipGram(Operator):
         reach = np.array([gram[-1] for gram in self._grams], np.int64)
         there = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
         there = g.And(there, g.GreaterOrEqual(count, g.ints([size])))
-        begin, number = (
-            g.Gather(g.NonZero(there), g.scalar(axis, DType.INT64)) for axis in (0, 1)
-        )
+        begin, number = (g.Gather(g.NonZero(there), g.scalar(axis, DType.INT64)) for axis in (0, 1))
         made = g.Gather(words, begin)
         for place in range(1, size):
             has = np.array([len(gram) > place for gram in self._grams])

@@ -22,9 +22,19 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 _INDICES = (DType.INT32, DType.INT64)
 _SCATTERED = (
-    DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.INT16, DType.INT32, DType.INT64,
-    DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64, DType.BOOL,
-)  # fmt: skip
+    DType.FLOAT16,
+    DType.FLOAT32,
+    DType.FLOAT64,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+    DType.UINT16,
+    DType.UINT32,
+    DType.UINT64,
+    DType.BOOL,
+)
 _REDUCTIONS = {
     "": None,
     "STABLEHLO_ADD": "add",
@@ -52,16 +62,14 @@ class _Indexed(Operator):
     def _vector_axis(self) -> int:
         rank, at = self.input(1).rank, int(self.options.index_vector_dim)
         if not 0 <= at < rank:
-            message = f"index vectors along axis {at} of {rank}"
-            raise OperatorError(message)
+            raise OperatorError(f"index vectors along axis {at} of {rank}")
         return at
 
     def _distinct_axes(self, name: str, rank: int) -> list[int]:
         """Return an option that lists axes of which there are `rank`."""
         axes = [int(axis) for axis in self.options.get(name) or ()]
         if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
-            message = f"{name} {axes} of {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{name} {axes} of {rank} axes")
         return axes
 
     def _about(self, name: str) -> list[int]:
@@ -69,8 +77,7 @@ class _Indexed(Operator):
         axes = self._distinct_axes(name, self.input(0).rank)
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
-            message = f"index vectors of {count} elements are about the axes {axes}"
-            raise OperatorError(message)
+            raise OperatorError(f"index vectors of {count} elements are about the axes {axes}")
         return axes or [0]  # ONNX's nodes want at least one, along which all begins at 0 then
 
     def _vectors(self, g: Builder, indices: View) -> Value | Array:
@@ -122,16 +129,14 @@ class StablehloGather(_Indexed):
             0 < size <= whole for size, whole in zip(sizes, shape, strict=True)
         )
         if not fitting:
-            message = f"windows of {sizes} in {list(shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"windows of {sizes} in {list(shape)}")
         return sizes
 
     @cached_property
     def _collapsed_axes(self) -> list[int]:
         axes = self._distinct_axes("collapsed_slice_dims", self.input(0).rank)
         if any(self._sizes[axis] != 1 for axis in axes):
-            message = f"the axes {axes} of windows of {self._sizes} cannot collapse"
-            raise OperatorError(message)
+            raise OperatorError(f"the axes {axes} of windows of {self._sizes} cannot collapse")
         return axes
 
     @cached_property
@@ -141,8 +146,7 @@ class StablehloGather(_Indexed):
         rank = len(left) + len(self._batches)
         places = self._distinct_axes("offset_dims", rank)
         if len(places) != len(left) or sorted(places) != places:
-            message = f"windows of {len(left)} axes at the places {places}"
-            raise OperatorError(message)
+            raise OperatorError(f"windows of {len(left)} axes at the places {places}")
         data, batch = iter(left), iter(range(len(self._batches)))
         return [
             ("data", next(data)) if place in places else ("batch", next(batch))
@@ -198,9 +202,7 @@ class StablehloGather(_Indexed):
 
     def _slice_unreached(self, g: Builder, x: View, about: Collection[int]) -> Value:
         """Return the data without what no window reaches, as windows begin at 0 along most axes."""
-        axes = [
-            a for a, size in enumerate(self._sizes) if a not in about and size < x.shape[a]
-        ]
+        axes = [a for a, size in enumerate(self._sizes) if a not in about and size < x.shape[a]]
         if not axes:
             return x.value
         bounds = g.ints([0] * len(axes)), g.ints([self._sizes[axis] for axis in axes])
@@ -237,8 +239,9 @@ class StablehloScatter(_Indexed):
         x, updates = self.input(0), self.input(2)
         inserted = self._distinct_axes("inserted_window_dims", x.rank)
         if len(inserted) + len(self._window_axes) != x.rank:
-            message = f"windows of {len(self._window_axes)} axes and {len(inserted)} of {x.rank}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"windows of {len(self._window_axes)} axes and {len(inserted)} of {x.rank}"
+            )
         sizes = iter(updates.shape[axis] for axis in self._window_axes)
         return [1 if axis in inserted else next(sizes) for axis in range(x.rank)]
 
@@ -246,17 +249,20 @@ class StablehloScatter(_Indexed):
     def _indexed_axes(self) -> list[int]:
         """The axes of the data along which places are counted; rows of the others are whole."""
         shape, about = self.input(0).shape, self._about("scatter_dims_to_operand_dims")
-        return [*about, *(
-            axis for axis, size in enumerate(self._sizes)
-            if axis not in about and size != shape[axis]
-        )]  # fmt: skip
+        return [
+            *about,
+            *(
+                axis
+                for axis, size in enumerate(self._sizes)
+                if axis not in about and size != shape[axis]
+            ),
+        ]
 
     @property
     def _reduction(self) -> str | None:
         computation = self.options.get("computation")
         if computation not in _REDUCTIONS:
-            message = f"it updates by {computation or 'a sub-graph that is not there'}"
-            raise OperatorError(message)
+            raise OperatorError(f"it updates by {computation or 'a sub-graph that is not there'}")
         return _REDUCTIONS[computation]
 
     def check(self) -> None:
@@ -264,17 +270,13 @@ class StablehloScatter(_Indexed):
         expect_type(indices, _INDICES)
         expect_type(x, _SCATTERED)
         expect(self.output, x.shape, x.dtype)
-        batches = [
-            size for axis, size in enumerate(updates.shape) if axis not in self._window_axes
-        ]
+        batches = [size for axis, size in enumerate(updates.shape) if axis not in self._window_axes]
         expect(updates, updates.shape, x.dtype)
         _ = self._indexed_axes  # checks them
         if tuple(batches) != self._batches:
-            message = f"updates of {batches} windows at {list(self._batches)} places"
-            raise OperatorError(message)
+            raise OperatorError(f"updates of {batches} windows at {list(self._batches)} places")
         if self._reduction and is_quantized(x):
-            message = f"{x.name} is quantized"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} is quantized")
 
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         if not updates.tensor.elements or not x.tensor.elements:
@@ -298,9 +300,11 @@ class StablehloScatter(_Indexed):
         made = g.scatter_nd(rows, where, new, reduction)
         if not inside:
             made = g.with_compute_type(
-                "Slice", dtype,
-                lambda v: g.Slice(v, g.ints([0]), g.ints([prod(counted)]), g.ints([0])), made,
-            )  # fmt: skip
+                "Slice",
+                dtype,
+                lambda v: g.Slice(v, g.ints([0]), g.ints([prod(counted)]), g.ints([0])),
+                made,
+            )
         made = g.reshape(made, [*counted, *whole])
         return g.recast(_transpose_to(g, made, np.argsort(order).tolist()), dtype, x.dtype)
 

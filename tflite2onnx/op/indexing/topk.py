@@ -30,8 +30,13 @@ from tflite2onnx.op.common.runtime_shapes import (
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
-    DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+)
 _ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
 
 
@@ -51,8 +56,7 @@ class TopK(Operator):
     def _k(self) -> int:
         x, k = self.input(0), integer(self, 1)
         if not x.rank or k > x.shape[-1]:
-            message = f"there are no {k} largest elements in {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"there are no {k} largest elements in {list(x.shape)}")
         return max(k, 0)  # the kernel reads less than nothing as nothing
 
     def check(self) -> None:
@@ -60,8 +64,7 @@ class TopK(Operator):
         expect_type(x, self.types)
         shape = (*x.shape[:-1], self._size)
         if len(self.op.outputs) != 2:
-            message = f"{len(self.op.outputs)} outputs; values and indices are expected"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(self.op.outputs)} outputs; values and indices are expected")
         values, indices = self.op.outputs
         expect(values, shape, x.dtype)
         expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
@@ -117,8 +120,7 @@ class Arg(Operator):
             expect_rank(made, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
             return
         if not x.shape[self._axis]:
-            message = f"axis {self._axis} of {x.name} has no element"
-            raise OperatorError(message)
+            raise OperatorError(f"axis {self._axis} of {x.name} has no element")
         expect(made, drop_axis(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
 
     def frames(self) -> Sequence[Frame]:

@@ -9,11 +9,22 @@ from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType, Shape
 
 _WHERE_TYPES = (
-    DType.BOOL, DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT32, DType.UINT32, DType.INT64,
-)  # fmt: skip
+    DType.BOOL,
+    DType.FLOAT32,
+    DType.INT8,
+    DType.UINT8,
+    DType.INT32,
+    DType.UINT32,
+    DType.INT64,
+)
 _UNIQUE_TYPES = (
-    DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.INT8,
+    DType.UINT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+)
 _INDICES = (DType.INT32, DType.INT64)
 
 
@@ -36,8 +47,7 @@ class Where(Operator):
         x = self.input(0)
         expect_type(x, _WHERE_TYPES)
         if not x.rank:
-            message = f"{x.name} has no axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has no axes")
         expect(self.output, self.infer_outputs()[0], DType.INT64)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -65,8 +75,9 @@ class Unique(Operator):
         x = self.input(0)
         expect_type(x, _UNIQUE_TYPES)
         if x.rank != 1 or len(self.op.outputs) != 2:
-            message = f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
+            )
         values, places = self.op.outputs
         expect(values, self.infer_outputs()[0], x.dtype)
         expect_type(places, _INDICES)

@@ -33,25 +33,26 @@ class DotProductAttention(Operator):
         for tensor in (q, k, v, mask):
             expect(tensor, tensor.shape, DType.FLOAT32)
         if {t.rank for t in (q, k, v, mask)} != {_AXES}:
-            message = "a query, key, value or mask has not 4 axes"
-            raise OperatorError(message)
+            raise OperatorError("a query, key, value or mask has not 4 axes")
         (batch, times, heads, depth), (_, keys, groups, _) = q.shape, k.shape
         expect(k, (batch, keys, groups, depth), DType.FLOAT32)
         expect(v, (batch, keys, groups, v.shape[3]), DType.FLOAT32)
         if not groups or heads % groups or (groups == 1 and batch != 1 and heads != 1):
-            message = f"{heads} heads of queries for {groups} of keys, in {batch} batches"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{heads} heads of queries for {groups} of keys, in {batch} batches"
+            )
         scores = (batch, heads, times, keys)
         if np.broadcast_shapes(mask.shape, scores) != scores:
-            message = f"a mask of {list(mask.shape)} for {list(scores)}"
-            raise OperatorError(message)
+            raise OperatorError(f"a mask of {list(mask.shape)} for {list(scores)}")
         expect(self.output, (batch, times, heads, v.shape[3]), DType.FLOAT32)
 
     def frames(self) -> Sequence[Frame]:
         return [
-            pin_operand(0, _HEADS_FIRST), pin_operand(1, _TRANSPOSED), pin_operand(2, _HEADS_FIRST),
+            pin_operand(0, _HEADS_FIRST),
+            pin_operand(1, _TRANSPOSED),
+            pin_operand(2, _HEADS_FIRST),
             pin_operand(~0, _HEADS_FIRST),
-        ]  # fmt: skip
+        ]
 
     def emit(self, g: Builder, y: View, q: View, k: View, v: View, mask: View) -> Value:
         batch, heads, times, depth = q.shape

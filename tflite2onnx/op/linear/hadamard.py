@@ -30,8 +30,7 @@ class HadamardRotation(Operator):
     def check(self) -> None:
         x, size = self.input(0), int(self.options.get("hadamard_size", 0))
         if x.rank not in _RANKS or size < 1 or size & (size - 1) or x.shape[-1] % size:
-            message = f"{list(x.shape)} is not made of blocks of a power of 2, {size}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} is not made of blocks of a power of 2, {size}")
         check_element_count(2 * size)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
@@ -70,8 +69,7 @@ class NumericVerify(Operator):
         x, real = self.input(0), self.input(1)
         expect_type(x, (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))
         if x.dtype is not DType.FLOAT16 and not is_quantized(x):
-            message = f"{x.name} has no scale"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has no scale")
         expect(real, x.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
 

@@ -31,12 +31,10 @@ class ExternalCache(Operator):
         keys, values, positions, *new = (self.input(i) for i in range(5))
         if keys.rank != _AXES or new[0].rank != _AXES or keys.shape[0] != 1:
             shapes = f"{list(keys.shape)} and {list(new[0].shape)}"
-            message = f"{shapes} are not [1, time, heads, depth]"
-            raise OperatorError(message)
+            raise OperatorError(f"{shapes} are not [1, time, heads, depth]")
         check_element_count(keys.shape[1])
         if len(self.op.outputs) != 2:  # keys and values
-            message = f"{len(self.op.outputs)} outputs; keys and values are expected"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(self.op.outputs)} outputs; keys and values are expected")
         for cache in (keys, values, *self.op.outputs):
             expect(cache, keys.shape, DType.FLOAT32)
         for rows in new:
@@ -44,9 +42,14 @@ class ExternalCache(Operator):
         expect(positions, (new[0].shape[1],), DType.INT32)
 
     def emit(
-        self, g: Builder, ys: tuple[View, ...], keys: View, values: View, positions: View,
+        self,
+        g: Builder,
+        ys: tuple[View, ...],
+        keys: View,
+        values: View,
+        positions: View,
         *new: View,
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value, ...]:
         matches = self._match_rows(g, positions, keys.shape[1])
         if positions.shape == (1,):  # a token at a time
             rows = [view.value for view in new]
@@ -87,8 +90,7 @@ class InternalCache(Operator):
         """The shape of all rows, as many as the kernel has room for."""
         new = self.input(1)
         if new.rank != _AXES or new.shape[0] != 1:
-            message = f"{list(new.shape)} is not [1, time, heads, depth]"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(new.shape)} is not [1, time, heads, depth]")
         times = int(self.options.get("kv_cache_max", 0))
         return (1, times if times > 0 else _DEFAULT_TIMES, *new.shape[2:])
 
@@ -102,8 +104,7 @@ class InternalCache(Operator):
     def check(self) -> None:
         positions, keys, values = (self.input(i) for i in range(3))
         if not 0 < keys.shape[1] <= self._shape[1]:
-            message = f"{keys.shape[1]} new rows of {self._shape[1]}"
-            raise OperatorError(message)
+            raise OperatorError(f"{keys.shape[1]} new rows of {self._shape[1]}")
         check_element_count(self._shape[1])
         _ = self._layer  # checks that it is a number
         expect(positions, keys.shape[1:2], DType.INT64)
@@ -111,8 +112,7 @@ class InternalCache(Operator):
             expect(new, keys.shape, DType.FLOAT32)
         caches = self.op.outputs[:2]
         if len(caches) != 2:  # keys and values
-            message = f"{len(caches)} outputs; keys and values are expected"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(caches)} outputs; keys and values are expected")
         for cache in caches:
             expect(cache, self._shape, DType.FLOAT32)
 
@@ -125,9 +125,14 @@ class InternalCache(Operator):
         return [*caches, Tensor(f"{name}/first", (1,), DType.INT64)]
 
     def emit(
-        self, g: Builder, ys: tuple[View, ...], positions: View, keys: View, values: View,
+        self,
+        g: Builder,
+        ys: tuple[View, ...],
+        positions: View,
+        keys: View,
+        values: View,
         *memory: View,
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value, ...]:
         *caches, first = memory
         count, times = keys.shape[1], self._shape[1]
         none, room, rows = g.ints([0]), g.ints([times]), np.arange(times)

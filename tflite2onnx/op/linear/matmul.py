@@ -48,21 +48,23 @@ class FullyConnected(Operator):
 
     def check(self) -> None:
         if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
-            message = f"weights in the format {self.options.weights_format} are not supported"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"weights in the format {self.options.weights_format} are not supported"
+            )
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         expect_real(x, w, self.output)
         if bias is not None and bias_storage(x, w, bias) is None:
             expect_real(bias)
-        if w.rank < _MATRIX or 0 in w.shape or x.elements % self._features or (
-            w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:]
+        if (
+            w.rank < _MATRIX
+            or 0 in w.shape
+            or x.elements % self._features
+            or (w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:])
         ):
-            message = f"{list(x.shape)} does not fit weights {list(w.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} does not fit weights {list(w.shape)}")
         if bias is not None and bias.elements != w.shape[0]:
-            message = f"{bias.elements} biases for {w.shape[0]} rows of weights"
-            raise OperatorError(message)
+            raise OperatorError(f"{bias.elements} biases for {w.shape[0]} rows of weights")
         batch: Shape = (x.elements // self._features,)
         if self.options.keep_num_dims and w.rank == _MATRIX and x.shape[-1:] == w.shape[1:]:
             batch = x.shape[:-1]
@@ -82,10 +84,13 @@ class FullyConnected(Operator):
             if w.data is None:
                 slots[1] = ("O", *inner)
             first = last if y.rank == _IMAGE and w.data is not None and not self._hybrid else None
-            return [Frame(
-                slots, (*batch, *last),
-                legal=lambda label: label[-2:] == last or label[1:3] == first,
-            )]  # fmt: skip
+            return [
+                Frame(
+                    slots,
+                    (*batch, *last),
+                    legal=lambda label: label[-2:] == last or label[1:3] == first,
+                )
+            ]
         if w.rank == _MATRIX:
             inner *= x.rank - features_from(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
@@ -209,19 +214,16 @@ def product_shape(a: Shape, b: Shape, turned: tuple[bool, bool]) -> Shape:
         OperatorError: there is no such product.
     """
     if min(len(a), len(b)) < _MATRIX:
-        message = f"{list(a)} and {list(b)} are no matrices"
-        raise OperatorError(message)
+        raise OperatorError(f"{list(a)} and {list(b)} are no matrices")
     (rows, inner), (same, columns) = (
-        shape[:-3:-1] if turn else shape[-2:]
-        for shape, turn in zip((a, b), turned, strict=True)
+        shape[:-3:-1] if turn else shape[-2:] for shape, turn in zip((a, b), turned, strict=True)
     )
     try:
         batch = np.broadcast_shapes(a[:-2], b[:-2])
     except ValueError:
         batch = None
     if inner != same or batch is None:
-        message = f"{list(a)} cannot be multiplied by {list(b)}"
-        raise OperatorError(message)
+        raise OperatorError(f"{list(a)} cannot be multiplied by {list(b)}")
     return (*batch, rows, columns)
 
 
@@ -243,8 +245,7 @@ class BatchMatMul(Operator):
         if not self.reads_stored_integers():
             expect_real(a, b, y)
         elif {a.dtype, b.dtype} != {DType.INT8}:
-            message = f"{a.dtype.label} by {b.dtype.label} makes no int32"
-            raise OperatorError(message)
+            raise OperatorError(f"{a.dtype.label} by {b.dtype.label} makes no int32")
         expect(y, made, y.dtype)
 
     def frames(self) -> Sequence[Frame]:

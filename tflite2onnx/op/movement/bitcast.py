@@ -14,9 +14,20 @@ from tflite2onnx.tensor import Array, DType, Shape
 _BYTE = 8
 # Complex numbers are pairs by now; what is packed into less than a byte has no place of its own.
 _TYPES = (
-    DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16, DType.BOOL, DType.INT8,
-    DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64,
-)  # fmt: skip
+    DType.FLOAT32,
+    DType.FLOAT16,
+    DType.FLOAT64,
+    DType.BFLOAT16,
+    DType.BOOL,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
+    DType.UINT16,
+    DType.UINT32,
+    DType.UINT64,
+)
 _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
 
 
@@ -36,8 +47,9 @@ class Bitcast(Operator):
         x, y = self.input(0), self.output
         for tensor in (x, y):
             if tensor.dtype not in _TYPES:
-                message = f"{tensor.name} is {tensor.dtype.label}, whose bits are no whole bytes"
-                raise OperatorError(message)
+                raise OperatorError(
+                    f"{tensor.name} is {tensor.dtype.label}, whose bits are no whole bytes"
+                )
         expect(y, self._shape(), y.dtype)
 
     def _shape(self) -> Shape:
@@ -45,8 +57,7 @@ class Bitcast(Operator):
         if wide >= narrow:
             return x.shape + ((wide // narrow,) if wide > narrow else ())
         if x.shape[-1:] != (narrow // wide,):
-            message = f"the last axis of {list(x.shape)} does not hold {narrow} bits"
-            raise OperatorError(message)
+            raise OperatorError(f"the last axis of {list(x.shape)} does not hold {narrow} bits")
         return x.shape[:-1]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

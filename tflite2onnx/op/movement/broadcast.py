@@ -17,8 +17,7 @@ def _check_list(operator: Operator, index: int) -> None:
     sizes = operator.input(index)
     expect_type(sizes, (DType.INT32, DType.INT64))
     if sizes.rank != 1:
-        message = f"{sizes.name} has {sizes.rank} axes where a list is expected"
-        raise OperatorError(message)
+        raise OperatorError(f"{sizes.name} has {sizes.rank} axes where a list is expected")
 
 
 class BroadcastTo(Operator):
@@ -41,8 +40,7 @@ class BroadcastTo(Operator):
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
-            message = f"{list(x.shape)} cannot be broadcast to {shape}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} cannot be broadcast to {shape}")
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)

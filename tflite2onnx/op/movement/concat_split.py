@@ -112,8 +112,7 @@ class Unpack(Operator):
         x = self.input(0)
         count, size = len(self.op.outputs), x.shape[self._axis]
         if not 0 < count == size:
-            message = f"an axis of {size} elements cannot become {count} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"an axis of {size} elements cannot become {count} outputs")
         for tensor in self.op.outputs:
             expect(tensor, drop_axis(x.shape, self._axis), x.dtype)
 
@@ -183,8 +182,7 @@ class Split(Operator):
             rest = whole - sum(size for size in given if size != -1)
             sizes = [rest if size == -1 else size for size in given]
         if sum(sizes) != whole or min(sizes, default=-1) < 0 or len(sizes) != count:
-            message = f"an axis of {whole} elements cannot be split into {sizes}"
-            raise OperatorError(message)
+            raise OperatorError(f"an axis of {whole} elements cannot be split into {sizes}")
         return sizes
 
     def check(self) -> None:
@@ -279,8 +277,7 @@ class Tile(Operator):
     def _multiples(self) -> list[int]:
         rank, multiples = self.input(0).rank, ints(self, 1)
         if len(multiples) != rank or min(multiples, default=0) < 0:
-            message = f"multiples {multiples} for {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"multiples {multiples} for {rank} axes")
         return multiples
 
     def check(self) -> None:

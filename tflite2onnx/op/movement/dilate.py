@@ -26,8 +26,7 @@ class Dilate(Operator):
         """How far neighbours are from each other along each axis."""
         x, steps = self.input(0), ints(self, 1)
         if len(steps) != x.rank or min(steps, default=1) < 1:
-            message = f"dilations {steps} of {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"dilations {steps} of {x.rank} axes")
         return steps
 
     @cached_property
@@ -69,9 +68,12 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     grow = [size for step in steps for size in (0, step - 1)]
     pads = g.ints([0] * len(grow) + grow)
     padded = g.with_compute_type(
-        "Pad", x.dtype, lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
-        x, fill.reshape(()),
-    )  # fmt: skip
+        "Pad",
+        x.dtype,
+        lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
+        x,
+        fill.reshape(()),
+    )
     merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else BEHIND for step in steps])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
@@ -96,8 +98,7 @@ class StablehloPad(Operator):
         o, rank = self.options, self.input(0).rank
         columns = o.edge_padding_low, o.edge_padding_high, o.interior_padding
         if any(len(column or ()) != rank for column in columns) or min(columns[2], default=0) < 0:
-            message = f"paddings {columns} of {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"paddings {columns} of {rank} axes")
         return list(zip(*columns, strict=True))
 
     def check(self) -> None:
@@ -109,8 +110,7 @@ class StablehloPad(Operator):
         ]
         if not sizes or min(sizes) < 1:
             # The kernel makes all sizes 0 if one of them is.
-            message = f"nothing is left of {x.name} in the shape {sizes}"
-            raise OperatorError(message)
+            raise OperatorError(f"nothing is left of {x.name} in the shape {sizes}")
         expect(self.output, sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:

@@ -29,8 +29,7 @@ class DynamicUpdateSlice(Operator):
         x, update = self.input(0), self.input(1)
         room = [a - b for a, b in zip(x.shape, update.shape, strict=False)]
         if x.rank != update.rank or min(room, default=0) < 0:
-            message = f"{list(update.shape)} does not fit into {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(update.shape)} does not fit into {list(x.shape)}")
         return room
 
     def check(self) -> None:

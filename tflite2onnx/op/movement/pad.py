@@ -16,9 +16,13 @@ _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 
 
 def pad_axes(
-    g: Builder, x: View | Value, dtype: DType, low: Sequence[int], high: Sequence[int],
+    g: Builder,
+    x: View | Value,
+    dtype: DType,
+    low: Sequence[int],
+    high: Sequence[int],
     fill: View | Value,
-) -> Value:  # fmt: skip
+) -> Value:
     """Return x with so many elements in front of each stored axis, and behind it."""
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
@@ -41,8 +45,7 @@ class _Padding(Operator):
         rank, table = self.input(0).rank, self.input(1)
         flat = ints(self, 1)
         if table.shape != (rank, 2) or min(flat, default=0) < 0:
-            message = f"paddings {flat} of the shape {list(table.shape)} for {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"paddings {flat} of the shape {list(table.shape)} for {rank} axes")
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def check(self) -> None:
@@ -112,8 +115,7 @@ class MirrorPad(_Padding):
     @property
     def _reflects(self) -> bool:
         if self.options.mode not in ("REFLECT", "SYMMETRIC"):
-            message = f"there is no mode {self.options.mode}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no mode {self.options.mode}")
         return bool(self.options.mode == "REFLECT")
 
     def check(self) -> None:
@@ -123,8 +125,7 @@ class MirrorPad(_Padding):
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
             if max(pads) > max(size - self._reflects, 0):
-                message = f"{size} elements have no {max(pads)} to mirror"
-                raise OperatorError(message)
+                raise OperatorError(f"{size} elements have no {max(pads)} to mirror")
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):

@@ -109,12 +109,10 @@ class Reshape(Operator):
             if y.symbols:
                 return
             if y.dynamic_axes:
-                message = "how large its output is, is known at run time only"
-                raise OperatorError(message)
+                raise OperatorError("how large its output is, is known at run time only")
         if (x.elements, x.dtype) != (y.elements, y.dtype):
             declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
-            message = f"{declared[0]} cannot become {declared[1]}"
-            raise OperatorError(message)
+            raise OperatorError(f"{declared[0]} cannot become {declared[1]}")
 
     def _check_dynamic(self) -> None:
         if self._adds_axis:
@@ -170,8 +168,7 @@ class Reshape(Operator):
         rest = self.input(0).elements // max(known, 1)
         made = tuple(rest if size == -1 else size for size in shape)
         if prod(made) != self.input(0).elements or shape.count(-1) > 1:
-            message = f"{list(self.input(0).shape)} cannot become {shape}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(self.input(0).shape)} cannot become {shape}")
         return (made,)
 
     def _requested_shape(self) -> Sequence[int]:
@@ -255,8 +252,7 @@ class Transpose(Operator):
         rank, numbers = self.input(0).rank, ints(self, 1)
         permutation = [axis_of(number, rank) for number in numbers]
         if sorted(permutation) != list(range(rank)):
-            message = f"{numbers} is no permutation of {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{numbers} is no permutation of {rank} axes")
         return permutation
 
 

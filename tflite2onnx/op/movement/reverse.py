@@ -29,8 +29,7 @@ class Reverse(Operator):
         rank = self.input(0).rank
         axes = [axis_of(number, rank) for number in ints(self, 1)]
         if len(set(axes)) < len(axes):
-            message = f"axes {axes} are reversed more than once"
-            raise OperatorError(message)
+            raise OperatorError(f"axes {axes} are reversed more than once")
         return axes
 
     def check(self) -> None:
@@ -73,8 +72,7 @@ class ReverseSequence(Operator):
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            message = f"axes {time} and {batch} of {rank}"
-            raise OperatorError(message)
+            raise OperatorError(f"axes {time} and {batch} of {rank}")
         return time, batch
 
     def check(self) -> None:
@@ -85,8 +83,7 @@ class ReverseSequence(Operator):
         expect(lengths, (x.shape[batch],), lengths.dtype)
         given = lengths.data
         if given is not None and ((given < 0) | (given > x.shape[time])).any():
-            message = f"lengths {given.tolist()} of sequences of {x.shape[time]}"
-            raise OperatorError(message)
+            raise OperatorError(f"lengths {given.tolist()} of sequences of {x.shape[time]}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

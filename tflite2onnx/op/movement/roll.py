@@ -26,8 +26,7 @@ class Roll(Operator):
         """How far elements move along each axis; an axis that is named twice moves twice."""
         x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
         if len(shifts) != len(axes) or 0 in x.shape:
-            message = f"shifts {shifts} along axes {axes} of {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"shifts {shifts} along axes {axes} of {list(x.shape)}")
         found: dict[int, int] = {}
         for shift, number in zip(shifts, axes, strict=True):
             axis = axis_of(number, x.rank)

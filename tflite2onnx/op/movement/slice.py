@@ -43,7 +43,9 @@ def _bounds(part: slice) -> tuple[int, int, int]:
     step = 1 if part.step is None else part.step
     first, last = (0, _BEHIND) if step > 0 else (_BEHIND, _BEFORE)
     return (
-        first if part.start is None else part.start, last if part.stop is None else part.stop, step
+        first if part.start is None else part.start,
+        last if part.stop is None else part.stop,
+        step,
     )
 
 
@@ -71,15 +73,15 @@ class Slice(Operator):
         """The indices that are kept, per axis."""
         shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
         if not len(shape) == len(begins) == len(sizes):
-            message = f"{len(begins)} begins and {len(sizes)} sizes for {len(shape)} axes"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{len(begins)} begins and {len(sizes)} sizes for {len(shape)} axes"
+            )
         ends = [
             axis if size == -1 else begin + size
             for axis, begin, size in zip(shape, begins, sizes, strict=True)
         ]
         if not all(0 <= b <= e <= axis for b, e, axis in zip(begins, ends, shape, strict=True)):
-            message = f"begins {begins} and sizes {sizes} do not lie in {list(shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"begins {begins} and sizes {sizes} do not lie in {list(shape)}")
         return [range(*pair) for pair in zip(begins, ends, strict=True)]
 
     @property
@@ -87,10 +89,11 @@ class Slice(Operator):
         """The same, of axes whose size stays open by what the file says."""
         x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
         return [
-            slice(begin or None, None if size == -1 else begin + size) if axis in x.symbols
+            slice(begin or None, None if size == -1 else begin + size)
+            if axis in x.symbols
             else _python_slice(kept, x.shape[axis])
             for axis, (kept, begin, size) in enumerate(numbers)
-        ]  # fmt: skip
+        ]
 
     def check(self) -> None:
         x = self.input(0)
@@ -105,8 +108,7 @@ class Slice(Operator):
         sizes = ints(self, 2)
         expect(self.output, sizes, x.dtype)
         if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
-            message = f"sizes {sizes} do not lie in {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"sizes {sizes} do not lie in {list(x.shape)}")
 
     @property
     def _is_known(self) -> bool:
@@ -206,8 +208,7 @@ class StridedSlice(Operator):
         o, bit = self.options, 1 << entry
         step = ints(self, 3)[entry] if self._steps_are_known else 1
         if step == 0:
-            message = f"the stride of axis {axis} is 0"
-            raise OperatorError(message)
+            raise OperatorError(f"the stride of axis {axis} is 0")
         if self.has_data_dependent_shape:
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end = (ints(self, i)[entry] for i in (1, 2))
@@ -217,8 +218,7 @@ class StridedSlice(Operator):
         start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
         if o.shrink_axis_mask & bit:
             if not 0 <= start < size or step < 0:
-                message = f"index {begin} of axis {axis}, which has {size} elements"
-                raise OperatorError(message)
+                raise OperatorError(f"index {begin} of axis {axis}, which has {size} elements")
             asked = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
             return _Part(axis, range(start, start + 1), asked, shrinks=True)
         end += start if o.offset else 0
@@ -238,8 +238,7 @@ class StridedSlice(Operator):
         shape = [len(part.kept) for part in self._parts if not part.shrinks]
         if self.has_data_dependent_shape:
             if self.options.offset:
-                message = "ends that count from the begins have to be constant"
-                raise OperatorError(message)
+                raise OperatorError("ends that count from the begins have to be constant")
             for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
             expect_rank(self.output, len(shape), self.input(0).dtype)
@@ -299,8 +298,9 @@ class StridedSlice(Operator):
         shape, unknown = x.tensor.shape, x.tensor.symbols
         parts = [
             p.asked if p.axis in unknown else _python_slice(p.kept, shape[p.axis])
-            for p in self._parts if p.axis is not None
-        ]  # fmt: skip
+            for p in self._parts
+            if p.axis is not None
+        ]
         return self._squeeze_and_expand(g, y, x, _slice_axes(g, x, value, parts))
 
     def _squeeze_and_expand(self, g: Builder, y: View, x: View, value: Value) -> Value:

@@ -39,8 +39,7 @@ class _Batches(Operator):
     def _check_dynamic(self) -> None:
         x = self.input(0)
         if x.rank not in _RANKS:
-            message = f"blocks in {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"blocks in {x.rank} axes")
         expect_list(self, 1, x.rank - 2)
         expect(self.input(2), (x.rank - 2, 2), self.input(1).dtype)
         expect_rank(self.output, x.rank, x.dtype)
@@ -61,8 +60,7 @@ class _Batches(Operator):
         """The size of a block along each axis, 1 along those that are no space."""
         rank, sizes = self.input(0).rank, ints(self, 1)
         if rank not in _RANKS or len(sizes) != rank - 2 or min(sizes) < 1:
-            message = f"blocks of {sizes} in {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"blocks of {sizes} in {rank} axes")
         return [1, *sizes, 1]
 
     @cached_property
@@ -70,15 +68,15 @@ class _Batches(Operator):
         """What is added, or cut off, before and behind each axis."""
         flat, rank = ints(self, 2), self.input(0).rank
         if self.input(2).shape != (rank - 2, 2) or min(flat) < 0:
-            message = f"edges {flat} of the shape {list(self.input(2).shape)} for {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"edges {flat} of the shape {list(self.input(2).shape)} for {rank} axes"
+            )
         return [(0, 0), *zip(flat[::2], flat[1::2], strict=True), (0, 0)]
 
     def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
         if any(size % block for size, block in pairs):
-            message = f"{list(sizes)} cannot be divided into blocks of {list(by)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(sizes)} cannot be divided into blocks of {list(by)}")
         return [size // block for size, block in pairs]
 
 
@@ -105,9 +103,14 @@ def _blocks_in_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_
 
 
 def _reorder_dynamic_parts(
-    g: Builder, value: Value, old: Sequence[_Part], new: Sequence[_Part],
-    counts: Value, block: Value, made: Value,
-) -> Value:  # fmt: skip
+    g: Builder,
+    value: Value,
+    old: Sequence[_Part],
+    new: Sequence[_Part],
+    counts: Value,
+    block: Value,
+    made: Value,
+) -> Value:
     """Return the same where the sizes of the parts are known at run time."""
     rank = len(old) - sum(inner for _, inner, _ in old)
     places = [axis + rank * inner for axis, inner, _ in old]
@@ -117,9 +120,12 @@ def _reorder_dynamic_parts(
 
 
 def _reorder_parts(
-    g: Builder, value: Value, old: Sequence[_Part],
-    new: Sequence[_Part], made: Sequence[int],
-) -> Value:  # fmt: skip
+    g: Builder,
+    value: Value,
+    old: Sequence[_Part],
+    new: Sequence[_Part],
+    made: Sequence[int],
+) -> Value:
     split = g.reshape(value, [size for *_, size in old])
     return g.reshape(g.Transpose(split, perm=[old.index(part) for part in new]), made)
 
@@ -192,8 +198,7 @@ class BatchToSpace(_Batches):
         pairs = zip(self._uncropped_sizes, self._edges, strict=True)
         made = [size - sum(crops) for size, crops in pairs]
         if min(made) < 0:
-            message = f"{self._edges} cannot be cut off {self._uncropped_sizes}"
-            raise OperatorError(message)
+            raise OperatorError(f"{self._edges} cannot be cut off {self._uncropped_sizes}")
         expect(self.output, made, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
@@ -220,8 +225,6 @@ class BatchToSpace(_Batches):
         new = _split_blocks(y.order, unknown, unknown)
         stored = g.Gather(whole, g.ints(y.order), axis=0)
         made = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
-        first, cut = (
-            g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1)
-        )
+        first, cut = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         at, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cut)
         return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, at), made)

@@ -26,8 +26,7 @@ class Blocks(ImageOperator):
         """Return how high and wide a block is."""
         size = int(self.options.block_size)
         if size < 1:
-            message = f"its blocks are {size} x {size}"
-            raise OperatorError(message)
+            raise OperatorError(f"its blocks are {size} x {size}")
         return size
 
 
@@ -40,8 +39,7 @@ class DepthToSpace(Blocks):
         x, size = self.sizes(0), self.block()
         channels, rest = divmod(x["C"], size * size)
         if rest:
-            message = f"{x['C']} channels cannot become blocks of {size} x {size}"
-            raise OperatorError(message)
+            raise OperatorError(f"{x['C']} channels cannot become blocks of {size} x {size}")
         made = (x["N"], x["H"] * size, x["W"] * size, channels)
         expect(self.output, made, self.input(0).dtype)
 
@@ -61,8 +59,9 @@ class SpaceToDepth(Blocks):
     def check(self) -> None:
         x, size = self.sizes(0), self.block()
         if x["H"] % size or x["W"] % size:
-            message = f"{x['H']} x {x['W']} pixels are no whole blocks of {size} x {size}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{x['H']} x {x['W']} pixels are no whole blocks of {size} x {size}"
+            )
         made = (x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)
         expect(self.output, made, self.input(0).dtype)
 

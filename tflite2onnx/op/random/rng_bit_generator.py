@@ -42,8 +42,9 @@ class RandomBits(Operator):
         state = self.input(0)
         sizes = (2,) if self._is_threefry else (2, 3)
         if len(self.op.outputs) != 2 or state.elements not in sizes:
-            message = f"a state of {state.elements} elements, and {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"a state of {state.elements} elements, and {len(self.op.outputs)} outputs"
+            )
         expect(state, (state.elements,), DType.UINT64)
         expect(self.op.outputs[0], state.shape, DType.UINT64)
         expect_type(self.op.outputs[1], _TYPES)

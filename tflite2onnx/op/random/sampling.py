@@ -54,8 +54,7 @@ class Random(_Drawn):
         expect(sizes, (sizes.elements,), DType.INT32)
         shape = list(self.output.shape) if sizes.data is None else ints(self, 0)
         if min(shape, default=0) < 0 or len(shape) != sizes.elements:
-            message = f"there is no shape {shape}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no shape {shape}")
         expect(self.output, shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
@@ -83,8 +82,9 @@ class Multinomial(_Drawn):
         known = number.data is not None or made.rank != 2  # a matrix
         count = integer(self, 1) if known else made.shape[1]
         if logits.rank != 2 or not logits.shape[1] or count < 0:
-            message = f"{count} classes are drawn of odds of the shape {list(logits.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{count} classes are drawn of odds of the shape {list(logits.shape)}"
+            )
         wide = made.dtype is DType.INT64
         expect(made, (logits.shape[0], count), DType.INT64 if wide else DType.INT32)
 

@@ -57,16 +57,16 @@ def storage_of_scale(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Sto
 def constant_elements(tensor: Tensor) -> Array:
     """Return the elements of constant weights."""
     if tensor.data is None:
-        message = f"{tensor.name} is not constant"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} is not constant")
     return tensor.data
 
 
 def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
     """Raise OperatorError unless parameters, if there, are constant and of one of these shapes."""
     if tensor is not None and constant_elements(tensor).shape not in shapes:
-        message = f"{tensor.name} is {list(tensor.shape)} where {list(shapes[0])} is expected"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{tensor.name} is {list(tensor.shape)} where {list(shapes[0])} is expected"
+        )
 
 
 def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
@@ -79,9 +79,12 @@ def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
 
 
 def stack_matrices(
-    g: Builder, x: Tensor, matrices: Sequence[Tensor], arrange: Callable[[Array], Array],
+    g: Builder,
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    arrange: Callable[[Array], Array],
     signs: Iterable[int] = (),
-) -> Value:  # fmt: skip
+) -> Value:
     """Return matrices one above the other as one, in real numbers; x is multiplied by them.
 
     `arrange` gives it its form, and leaves the rows on axis 1 if they may differ in scale.
@@ -150,9 +153,14 @@ def clip_to_limits(g: Builder, x: Value, limits: tuple[float, float] | None) -> 
 
 
 def over_time(
-    g: Builder, step: Step, x: Value, states: Sequence[Value], shapes: Sequence[Sizes], *,
+    g: Builder,
+    step: Step,
+    x: Value,
+    states: Sequence[Value],
+    shapes: Sequence[Sizes],
+    *,
     reverse: bool = False,
-) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
+) -> tuple[Value, tuple[Value, ...]]:
     """Return the first state at all times, and all states in the end.
 
     x is [time, ...], of which a step is given one time; `shapes` are those of x and the states.
@@ -174,10 +182,15 @@ def over_time(
     )
     back = [1] if reverse else None
     *last, made = g.node_outputs(
-        "Scan", len(outputs), *states, x,
-        body=Body("step", (*before, now), tuple(inner.nodes), outputs, ()), num_scan_inputs=1,
-        scan_input_directions=back, scan_output_directions=back,
-    )  # fmt: skip
+        "Scan",
+        len(outputs),
+        *states,
+        x,
+        body=Body("step", (*before, now), tuple(inner.nodes), outputs, ()),
+        num_scan_inputs=1,
+        scan_input_directions=back,
+        scan_output_directions=back,
+    )
     return made, tuple(last)
 
 
@@ -255,25 +268,22 @@ class Recurrent(Operator):
         batch = self.input(0).shape[self._batch_axis]
         for state in (self.input(i) for indices in self.states for i in indices):
             if state.rank == _STATE and state.shape[0] != batch:
-                message = f"{state.name} is {list(state.shape)} for a batch of {batch}"
-                raise OperatorError(message)
+                raise OperatorError(f"{state.name} is {list(state.shape)} for a batch of {batch}")
         return super().resolve_output_shapes()
 
     def expect_sequences(self, ranks: Container[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs fit each other."""
         x, other = self.input(0), self.optional(self.auxiliary)
         if x.rank not in ranks or 0 in x.shape:
-            message = f"{x.name} is {list(x.shape)}, which is no sequence"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} is {list(x.shape)}, which is no sequence")
         if other is not None and (other.shape[:-1] != x.shape[:-1] or other.dtype is not x.dtype):
-            message = f"{other.name} and {x.name} are not as long, or of different types"
-            raise OperatorError(message)
+            raise OperatorError(f"{other.name} and {x.name} are not as long, or of different types")
         if self.options.get("shared_state") and not self.shares_state:
-            message = "two of its inputs are the same variable, which the kernel writes to twice"
-            raise OperatorError(message)
+            raise OperatorError(
+                "two of its inputs are the same variable, which the kernel writes to twice"
+            )
         if len(self.op.outputs) < self.sequences:
-            message = f"it has {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"it has {len(self.op.outputs)} outputs")
         for y, shape in zip(self.op.outputs[: self.sequences], self.infer_outputs(), strict=False):
             expect(y, shape, x.dtype)
 
@@ -283,8 +293,7 @@ class Recurrent(Operator):
         batch = self.input(0).shape[self._batch_axis]
         if state.elements != batch * units or state.dtype is not dtype:
             declared = f"{state.dtype.label}{list(state.shape)}"
-            message = f"{state.name} is {declared}, no state of {batch} by {units}"
-            raise OperatorError(message)
+            raise OperatorError(f"{state.name} is {declared}, no state of {batch} by {units}")
 
     @property
     def batch(self) -> int | str:

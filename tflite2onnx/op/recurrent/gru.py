@@ -41,9 +41,17 @@ class Gru(Operator):
         halves = tensors[:_GATES], tensors[_GATES:]
         w, r = (stack_matrices(g, x.tensor, each, on_axis_1) for each in halves)
         made, last = g.node_outputs(
-            "GRU", 2, x, w, r, b.reshape((1, *b.shape)), None, h.reshape((1, *h.sizes)),
-            hidden_size=h.shape[-1], linear_before_reset=int(self.options.reset_after),
-        )  # fmt: skip
+            "GRU",
+            2,
+            x,
+            w,
+            r,
+            b.reshape((1, *b.shape)),
+            None,
+            h.reshape((1, *h.sizes)),
+            hidden_size=h.shape[-1],
+            linear_before_reset=int(self.options.reset_after),
+        )
         return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)
 
 
@@ -68,8 +76,7 @@ class UnidirectionalSequenceGru(Operator):
     def check(self) -> None:
         x, state = self.input(0), self.input(1)
         if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:
-            message = f"an input of {list(x.shape)}, and {len(self.op.outputs)} outputs"
-            raise OperatorError(message)
+            raise OperatorError(f"an input of {list(x.shape)}, and {len(self.op.outputs)} outputs")
         (_, batch, inputs), units = x.shape, state.shape[-1]
         expect(x, x.shape, DType.FLOAT32)
         expect(state, (batch, units), DType.FLOAT32)
@@ -79,24 +86,37 @@ class UnidirectionalSequenceGru(Operator):
         expect(self.input(5), (units,), DType.FLOAT32)
         for i in range(2, 6):
             if self.input(i).data is None:
-                message = f"{self.input(i).name} is not constant"
-                raise OperatorError(message)
+                raise OperatorError(f"{self.input(i).name} is not constant")
         for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
 
     def emit(
-        self, g: Builder, ys: tuple[View, View], x: View, state: View, gates: View, biases: View,
-        candidate: View, bias: View,
-    ) -> tuple[Value, Value]:  # fmt: skip
+        self,
+        g: Builder,
+        ys: tuple[View, View],
+        x: View,
+        state: View,
+        gates: View,
+        biases: View,
+        candidate: View,
+        bias: View,
+    ) -> tuple[Value, Value]:
         units, inputs = state.shape[-1], x.shape[-1]
         weights = _update_first(gates.constant, candidate.constant)
         added = np.concatenate([_update_first(biases.constant, bias.constant), np.zeros(3 * units)])
         named = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
         w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in named)
         made, last = g.node_outputs(
-            "GRU", 2, x, w, r, added[None].astype(np.float32), None,
-            g.Unsqueeze(state, g.ints([0])), hidden_size=units,
-        )  # fmt: skip
+            "GRU",
+            2,
+            x,
+            w,
+            r,
+            added[None].astype(np.float32),
+            None,
+            g.Unsqueeze(state, g.ints([0])),
+            hidden_size=units,
+        )
         return g.reshape(made, ys[0].shape), g.reshape(last, ys[1].shape)
 
 

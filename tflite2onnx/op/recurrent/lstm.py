@@ -54,12 +54,10 @@ class UnidirectionalLstm(Recurrent):
         """Raise OperatorError for what the kernels do not take."""
         expect_type(self.input(0), (DType.FLOAT32, DType.INT8))
         if min(self.options.cell_clip, self.options.proj_clip) < 0:
-            message = "a clip is negative"
-            raise OperatorError(message)
+            raise OperatorError("a clip is negative")
         if self.activation_function == "NONE":
             # ApplyActivationToVector then leaves its output as it is, which is that of a gate.
-            message = "the kernels have no result without an activation function"
-            raise OperatorError(message)
+            raise OperatorError("the kernels have no result without an activation function")
         self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
@@ -93,12 +91,12 @@ class UnidirectionalLstm(Recurrent):
         expect_constant(cell.projection, (h, n))
         expect_constant(cell.projection_bias, (h,))
         if cell.projection is None and n != h:
-            message = f"{n} cells make no {h} outputs without a projection"
-            raise OperatorError(message)
+            raise OperatorError(f"{n} cells make no {h} outputs without a projection")
         if cell.grids.cell and n != h and cell.gates["o"].peephole:
             # It would take the vectors to be as long as the output.
-            message = "the integer kernel does not look at the cell where there is a projection"
-            raise OperatorError(message)
+            raise OperatorError(
+                "the integer kernel does not look at the cell where there is a projection"
+            )
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
 
@@ -109,17 +107,27 @@ class UnidirectionalLstm(Recurrent):
         projection = self.optional(slots.weights + _PROJECTION)
         x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
         return Cell(
-            x, h, there, projection,
+            x,
+            h,
+            there,
+            projection,
             self.optional(slots.weights + _PROJECTION + 1),
             self.activation_function if x.dtype is DType.FLOAT32 else "TANH",
             clip_bounds(self.options.cell_clip, c),
             clip_bounds(self.options.proj_clip, self.output),
-            Grids() if x.dtype is DType.FLOAT32 else grids(
-                self.op.intermediates, "".join(there), c, h, self.output,
-                normalized=first.normalization is not None, projected=projection is not None,
+            Grids()
+            if x.dtype is DType.FLOAT32
+            else grids(
+                self.op.intermediates,
+                "".join(there),
+                c,
+                h,
+                self.output,
+                normalized=first.normalization is not None,
+                projected=projection is not None,
             ),
             self.shares_state,
-        )  # fmt: skip
+        )
 
     def _gate(self, slots: Slots, letter: str) -> Gate | None:
         """Return the parameters of a gate; None if it is the input gate, and there are none."""

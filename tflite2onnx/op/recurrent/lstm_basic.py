@@ -45,16 +45,15 @@ def check(operator: Operator) -> None:
     """Raise OperatorError for what the kernel does not take."""
     op = operator.op
     if len(op.inputs) != _INPUTS or len(op.outputs) < _OUTPUTS:
-        message = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
-        raise OperatorError(message)
+        raise OperatorError(f"{len(op.inputs)} inputs and {len(op.outputs)} outputs")
     if op.options.get("shared_state"):
-        message = "two of its inputs are the same variable, which the kernel writes to twice"
-        raise OperatorError(message)
+        raise OperatorError(
+            "two of its inputs are the same variable, which the kernel writes to twice"
+        )
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
     if x.rank != 2 or h.rank != 2:  # batch and features
-        message = f"{list(x.shape)} and {list(h.shape)} are no matrices"
-        raise OperatorError(message)
+        raise OperatorError(f"{list(x.shape)} and {list(h.shape)} are no matrices")
     (batch, features), units = x.shape, h.shape[1]
     expect_constant(w, (4 * units, features + units))
     expect_constant(b, (4 * units,))
@@ -80,15 +79,15 @@ def _check_scales(
     for tensor in cells:
         _expect_scale(tensor, 2.0**-11, 0)
     if w.quantization is None or not np.isclose(scale_of(b), scale_of(w) / 128):
-        message = f"{b.name} has the scale {scale_of(b)}, not that of the products"
-        raise OperatorError(message)
+        raise OperatorError(f"{b.name} has the scale {scale_of(b)}, not that of the products")
 
 
 def _expect_scale(tensor: Tensor, scale: float, zero_point: int) -> None:
     found = tensor.quantization
     if found is None or (float(found.scale[0]), int(found.zero_point[0])) != (scale, zero_point):
-        message = f"{tensor.name} has not the scale {scale} and the zero point {zero_point}"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{tensor.name} has not the scale {scale} and the zero point {zero_point}"
+        )
 
 
 def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:

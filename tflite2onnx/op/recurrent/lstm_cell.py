@@ -148,27 +148,40 @@ class Cell:
             w = g.Concat(w, stack_matrices(g, self.x, matrices, on_axis_1, signs), axis=2)
             x = g.Concat(x, auxiliary, axis=2)
         b = [s * self._bias(gate) for s, gate in zip(signs, gates, strict=True)]
-        p = [s * dequantize_weights(self.x, gate.peephole)
-             for s, gate in zip(signs, gates, strict=True) if gate.peephole]  # fmt: skip
+        p = [
+            s * dequantize_weights(self.x, gate.peephole)
+            for s, gate in zip(signs, gates, strict=True)
+            if gate.peephole
+        ]
         name = _ACTIVATIONS[self.activation]
         return g.node_outputs(
-            "LSTM", 3, x, w,
+            "LSTM",
+            3,
+            x,
+            w,
             stack_matrices(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs),
             np.concatenate([*b, np.zeros(len(ORDER) * self.cells, np.float32)])[None],
-            None, *states,
+            None,
+            *states,
             np.concatenate(p)[None] if p else None,
             hidden_size=self.cells,
             direction="reverse" if reverse else None,
             activations=None if name == "Tanh" else ["Sigmoid", name, name],
-        )  # fmt: skip
+        )
 
     def _bias(self, gate: Gate) -> Array:
         return bias(gate.bias, scale_of(self.x), scale_of(gate.weights))
 
     def run_steps(
-        self, g: Builder, x: Operand, auxiliary: Operand, states: tuple[Value, ...],
-        shape: Sizes, *, reverse: bool,
-    ) -> tuple[Value, tuple[Value, ...]]:  # fmt: skip
+        self,
+        g: Builder,
+        x: Operand,
+        auxiliary: Operand,
+        states: tuple[Value, ...],
+        shape: Sizes,
+        *,
+        reverse: bool,
+    ) -> tuple[Value, tuple[Value, ...]]:
         """Return what the steps make, [times, batch, units], and the states [batch, n] in the end.
 
         Without times x is [batch, features], and there is one step.

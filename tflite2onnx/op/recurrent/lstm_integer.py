@@ -23,9 +23,15 @@ _HIDDEN = 4
 
 
 def grids(
-    intermediates: Sequence[Tensor], gates: str, c: Tensor, h: Tensor, y: Tensor, *,
-    normalized: bool, projected: bool,
-) -> Grids:  # fmt: skip
+    intermediates: Sequence[Tensor],
+    gates: str,
+    c: Tensor,
+    h: Tensor,
+    y: Tensor,
+    *,
+    normalized: bool,
+    projected: bool,
+) -> Grids:
     """Return the scales; `gates` are letters of "ifco", in the sequence that `sums` has.
 
     Raises:
@@ -33,19 +39,18 @@ def grids(
     """
     if len(intermediates) != _INTERMEDIATES:
         # With 12 it is another kernel, which reads past the end of its own tables.
-        message = f"{len(intermediates)} intermediate tensors where {_INTERMEDIATES} are expected"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{len(intermediates)} intermediate tensors where {_INTERMEDIATES} are expected"
+        )
     for tensor in (c, h, y, intermediates[_HIDDEN]):
         _quantization(tensor)
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
-        message = "the states are not int8 and int16"
-        raise OperatorError(message)
+        raise OperatorError("the states are not int8 and int16")
     hidden = _quantization(intermediates[_HIDDEN])
     if not _quantization(h).same_as(y.quantization) or not (
         projected or hidden.same_as(y.quantization)
     ):
-        message = f"{y.name}, {h.name} and what is hidden have different scales"
-        raise OperatorError(message)
+        raise OperatorError(f"{y.name}, {h.name} and what is hidden have different scales")
     scales = [2.0**-12] * len(gates)
     if normalized:
         scales = [_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
@@ -68,8 +73,7 @@ def grids(
 
 def _quantization(tensor: Tensor) -> Quantization:
     if tensor.quantization is None or tensor.quantization.per_axis:
-        message = f"{tensor.name} has not one scale"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} has not one scale")
     return tensor.quantization
 
 

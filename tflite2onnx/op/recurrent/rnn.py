@@ -60,8 +60,7 @@ class UnidirectionalRnn(Recurrent):
             expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
             self.expect_state(slots.state, n, x.dtype)
         if len({self.optional(slots.auxiliary) is None for slots in self.slots}) > 1:
-            message = "one direction has auxiliary weights, the other has none"
-            raise OperatorError(message)
+            raise OperatorError("one direction has auxiliary weights, the other has none")
 
     @property
     def units(self) -> list[int]:
@@ -85,15 +84,18 @@ class UnidirectionalRnn(Recurrent):
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
             rows = [stack_matrices(g, data, [each], on_axis_1) for each in (w, *extra)]
             y, h = g.node_outputs(
-                "RNN", 2, g.Concat(x, auxiliary, axis=2) if extra else x,
+                "RNN",
+                2,
+                g.Concat(x, auxiliary, axis=2) if extra else x,
                 g.Concat(*rows, axis=2) if extra else rows[0],
                 stack_matrices(g, data, [r], on_axis_1),
                 np.concatenate([bias(b), np.zeros(units, np.float32)])[None],
-                None, states[0].reshape((1, self.batch, units)),
+                None,
+                states[0].reshape((1, self.batch, units)),
                 hidden_size=units,
                 direction="reverse" if reverse else None,
                 activations=_ONNX[self.activation_function],
-            )  # fmt: skip
+            )
             return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
         recurrent = stack_matrices(g, data, [r], np.transpose)
 
@@ -137,11 +139,11 @@ class BidirectionalRnn(UnidirectionalRnn):
         x, other, major = self.input(0), self.optional(self.auxiliary), self.options.time_major
         hybrid = is_hybrid(x, self.input(self.slots[0].weights))
         if hybrid and major:
-            message = "LiteRT runs integer weights over time-major sequences again and again"
-            raise OperatorError(message)
+            raise OperatorError(
+                "LiteRT runs integer weights over time-major sequences again and again"
+            )
         if other is not None and other.shape != x.shape and (hybrid or major):
-            message = f"LiteRT reads {list(other.shape)} as if it were {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"LiteRT reads {list(other.shape)} as if it were {list(x.shape)}")
 
     def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
         """Return what a direction reads; batch by batch it is the first sequence for both."""

@@ -52,31 +52,40 @@ class Svdf(Operator):
         x, features, times, state = (self.input(i) for i in (0, 1, 2, _STATE))
         expect_type(x, (DType.FLOAT32, DType.INT8))
         if {x.rank, features.rank, times.rank} != {2} or self.options.rank < 1:
-            message = f"rank {self.options.rank}, {list(x.shape)} by {list(features.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"rank {self.options.rank}, {list(x.shape)} by {list(features.shape)}"
+            )
         filters = features.shape[0]
         units, rest = divmod(filters, self.options.rank)
-        if rest or x.shape[1] != features.shape[1] or times.shape[0] != filters or (
-            constant_elements(features).size * constant_elements(times).size == 0
+        if (
+            rest
+            or x.shape[1] != features.shape[1]
+            or times.shape[0] != filters
+            or (constant_elements(features).size * constant_elements(times).size == 0)
         ):
-            message = f"{list(features.shape)} and {list(times.shape)} do not fit {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{list(features.shape)} and {list(times.shape)} do not fit {list(x.shape)}"
+            )
         expect(state, (x.shape[0], filters * times.shape[1]), state.dtype)
         expect(self.output, (x.shape[0], units), x.dtype)
         b = self.op.inputs[_BIAS]
         if b is not None and constant_elements(b).shape != (units,):
-            message = f"{b.name} is {list(b.shape)} where {[units]} is expected"
-            raise OperatorError(message)
+            raise OperatorError(f"{b.name} is {list(b.shape)} where {[units]} is expected")
         if x.dtype is DType.INT8 and not all(
             is_quantized(t) for t in (x, features, times, state, self.output)
         ):
-            message = "some of its integers have no scale"
-            raise OperatorError(message)
+            raise OperatorError("some of its integers have no scale")
 
     def emit(
-        self, g: Builder, y: tuple[View, ...], x: View, features: View, times: View,
-        _: View | None, state: View,
-    ) -> tuple[Value | NeedsReshape, AlreadyStored]:  # fmt: skip
+        self,
+        g: Builder,
+        y: tuple[View, ...],
+        x: View,
+        features: View,
+        times: View,
+        _: View | None,
+        state: View,
+    ) -> tuple[Value | NeedsReshape, AlreadyStored]:
         """Emit the products, and move what is stored as it is."""
         shape = x.shape[0], *times.tensor.shape
         kept, last = g.storage(state.tensor), g.ints([2])

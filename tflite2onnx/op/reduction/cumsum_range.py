@@ -39,8 +39,7 @@ class Range(Operator):
         start, limit, step = (self._scalar(i) for i in range(3))
         forth = start <= limit and step > 0
         if not forth and not (start >= limit and step < 0):
-            message = f"there is no way from {start} to {limit} in steps of {step}"
-            raise OperatorError(message)
+            raise OperatorError(f"there is no way from {start} to {limit} in steps of {step}")
         if start.dtype.kind == "f":
             count = float(np.ceil(np.abs((limit - start) / step)))
         else:
@@ -56,8 +55,7 @@ class Range(Operator):
         expect_type(tensor, _TYPES)
         expect(tensor, (), self.input(0).dtype)
         if tensor.data is None:
-            message = f"{tensor.name} is not constant"
-            raise OperatorError(message)
+            raise OperatorError(f"{tensor.name} is not constant")
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
 
     def check(self) -> None:

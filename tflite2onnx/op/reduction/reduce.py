@@ -55,21 +55,24 @@ class Reduction(Operator):
         "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **over: x.all(**over)),
         "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **over: x.any(**over)),
         "REDUCE_MAX": ReductionRule(
-            "ReduceMax", "float32 int8 uint8 int16 int32 int64",
+            "ReduceMax",
+            "float32 int8 uint8 int16 int32 int64",
             lambda x, **over: x.max(initial=_type_limits(x).min, **over),
         ),
         "REDUCE_MIN": ReductionRule(
-            "ReduceMin", "float32 int8 uint8 int16 int32 int64",
+            "ReduceMin",
+            "float32 int8 uint8 int16 int32 int64",
             lambda x, **over: x.min(initial=_type_limits(x).max, **over),
         ),
         "REDUCE_PROD": ReductionRule(
-            "ReduceProd", "float32 int8 uint8 int16 int32 int64",
+            "ReduceProd",
+            "float32 int8 uint8 int16 int32 int64",
             lambda x, **over: x.prod(dtype=x.dtype, **over),
         ),
         "SUM": ReductionRule(
             "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
         ),
-    }  # fmt: skip
+    }
     codes = tuple(rows)
     # The kernel rounds each product in steps of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
@@ -84,8 +87,9 @@ class Reduction(Operator):
     def check(self) -> None:
         x = self.input(0)
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
-            message = f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
+            )
         if self.has_data_dependent_shape:
             self._check_dynamic()
         else:
@@ -96,8 +100,7 @@ class Reduction(Operator):
         expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
         multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
         if x.dtype.is_integer and multiplies:
-            message = f"the axes of {x.dtype.label} to multiply over have to be constant"
-            raise OperatorError(message)
+            raise OperatorError(f"the axes of {x.dtype.label} to multiply over have to be constant")
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:

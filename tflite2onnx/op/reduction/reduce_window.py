@@ -14,9 +14,15 @@ from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.tensor import DType
 
 _TYPES = (
-    DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
+    DType.FLOAT32,
+    DType.FLOAT64,
+    DType.INT8,
+    DType.INT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT8,
     DType.BOOL,
-)  # fmt: skip
+)
 _MOST_AXES = 6
 
 # The node for what LiteRT calls the function, by the operator in the body and by the option.
@@ -81,26 +87,22 @@ class _Windows(Operator):
     def _node(self) -> str:
         function = self._function
         if function not in _NODES:
-            message = f"it reduces windows by {function or 'nothing'}"
-            raise OperatorError(message)
+            raise OperatorError(f"it reduces windows by {function or 'nothing'}")
         return _NODES[function]
 
     def check(self) -> None:
         if len(self.op.inputs) != self.parameters + 2:
-            message = f"it has {len(self.op.inputs)} inputs"
-            raise OperatorError(message)
+            raise OperatorError(f"it has {len(self.op.inputs)} inputs")
         x, first, axes = self.input(0), self.input(1), self._axes
         _ = self._node  # checks it
         expect_type(x, _TYPES)
         expect(first, (1,) * first.rank, x.dtype)
         for tensor in (x, first, self.output):
             if tensor.quantization is not None:
-                message = f"{tensor.name} is quantized"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is quantized")
         sizes = [axis.window_count(size) for axis, size in zip(axes, x.shape, strict=True)]
         if not 0 < x.rank <= _MOST_AXES or 0 in x.shape or 0 in sizes:
-            message = f"windows of {list(x.shape)} make {sizes} elements"
-            raise OperatorError(message)
+            raise OperatorError(f"windows of {list(x.shape)} make {sizes} elements")
         expect(self.output, sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, first: View, *_: View) -> Value:
@@ -190,13 +192,10 @@ class StablehloReduceWindow(_Windows):
         pads = tuple(o.padding or (0,) * (2 * rank))
         lengths = {len(column) for column in (sizes, strides, dilations, bases, pads[::2])}
         if lengths != {rank} or len(pads) % 2 or min((*sizes, *strides, *dilations, *bases)) < 1:
-            message = f"windows {columns} of {rank} axes, with paddings {pads}"
-            raise OperatorError(message)
+            raise OperatorError(f"windows {columns} of {rank} axes, with paddings {pads}")
         return [
             Axis(*each)
-            for each in zip(
-                sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True
-            )
+            for each in zip(sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True)
         ]
 
     @property
@@ -216,8 +215,7 @@ class ReduceWindow(_Windows):
         for index in (2, 3, 4):
             expect_type(self.input(index), (DType.INT64,))
         if any(len(column) != rank or min(column, default=1) < 1 for column in columns):
-            message = f"windows {columns} of {rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"windows {columns} of {rank} axes")
         return [Axis(*each) for each in zip(*columns, strict=True)]
 
     @property

@@ -26,16 +26,13 @@ class LastAxis(Operator):
     def check(self) -> None:
         x, y = self.input(0), self.output
         if x.rank == 0:
-            message = f"{x.name} has no axis"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has no axis")
         expect_same_shape(x, y)
         for tensor in (x, y):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
-                message = f"{tensor.name} is {tensor.dtype.label}, which has no kernel"
-                raise OperatorError(message)
+                raise OperatorError(f"{tensor.name} is {tensor.dtype.label}, which has no kernel")
         if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
-            message = f"{x.dtype.label} does not become {y.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.dtype.label} does not become {y.dtype.label}")
 
 
 class Softmax(LastAxis):

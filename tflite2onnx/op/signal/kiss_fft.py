@@ -34,8 +34,9 @@ def factors(length: int) -> list[int]:
             found.append(factor)
             length //= factor
     if length > 1 or not found:
-        message = "half of its length is not a product of 2, 3 and 5, and the kernel fails"
-        raise OperatorError(message)
+        raise OperatorError(
+            "half of its length is not a product of 2, 3 and 5, and the kernel fails"
+        )
     return found
 
 
@@ -146,14 +147,18 @@ class Complex(NamedTuple):
             last = _FOURTHS[part].conj() if self.inverse else _FOURTHS[part]
         return g.reshape(self.fixed.wrap_to_type(g.MatMul(value, _in_parts(last))), (-1, *sizes, 2))
 
-    def _fractions(
-        self, part: int, names: Sequence[str], circle: Array
-    ) -> tuple[Array, Array]:
+    def _fractions(self, part: int, names: Sequence[str], circle: Array) -> tuple[Array, Array]:
         """Return what butterflies multiply by, and what is added before it is rounded down."""
         point = self.fixed.point
         a, b = (circle[i * self.length // part] for i in (1, 2))
-        by = {"1": 1 << point, "1/2": 1 << (point - 1), "a": a[0], "a'": a[1], "b": b[0],
-              "b'": b[1]}  # fmt: skip
+        by = {
+            "1": 1 << point,
+            "1/2": 1 << (point - 1),
+            "a": a[0],
+            "a'": a[1],
+            "b": b[0],
+            "b'": b[1],
+        }
         down = [0 if "1" in name else 1 << (point - 1) for name in names]
         scale = np.array([by[name] for name in names], np.int64)
         return np.repeat(scale, 2), np.repeat(np.array(down, np.int64), 2)
@@ -267,10 +272,18 @@ _ROUNDED = {
         ("1", "1", "1", "a", "b", "b", "a", "a'", "b'", "b'", "a'"),
         np.array(
             [
-                [1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 1],
-                [0, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 0, 1, 1, 0], [0, 1j, 0, 0, -1j],
-                [0, 1j, 0, 0, -1j], [0, 0, 1j, -1j, 0], [0, 0, -1j, 1j, 0],
+                [1, 1, 1, 1, 1],
+                [1, 0, 0, 0, 0],
+                [1, 0, 0, 0, 0],
+                [0, 1, 0, 0, 1],
+                [0, 1, 0, 0, 1],
+                [0, 0, 1, 1, 0],
+                [0, 0, 1, 1, 0],
+                [0, 1j, 0, 0, -1j],
+                [0, 1j, 0, 0, -1j],
+                [0, 0, 1j, -1j, 0],
+                [0, 0, -1j, 1j, 0],
             ]
         ),
     ),
-}  # fmt: skip
+}

@@ -85,8 +85,7 @@ class AudioMicrofrontend(Operator):
     def check(self) -> None:
         s, x = self._settings, self.input(0)
         if x.elements < s.size:
-            message = f"a frame of {s.size} samples of {x.elements}"
-            raise OperatorError(message)
+            raise OperatorError(f"a frame of {s.size} samples of {x.elements}")
         check_element_count(x.elements)
         check_element_count(self._frames * s.length)
         expect(x, (x.elements,), DType.INT16)

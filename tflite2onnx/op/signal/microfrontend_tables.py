@@ -33,8 +33,7 @@ class Settings:
         self.size = self.read_integer("window_size", 1, _MOST) * self.rate // 1000
         self.step = self.read_integer("window_step", 1, _MOST) * self.rate // 1000
         if not 2 < self.size <= _MOST or not 1 <= self.step <= self.size:
-            message = f"frames of {self.size} samples, {self.step} apart"
-            raise OperatorError(message)
+            raise OperatorError(f"frames of {self.size} samples, {self.step} apart")
         self.length = 1 << (self.size - 1).bit_length()
         self.correction = self.length.bit_length() - 1 - _FILTER_BITS // 2
         self.channels = self.read_integer("num_channels", 1, self.length)
@@ -43,16 +42,14 @@ class Settings:
         """Return an integer; OperatorError if it is less, or more."""
         number = int(self._options.get(name, 0))
         if not low <= number <= high:
-            message = f"its {name} is {number}"
-            raise OperatorError(message)
+            raise OperatorError(f"its {name} is {number}")
         return number
 
     def read_real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
         """Return a real number; OperatorError if it is less, or more."""
         number = np.float32(self._options.get(name, 0))
         if not low <= number <= high:
-            message = f"its {name} is {number}"
-            raise OperatorError(message)
+            raise OperatorError(f"its {name} is {number}")
         return number
 
     def read_fraction(self, name: str) -> int:
@@ -93,8 +90,7 @@ def filters(settings: Settings) -> Array:
     check_element_count(frequencies * (settings.channels + 2))
     bands = _bands(settings, low, high, spacing)
     if bands[-1].end >= frequencies:
-        message = f"its bands reach frequency {bands[-1].end} of {frequencies}"
-        raise OperatorError(message)
+        raise OperatorError(f"its bands reach frequency {bands[-1].end} of {frequencies}")
     matrix = np.zeros((frequencies, settings.channels + 2), np.int64)
     before = _mel(low)
     for channel, band in enumerate(bands):
@@ -131,9 +127,7 @@ def gains(settings: Settings) -> Array:
     for interval in range(2, _INTERVALS + 1):
         first = 1 << (interval - 1)
         last = 2 * first - (interval == _INTERVALS)
-        here, middle, there = (
-            _gain(settings, x) for x in (first, first + (first >> 1), last)
-        )
+        here, middle, there = (_gain(settings, x) for x in (first, first + (first >> 1), last))
         linear = 4 * (middle - here) - (there - here)
         made += [here, linear, there - here - linear, 0]
     return np.array(made[:-1], np.int64).astype(np.int16).astype(np.int64)
@@ -142,8 +136,7 @@ def gains(settings: Settings) -> Array:
 def _gain(settings: Settings, x: int) -> int:
     bits = settings.read_integer("smoothing_bits", 0, 31) - settings.correction
     if not 0 <= bits <= 31:
-        message = f"its smoothing_bits are {bits + settings.correction}"
-        raise OperatorError(message)
+        raise OperatorError(f"its smoothing_bits are {bits + settings.correction}")
     noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
     strength = np.float64(settings.read_real("pcan_strength"))
     with np.errstate(all="ignore"):
@@ -156,6 +149,5 @@ def snr_shift(settings: Settings) -> int:
     """Return how many bits a product with a gain has too many; OperatorError if that is none."""
     shift = settings.read_integer("gain_bits", 0, 31) - settings.correction - SNR_BITS
     if shift < 0:
-        message = f"its gain_bits are {settings.read_integer('gain_bits', 0, 31)}"
-        raise OperatorError(message)
+        raise OperatorError(f"its gain_bits are {settings.read_integer('gain_bits', 0, 31)}")
     return shift

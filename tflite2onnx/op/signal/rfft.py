@@ -31,8 +31,7 @@ class Part(Operator):
         x = self.input(0)
         expect_type(x, (DType.FLOAT32, DType.FLOAT64))
         if x.shape[-1:] != (_PAIR,):
-            message = f"{x.name} holds no complex numbers"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} holds no complex numbers")
         expect(self.output, x.shape[:-1], x.dtype)
 
     def frames(self) -> Sequence[Frame]:
@@ -76,8 +75,7 @@ class RealFourier(Operator):
         x = self.input(0)
         expect_type(self.input(1), (DType.INT32,))
         if x.rank < 2:  # the two axes
-            message = f"{x.name} has {x.rank} axes"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank} axes")
         expect(x, x.shape, DType.FLOAT32)
         if self.has_data_dependent_shape:
             expect(self.input(1), (2,), DType.INT32)
@@ -138,8 +136,7 @@ class InverseRealFourier(Operator):
     def check(self) -> None:
         x, (_, width) = self.input(0), self._lengths
         if x.rank < 3 or x.shape[-1] != _PAIR:  # two axes of pairs
-            message = f"{x.name} has {x.rank - 1} axes of complex numbers"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} has {x.rank - 1} axes of complex numbers")
         check_element_count(width * width)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
@@ -171,6 +168,5 @@ def synthesis(width: int) -> Array:
 def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
     """Return two lengths; OperatorError if they are no powers of 2, as the kernels want them."""
     if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
-        message = f"lengths {lengths} are not two powers of 2"
-        raise OperatorError(message)
+        raise OperatorError(f"lengths {lengths} are not two powers of 2")
     return lengths[0], lengths[1]

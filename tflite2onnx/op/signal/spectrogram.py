@@ -32,8 +32,7 @@ class AudioSpectrogram(Operator):
         """The length of a window, the step to the next, and the length that is transformed."""
         window, step = (int(self.options.get(name, 0)) for name in ("window_size", "stride"))
         if window < 2 or step < 1:
-            message = f"windows of {window} samples at steps of {step}"
-            raise OperatorError(message)
+            raise OperatorError(f"windows of {window} samples at steps of {step}")
         check_element_count(window)
         return window, step, 1 << (window - 1).bit_length()
 
@@ -45,8 +44,9 @@ class AudioSpectrogram(Operator):
     def check(self) -> None:
         x = self.input(0)
         if x.rank != 2 or 0 in (*x.shape, *self.infer_outputs()[0]):
-            message = f"there is no window of {self._sizes[0]} samples in {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"there is no window of {self._sizes[0]} samples in {list(x.shape)}"
+            )
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
@@ -80,8 +80,7 @@ class Mfcc(Operator):
         names = "filterbank_channel_count", "dct_coefficient_count"
         bands, kept = (int(self.options.get(name, 0)) for name in names)
         if not 0 < kept <= bands:
-            message = f"{kept} coefficients of {bands} bands"
-            raise OperatorError(message)
+            raise OperatorError(f"{kept} coefficients of {bands} bands")
         check_element_count(bands * kept)
         check_element_count(bands * self.input(0).shape[2])
         return bands, kept
@@ -89,8 +88,7 @@ class Mfcc(Operator):
     def infer_outputs(self) -> Sequence[Shape]:
         x = self.input(0)
         if x.rank != _SPECTRA:
-            message = f"{list(x.shape)} is not [channels, times, frequencies]"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} is not [channels, times, frequencies]")
         return [(*x.shape[:2], self._counts[1])]
 
     def check(self) -> None:
@@ -123,13 +121,15 @@ class Mfcc(Operator):
             int(self.options.get(f"{end}_frequency_limit", 0)) for end in ("lower", "upper")
         )
         if rate <= 0 or frequencies < 2 or not 0 <= low < high:
-            message = f"{frequencies} frequencies from {low} to {high} Hz at a rate of {rate} Hz"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{frequencies} frequencies from {low} to {high} Hz at a rate of {rate} Hz"
+            )
         spacing = 0.5 * rate / (frequencies - 1)
         first, last = int(1.5 + low / spacing), int(high / spacing)
         if last >= frequencies:
-            message = f"{frequencies} frequencies, {spacing} Hz apart, do not reach {high} Hz"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{frequencies} frequencies, {spacing} Hz apart, do not reach {high} Hz"
+            )
         edges = np.linspace(_mel(low), _mel(high), bands + 2)
         places = _mel(np.arange(first, last + 1) * spacing)
         # Where between the first edge and the last: 1.25 is a quarter of the way on from edge 1.

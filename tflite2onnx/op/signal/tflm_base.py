@@ -28,8 +28,7 @@ class Signal(Operator):
         """Return an option; OperatorError if it is less, or more. The kernels shift by most."""
         number = int(self.options.get(name, 0))
         if not low <= number <= high:
-            message = f"its {name} is {number}"
-            raise OperatorError(message)
+            raise OperatorError(f"its {name} is {number}")
         return number
 
     def vector(self, index: int, dtype: DType) -> int:
@@ -38,8 +37,7 @@ class Signal(Operator):
         size = tensor.elements
         check_element_count(size)
         if not size:
-            message = f"{tensor.name} is empty"
-            raise OperatorError(message)
+            raise OperatorError(f"{tensor.name} is empty")
         expect(tensor, (size,), dtype)
         return size
 

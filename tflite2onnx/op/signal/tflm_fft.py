@@ -25,8 +25,7 @@ class _Fourier(Signal):
         length = self.option("fft_length", 2, _LONGEST_OF_INTEGERS if whole else _LONGEST)
         if whole:
             if length % 2:
-                message = f"a transform of the length {length}, which is odd"
-                raise OperatorError(message)
+                raise OperatorError(f"a transform of the length {length}, which is odd")
             factors(length // 2)
         return length
 
@@ -50,8 +49,7 @@ class _Fourier(Signal):
         x = self.input(0)
         expect_type(x, _TYPES)
         if not x.rank or not x.elements:
-            message = f"a transform of {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"a transform of {list(x.shape)}")
         return x.shape[-1]
 
 
@@ -63,8 +61,7 @@ class SignalRfft(_Fourier):
     def check(self) -> None:
         x, size, length = self.input(0), self.samples(), self.length
         if size > length:
-            message = f"a transform of the length {length} for {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"a transform of the length {length} for {list(x.shape)}")
         expect(self.output, (*x.shape[:-1], _COMPLEX * self.frequencies), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -87,8 +84,7 @@ class SignalIrfft(_Fourier):
     def check(self) -> None:
         x, size = self.input(0), self.samples()
         if size != _COMPLEX * self.frequencies:
-            message = f"a transform of the length {self.length} from {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"a transform of the length {self.length} from {list(x.shape)}")
         expect(self.output, (*x.shape[:-1], self.length), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

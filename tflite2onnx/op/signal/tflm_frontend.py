@@ -29,8 +29,7 @@ class SignalWindow(Signal):
     def check(self) -> None:
         x, size = self.input(0), self.vector(1, DType.INT16)
         if x.shape[-1:] != (size,):
-            message = f"a window of {size} for samples {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"a window of {size} for samples {list(x.shape)}")
         expect(x, x.shape, DType.INT16)
         expect(self.output, x.shape, DType.INT16)
         self.option("shift")
@@ -54,8 +53,7 @@ class SignalFftAutoScale(Signal):
     def check(self) -> None:
         size = self.vector(0, DType.INT16)
         if len(self.op.outputs) != 2:
-            message = f"{len(self.op.outputs)} outputs, not 2"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(self.op.outputs)} outputs, not 2")
         scaled, bits = self.op.outputs
         expect(scaled, (size,), DType.INT16)
         expect(bits, (1,) * bits.rank, DType.INT32)
@@ -84,8 +82,7 @@ class SignalEnergy(Signal):
         size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
         start, end = self._range(size)
         if rest or start > end:
-            message = f"complex numbers {start} to {end} of {size}"
-            raise OperatorError(message)
+            raise OperatorError(f"complex numbers {start} to {end} of {size}")
         expect(self.output, (size,), DType.UINT32)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -123,21 +120,18 @@ class SignalFilterBank(Signal):
         weights, unweights, starts, places, widths = (ints(self, i) for i in range(1, 6))
         bands = self.option("num_channels", 1, size)
         if min(len(starts), len(places), len(widths)) <= bands:
-            message = f"{bands} bands of {len(widths)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{bands} bands of {len(widths)}")
         check_element_count(size * (bands + 2))
         matrix = np.zeros((size, bands + 2), np.int64)
         for band in range(bands + 1):
             width, start, place = widths[band], starts[band], places[band]
             parts = weights[place : place + width], unweights[place : place + width]
             if width < 0 or min(start, place) < 0 or start + width > size:
-                message = f"a band of {width} frequencies from {start} of {size}"
-                raise OperatorError(message)
+                raise OperatorError(f"a band of {width} frequencies from {start} of {size}")
             for offset, part in enumerate(parts):
                 matrix[start : start + width, band + offset] += np.array(part, np.int64)
         if matrix.min() < 0 or int(matrix.sum(0).max()) >= 1 << (63 - WORD):
-            message = "its weights are negative, or too large"
-            raise OperatorError(message)
+            raise OperatorError("its weights are negative, or too large")
         return matrix[:, 1 : bands + 1]
 
 
@@ -190,8 +184,7 @@ class SignalPcan(Signal):
         size = self.vector(0, DType.UINT32)
         expect(self.input(1), (size,), DType.UINT32)
         if self.vector(2, DType.INT16) < 4 * WORD - 3:
-            message = f"a table of {self.input(2).elements} gains"
-            raise OperatorError(message)
+            raise OperatorError(f"a table of {self.input(2).elements} gains")
         expect(self.output, (size,), DType.UINT32)
         self.option("snr_shift")
 

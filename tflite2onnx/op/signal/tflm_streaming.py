@@ -39,8 +39,7 @@ class _Stream(Signal):
         """Return the outputs, without the next states; OperatorError if the file has others."""
         made = self.op.outputs[:count]
         if len(made) != count:
-            message = f"{len(made)} outputs, not {count}"
-            raise OperatorError(message)
+            raise OperatorError(f"{len(made)} outputs, not {count}")
         return made
 
     def samples(self, *types: DType) -> tuple[Shape, int]:
@@ -49,8 +48,7 @@ class _Stream(Signal):
         check_element_count(x.elements)
         expect_type(x, types)
         if not x.rank or not x.elements:
-            message = f"{x.name} is {list(x.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.name} is {list(x.shape)}")
         return x.shape[:-1], x.shape[-1]
 
 
@@ -114,8 +112,7 @@ class SignalFramer(_Stream):
         lead, count = self.samples(DType.INT16)
         size, step = self._frame
         if count % step or (size < step and self.options.get("prefill", 0)):
-            message = f"frames of {size} samples, {step} apart, of {count} samples"
-            raise OperatorError(message)
+            raise OperatorError(f"frames of {size} samples, {step} apart, of {count} samples")
         check_element_count(size * (count // step) * prod(lead))
         frames, whole = self.outputs(2)
         expect(frames, (*lead, count // step, size), DType.INT16)
@@ -193,9 +190,12 @@ class SignalStacker(_Stream):
         first = g.Equal(missing, none)
         places = np.arange(channels * (frames - 1)) % channels
         before = g.with_compute_type(
-            "Where", DType.INT16, lambda new, old: g.Where(first, new, old),
-            g.Gather(x, places, axis=0), past,
-        )  # fmt: skip
+            "Where",
+            DType.INT16,
+            lambda new, old: g.Where(first, new, old),
+            g.Gather(x, places, axis=0),
+            past,
+        )
         stack = g.Concat(before, x, axis=0)
         left = g.Sub(g.Where(first, behind, missing), one)
         whole = g.Equal(left, none)
@@ -216,12 +216,10 @@ class SignalOverlapAdd(_Stream):
         x, step = self.input(0), self._step
         self.samples(DType.FLOAT32, DType.INT16)
         if x.rank < 2 or x.shape[-1] < step:
-            message = f"frames {list(x.shape)}, {step} apart"
-            raise OperatorError(message)
+            raise OperatorError(f"frames {list(x.shape)}, {step} apart")
         *lead, count, size = x.shape
         if min(count, -(-size // step)) > _ADDITIONS:
-            message = f"it takes more than {_ADDITIONS} additions, one after another"
-            raise OperatorError(message)
+            raise OperatorError(f"it takes more than {_ADDITIONS} additions, one after another")
         expect(self.output, (*lead, count * step), x.dtype)
 
     def internal_state(self) -> Sequence[Tensor]:
@@ -298,10 +296,13 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View
     ) -> tuple[Value, Value, Value]:
         steps = Subtraction(
-            g, self.option("smoothing_bits"), 1 << self.option("spectral_subtraction_bits"),
-            self._rates("smoothing"), self._rates("one_minus_smoothing"),
+            g,
+            self.option("smoothing_bits"),
+            1 << self.option("spectral_subtraction_bits"),
+            self._rates("smoothing"),
+            self._rates("one_minus_smoothing"),
             self._coefficient("min_signal_remaining"),
-        )  # fmt: skip
+        )
         energy, before = (g.cast(v, DType.INT64) for v in (x, noise))
         signal = steps.signal(energy)
         estimate = steps.estimate(g, steps.weigh_signal(signal), before)
@@ -336,15 +337,15 @@ class CircularBuffer(Operator):
         """
         number = int(self.options.get("cycles_max", 0))
         if number >= 1 << 31:
-            message = f"its cycles_max is {number}"
-            raise OperatorError(message)
+            raise OperatorError(f"its cycles_max is {number}")
         if number > 0:
             return number
         if self.output.shape[1] in _EVERY_TIME:
             return 1
         if self.output.shape[2:] == _NOW_AND_THEN:
-            message = "it does not say after how many runs the model goes on behind it (cycles_max)"
-            raise OperatorError(message)
+            raise OperatorError(
+                "it does not say after how many runs the model goes on behind it (cycles_max)"
+            )
         return 2
 
     @property
@@ -354,14 +355,12 @@ class CircularBuffer(Operator):
     def check(self) -> None:
         x, y = self.input(0), self.output
         if x.rank != 4 or y.rank != 4 or x.shape[:2] != (1, 1) or not y.elements:
-            message = f"{list(x.shape)} cannot become {list(y.shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{list(x.shape)} cannot become {list(y.shape)}")
         check_element_count(y.elements)
         expect(x, x.shape, DType.INT8)
         expect(y, (1, y.shape[1], *x.shape[2:]), DType.INT8)
         if not same_scale(x, y):
-            message = "its input and its output have different scales"
-            raise OperatorError(message)
+            raise OperatorError("its input and its output have different scales")
         _ = self._cycles
 
     def internal_state(self) -> Sequence[Tensor]:

@@ -29,13 +29,11 @@ class Convolution(ImageOperator):
         x, w = self.sizes(data), self.sizes(weights)
         groups, rest = divmod(x["C"], w["I"])
         if rest or w["O"] % groups:
-            message = f"{x['C']} channels for {w['O']} filters of {w['I']} channels each"
-            raise OperatorError(message)
+            raise OperatorError(f"{x['C']} channels for {w['O']} filters of {w['I']} channels each")
         expect_real(self.input(data), self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
             if self.sizes(bias)["O"] != w["O"]:
-                message = f"{self.sizes(bias)['O']} biases for {w['O']} filters"
-                raise OperatorError(message)
+                raise OperatorError(f"{self.sizes(bias)['O']} biases for {w['O']} filters")
             if bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
                 expect_real(self.input(bias))
 
@@ -99,8 +97,9 @@ class DepthwiseConv2D(Conv2D):
 
     def check(self) -> None:
         if self.sizes(1)["I"] != 1:
-            message = f"its weights are {list(self.input(1).shape)}, but the first axis must be 1"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"its weights are {list(self.input(1).shape)}, but the first axis must be 1"
+            )
         super().check()
 
 
@@ -120,12 +119,10 @@ class TransposeConv(Convolution):
         self.check_operands()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
         if x["C"] != w["I"]:
-            message = f"{x['C']} channels for filters of {w['I']} channels each"
-            raise OperatorError(message)
+            raise OperatorError(f"{x['C']} channels for filters of {w['I']} channels each")
         expect(self.output, (x["N"], y["H"], y["W"], w["O"]), self.input(2).dtype)
         if self.window().steps((y["H"], y["W"])) != (x["H"], x["W"]):
-            message = f"{x['H'], x['W']} cannot become {y['H'], y['W']}"
-            raise OperatorError(message)
+            raise OperatorError(f"{x['H'], x['W']} cannot become {y['H'], y['W']}")
         # One that is computed can only be what the file says: hardly another size fits the input.
         if self.input(0).data is not None:
             expect(self.output, ints(self, 0), self.output.dtype)

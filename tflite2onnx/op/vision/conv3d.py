@@ -21,8 +21,7 @@ class VolumeConvolution(Convolution):
         data, weights, _ = self.matmul_operands
         channels, filters = self.sizes(data)["C"], self.sizes(weights)
         if channels != filters["I"]:
-            message = f"{channels} channels for filters of {filters['I']} channels each"
-            raise OperatorError(message)
+            raise OperatorError(f"{channels} channels for filters of {filters['I']} channels each")
         for tensor in (self.input(data), self.input(weights)):
             expect_type(tensor, (DType.FLOAT32,))
 
@@ -59,8 +58,7 @@ class Conv3DTranspose(VolumeConvolution):
         expect(self.output, ints(self, 0), DType.FLOAT32)
         expect(self.output, (x["N"], *_volume(y), filters["O"]), DType.FLOAT32)
         if self.window().steps(_volume(y)) != _volume(x):
-            message = f"{_volume(x)} cannot become {_volume(y)}"
-            raise OperatorError(message)
+            raise OperatorError(f"{_volume(x)} cannot become {_volume(y)}")
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None

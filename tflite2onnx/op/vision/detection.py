@@ -58,8 +58,7 @@ class DetectionPostProcess(Operator):
         boxes = int(self.options.get("max_detections", 0))
         classes = int(self.options.get("max_classes_per_detection", 0))
         if boxes < 1 or classes < 1:
-            message = f"{boxes} detections of {classes} classes each"
-            raise OperatorError(message)
+            raise OperatorError(f"{boxes} detections of {classes} classes each")
         check_element_count(boxes * classes * _CORNERS)
         return boxes, classes
 
@@ -88,18 +87,17 @@ class DetectionPostProcess(Operator):
     def check(self) -> None:
         if len(self.op.inputs) != 3 or len(self.op.outputs) != 4:
             counts = len(self.op.inputs), len(self.op.outputs)
-            message = "{} inputs and {} outputs, not 3 and 4".format(*counts)
-            raise OperatorError(message)
+            raise OperatorError("{} inputs and {} outputs, not 3 and 4".format(*counts))
         for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
         self._check_operands()
         threshold = self._number_option("nms_iou_threshold")
         if not 0 < threshold <= 1:
-            message = f"boxes that overlap by {threshold} of their union are to be dropped"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"boxes that overlap by {threshold} of their union are to be dropped"
+            )
         if self._classwise and self._most_per_class < 1:
-            message = f"{self._most_per_class} detections per class"
-            raise OperatorError(message)
+            raise OperatorError(f"{self._most_per_class} detections per class")
 
     def _check_operands(self) -> None:
         boxes, scores, anchors = (self.input(i) for i in range(3))
@@ -108,8 +106,9 @@ class DetectionPostProcess(Operator):
                 tensor.dtype is DType.UINT8 and is_quantized(tensor)
             ):
                 found = tensor.dtype.label
-                message = f"{tensor.name} is {found}, neither float32 nor quantized uint8"
-                raise OperatorError(message)
+                raise OperatorError(
+                    f"{tensor.name} is {found}, neither float32 nor quantized uint8"
+                )
         number = anchors.shape[0] if anchors.rank else 0
         fits = (
             boxes.rank == scores.rank == 3
@@ -120,11 +119,11 @@ class DetectionPostProcess(Operator):
         )
         if not fits or boxes.dtype is not anchors.dtype:
             shapes = [f"{t.dtype.label}{list(t.shape)}" for t in (boxes, scores, anchors)]
-            message = f"boxes, scores and anchors are {', '.join(shapes)}"
-            raise OperatorError(message)
+            raise OperatorError(f"boxes, scores and anchors are {', '.join(shapes)}")
         if self._classes < 1 or scores.shape[2] - self._classes not in (0, 1):
-            message = f"{scores.shape[2]} scores for {self._classes} classes and a background"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"{scores.shape[2]} scores for {self._classes} classes and a background"
+            )
 
     def frames(self) -> Sequence[Frame]:
         # NonMaxSuppression wants the scores of a class together: [1, classes, boxes].

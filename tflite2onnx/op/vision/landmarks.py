@@ -34,12 +34,10 @@ class TransformLandmarks(Operator):
         """How many numbers a landmark has."""
         version, shape = self.op.version, self.input(0).shape
         if len(shape) != _RANKS.get(version):
-            message = f"landmarks of {list(shape)} in version {version}"
-            raise OperatorError(message)
+            raise OperatorError(f"landmarks of {list(shape)} in version {version}")
         numbers = int(self.options.get("dimensions", 0)) if version == 1 else shape[-1]
         if numbers not in _FLAT or shape[-1] % numbers or shape[0] != 1:
-            message = f"landmarks of {numbers} numbers each in {list(shape)}"
-            raise OperatorError(message)
+            raise OperatorError(f"landmarks of {numbers} numbers each in {list(shape)}")
         return numbers
 
     @property
@@ -52,8 +50,7 @@ class TransformLandmarks(Operator):
     def check(self) -> None:
         x, matrix = self.input(0), self.input(1)
         if matrix.elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
-            message = f"a matrix of {list(matrix.shape)}, and a scale of {self._scale}"
-            raise OperatorError(message)
+            raise OperatorError(f"a matrix of {list(matrix.shape)}, and a scale of {self._scale}")
         for tensor in (x, matrix):
             expect(tensor, tensor.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
@@ -92,8 +89,7 @@ class LandmarksToMatrix(Operator):
         """Return a number that has to be positive."""
         number = float(self.options.get(name, 0))
         if not number > 0:
-            message = f"its {name} is {number}"
-            raise OperatorError(message)
+            raise OperatorError(f"its {name} is {number}")
         return number
 
     def _size(self, name: str) -> Array:
@@ -103,8 +99,7 @@ class LandmarksToMatrix(Operator):
         else:
             height, width = (int(self._option(f"{name}_{axis}")) for axis in ("height", "width"))
         if min(height, width) < 1:
-            message = f"its {name} is an image of {height, width}"
-            raise OperatorError(message)
+            raise OperatorError(f"its {name} is an image of {height, width}")
         return np.array([width, height], np.float32)
 
     @cached_property
@@ -115,18 +110,15 @@ class LandmarksToMatrix(Operator):
         count = self.input(0).elements // 3
         used = [int(n) for n in (*ends, *inside)]
         if len(used) < 3 or min(used) < 0 or max(used) >= count:
-            message = f"landmarks {used} among {count}"
-            raise OperatorError(message)
+            raise OperatorError(f"landmarks {used} among {count}")
         return used[:2], used[2:]
 
     def check(self) -> None:
         x = self.input(0)
         if x.rank != _RANKS.get(self.op.version) or x.elements % 3:
-            message = f"landmarks of {list(x.shape)} in version {self.op.version}"
-            raise OperatorError(message)
+            raise OperatorError(f"landmarks of {list(x.shape)} in version {self.op.version}")
         if self._first and self.options.get("dimensions", 0) != 3:
-            message = f"landmarks of {self.options.get('dimensions', 0)} numbers, not 3"
-            raise OperatorError(message)
+            raise OperatorError(f"landmarks of {self.options.get('dimensions', 0)} numbers, not 3")
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, _MATRIX, DType.FLOAT32)
         self._factors()
@@ -193,12 +185,10 @@ class LandmarksToMatrix(Operator):
             scale = np.array([self._option("scale_x"), self._option("scale_y")], np.float32)
             return one, scale / made, one, -made / 2
         if min(made) < 2:
-            message = f"its output is an image of {made[::-1].tolist()}"
-            raise OperatorError(message)
+            raise OperatorError(f"its output is an image of {made[::-1].tolist()}")
         span, image = self._option("landmarks_range"), (self._size("input") - 1) / 2
         grown = float(self.options.get("bbox_size_multiplier", 0)) / span
         if grown == 0:
-            message = "its bbox_size_multiplier is 0"
-            raise OperatorError(message)
+            raise OperatorError("its bbox_size_multiplier is 0")
         last = (made - 1) / 2
         return image, grown / last, 2 / span * image, -last

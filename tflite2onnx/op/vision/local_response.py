@@ -23,11 +23,11 @@ class LocalResponseNormalization(ImageOperator):
         expect(self.output, self.input(0).shape, DType.FLOAT32)
         o = self.options
         if o.radius < 0:
-            message = f"its radius is {o.radius}"
-            raise OperatorError(message)
+            raise OperatorError(f"its radius is {o.radius}")
         if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load such a node
-            message = f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
-            raise OperatorError(message)
+            raise OperatorError(
+                f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
+            )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         o = self.options

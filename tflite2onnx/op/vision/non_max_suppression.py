@@ -50,8 +50,7 @@ class NonMaxSuppression(Operator):
         most = integer(self, _MOST)
         check_element_count(most)
         if most < 0:
-            message = f"{most} boxes are to be found"
-            raise OperatorError(message)
+            raise OperatorError(f"{most} boxes are to be found")
         return most
 
     def check(self) -> None:
@@ -62,14 +61,12 @@ class NonMaxSuppression(Operator):
         expect(self.input(_MOST), (), DType.INT32)
         if len(self.op.inputs) != 5 + soft or len(self.op.outputs) != 2 + soft or not count:
             sizes = len(self.op.inputs), len(self.op.outputs)
-            message = "{} boxes, {} inputs and {} outputs".format(count, *sizes)
-            raise OperatorError(message)
+            raise OperatorError("{} boxes, {} inputs and {} outputs".format(count, *sizes))
         for index in range(_OVERLAP, len(self.op.inputs)):
             expect(self.input(index), (), DType.FLOAT32)
         sigma = self._constant(_SIGMA) if soft else None
         if sigma is not None and sigma < 0:
-            message = f"sigma is {sigma}"
-            raise OperatorError(message)
+            raise OperatorError(f"sigma is {sigma}")
         indices, *scores, number = self.op.outputs
         expect(indices, (self._max_boxes,), DType.INT32)
         expect(number, (), DType.INT32)
@@ -82,9 +79,16 @@ class NonMaxSuppression(Operator):
         return None if data is None else np.float32(data.reshape(-1)[0])
 
     def emit(
-        self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, most: View,
-        overlap: View, least: View, sigma: View | None = None,
-    ) -> tuple[Value, ...]:  # fmt: skip
+        self,
+        g: Builder,
+        ys: tuple[View, ...],
+        boxes: View,
+        scores: View,
+        most: View,
+        overlap: View,
+        least: View,
+        sigma: View | None = None,
+    ) -> tuple[Value, ...]:
         room = g.cast(most.reshape((1,)), DType.INT64)
         known, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
         if known is None or not 0 < known <= 1 or soft:
@@ -124,9 +128,12 @@ def _suppress_by_node(
     # It drops boxes that overlap by more than a threshold.
     below = np.nextafter(overlap, np.float32(0))
     found = g.NonMaxSuppression(
-        g.Unsqueeze(boxes, g.ints([0])), g.Unsqueeze(scores, g.ints([0, 1])), most,
-        g.constant(np.array([below], np.float32)), least.reshape((1,)),
-    )  # fmt: skip
+        g.Unsqueeze(boxes, g.ints([0])),
+        g.Unsqueeze(scores, g.ints([0, 1])),
+        most,
+        g.constant(np.array([below], np.float32)),
+        least.reshape((1,)),
+    )
     return g.Gather(found, g.scalar(2, DType.INT64), axis=1)
 
 
@@ -199,8 +206,11 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> 
     highest = inner.reduce("ReduceMax", left, [0], keepdims=False)
     more = inner.Greater(highest, thresholds.least)
     outputs = (
-        g.annotate(more, DType.BOOL, ()), g.annotate(left, DType.FLOAT32, shape), best, score,
-    )  # fmt: skip
+        g.annotate(more, DType.BOOL, ()),
+        g.annotate(left, DType.FLOAT32, shape),
+        best,
+        score,
+    )
     return Body(
         "suppress", (number, go, scores), eliminate_dead_nodes(inner.nodes, outputs), outputs, ()
     )

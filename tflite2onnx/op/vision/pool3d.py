@@ -38,8 +38,7 @@ class _VolumePool(ImageOperator):
         x = self.input(0)
         expect_real(x)
         if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
-            message = f"volumes {self.options.get('data_format')} of {x.dtype.label}"
-            raise OperatorError(message)
+            raise OperatorError(f"volumes {self.options.get('data_format')} of {x.dtype.label}")
         expect(self.output, self.infer_outputs()[0], x.dtype)
 
 

@@ -59,8 +59,7 @@ class Resize(ImageOperator):
             return
         x, size = self.sizes(0), ints(self, 1)
         if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:
-            message = f"{size} is no size of an image"
-            raise OperatorError(message)
+            raise OperatorError(f"{size} is no size of an image")
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
 
     def _check_dynamic(self) -> None:
@@ -70,16 +69,15 @@ class Resize(ImageOperator):
         size = made.shape[1:3] if made.rank == x.rank else (1, 1)
         expect(made, (batch, *size, channels), x.dtype)
         if x.dtype not in _RESIZED or self.mode is None:
-            message = f"{x.dtype.label} can be resized to a constant size only"
-            raise OperatorError(message)
+            raise OperatorError(f"{x.dtype.label} can be resized to a constant size only")
 
     def _emit_resize(self, g: Builder, y: View, x: View, size: View, **how: str | None) -> Value:
-        sizes = g.runtime_shape(y.sizes, x) if not self.has_data_dependent_shape else g.Concat(
-            g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0
+        sizes = (
+            g.runtime_shape(y.sizes, x)
+            if not self.has_data_dependent_shape
+            else g.Concat(g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0)
         )
-        return g.Resize(
-            x, None, None, sizes, coordinate_transformation_mode=self.mode, **how
-        )
+        return g.Resize(x, None, None, sizes, coordinate_transformation_mode=self.mode, **how)
 
     @property
     def mode(self) -> str | None:
@@ -101,8 +99,7 @@ class ResizeBilinear(Resize):
         super().check()
         expect_real(self.input(0))
         if self.mode is None:
-            message = "align_corners and half_pixel_centers exclude each other"
-            raise OperatorError(message)
+            raise OperatorError("align_corners and half_pixel_centers exclude each other")
 
     @property
     def rounding_quantization(self) -> Quantization:
@@ -136,9 +133,7 @@ def _rounds_distances(size: int, made: int, *, align: bool) -> bool:
     return (size - spans) * 1024 % (made - spans) != 0
 
 
-def kernel_weights(
-    size: int, made: int, *, align: bool, half: bool
-) -> tuple[Array, Array, Array]:
+def kernel_weights(size: int, made: int, *, align: bool, half: bool) -> tuple[Array, Array, Array]:
     """Return which two of `size` elements each of `made` elements lies between, and how far.
 
     Two of int64, one of float32, all of shape [made]. The distance of two elements, rounded to
@@ -171,16 +166,21 @@ class ResizeNearest(Resize):
             return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         chosen = {a: chosen_by_kernel(*sizes[a], align=align, half=half) for a in sizes}
-        if x.dtype in _RESIZED and self.mode is not None and all(
-            np.array_equal(chosen[a], other)
-            for a in sizes
-            for other in chosen_by_onnx(*sizes[a], self.mode)
+        if (
+            x.dtype in _RESIZED
+            and self.mode is not None
+            and all(
+                np.array_equal(chosen[a], other)
+                for a in sizes
+                for other in chosen_by_onnx(*sizes[a], self.mode)
+            )
         ):
             return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
         moved = {
-            x.axis(axis): indices for axis, indices in chosen.items()
+            x.axis(axis): indices
+            for axis, indices in chosen.items()
             if not np.array_equal(indices, np.arange(x.tensor.shape[axis]))
-        }  # fmt: skip
+        }
         return (
             g.with_compute_type("Gather", x.dtype, partial(_gather_axes, g, moved), x)
             if moved

@@ -30,8 +30,7 @@ class Convolution2DTransposeBias(Convolution):
         padding, stride_w, stride_h = read_int32_fields(self, 3)
         strides, name = [stride_h, stride_w], padding_of(padding)
         if min(strides) < 1 or name == "UNKNOWN":
-            message = f"its strides are {strides}, its padding is {name}"
-            raise OperatorError(message)
+            raise OperatorError(f"its strides are {strides}, its padding is {name}")
         x, w = self.sizes(0), self.sizes(1)
         same = name == "SAME"
         lost = [
@@ -52,8 +51,7 @@ class Convolution2DTransposeBias(Convolution):
         self.check_operands()
         x, w = self.sizes(0), self.sizes(1)
         if x["C"] != w["I"]:
-            message = f"{x['C']} channels for filters of {w['I']} channels each"
-            raise OperatorError(message)
+            raise OperatorError(f"{x['C']} channels for filters of {w['I']} channels each")
         for tensor in (self.input(0), self.input(1), self.input(2)):
             expect(tensor, tensor.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)

@@ -71,8 +71,9 @@ class MaxPoolWithArgmax(_MaxPool):
 
     def check(self) -> None:
         if self.options.get("include_batch_in_index", False):
-            message = "places that count the images of a batch are not supported, by LiteRT either"
-            raise OperatorError(message)
+            raise OperatorError(
+                "places that count the images of a batch are not supported, by LiteRT either"
+            )
         super().check()
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:

@@ -60,8 +60,7 @@ class DenseImageWarp(_Warp):
         super().check()
         x = self.sizes(0)
         if min(x["H"], x["W"]) < 2:
-            message = f"an image of {x['H'], x['W']} is too small"
-            raise OperatorError(message)
+            raise OperatorError(f"an image of {x['H'], x['W']} is too small")
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
         expect(self.output, self.input(0).shape, DType.FLOAT32)
 
@@ -88,13 +87,11 @@ class TransformTensor(_Warp):
         x, y = self.sizes(0), self.sizes(~0)
         if x["N"] != 1 or y["N"] != 1 or x["C"] != y["C"] or self.input(1).elements != _MATRIX:
             tensors = (self.input(0), self.input(1), self.output)
-            message = "image, matrix and output are {}, {}, {}".format(
-                *(list(t.shape) for t in tensors)
+            raise OperatorError(
+                "image, matrix and output are {}, {}, {}".format(*(list(t.shape) for t in tensors))
             )
-            raise OperatorError(message)
         if self.options.get("mode", "bilinear") != "bilinear":
-            message = f"its mode is {self.options.mode}, not bilinear"
-            raise OperatorError(message)
+            raise OperatorError(f"its mode is {self.options.mode}, not bilinear")
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
@@ -116,9 +113,7 @@ class TransformTensor(_Warp):
         sampled = _sample_pixels(g, x, places, padding="border")
         return g.Where(taken, sampled, g.scalar(0, DType.FLOAT32))
 
-    def _transform_coordinate(
-        self, g: Builder, row: Value, across: Array, down: Array
-    ) -> Value:
+    def _transform_coordinate(self, g: Builder, row: Value, across: Array, down: Array) -> Value:
         """Return one coordinate of all pixels, [height, width]."""
         by_x, by_y, _, shift = g.node_outputs("Split", 4, row, g.ints([1, 1, 1, 1]), axis=1)
         if self.op.version > 1:

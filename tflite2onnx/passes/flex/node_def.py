@@ -43,11 +43,8 @@ def decode(data: bytes) -> NodeDef:
             elif number == _ATTRIBUTES:
                 entry = {number: value for number, _, value in _fields(value)}
                 attributes[entry[_KEY].decode()] = _attribute(entry.get(_VALUE, b""))
-    except (
-        AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error
-    ) as error:  # fmt: skip
-        message = f"no NodeDef: {error}"
-        raise NodeDefError(message) from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
+        raise NodeDefError(f"no NodeDef: {error}") from error
     return NodeDef(op, attributes)
 
 
@@ -66,11 +63,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         elif wire in (_DOUBLE, _FLOAT):
             size = 8 if wire == _DOUBLE else 4
         else:
-            message = f"wire type {wire}"
-            raise ValueError(message)
+            raise ValueError(f"wire type {wire}")
         if place + size > len(data):
-            message = "a field ends behind the end"
-            raise ValueError(message)
+            raise ValueError("a field ends behind the end")
         yield tag >> 3, wire, data[place : place + size]
         place += size
 
@@ -82,8 +77,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * i
         if byte < 128:  # the highest bit says that more bytes follow
             return value, place + i + 1
-    message = "a number of too many bytes"
-    raise ValueError(message)
+    raise ValueError("a number of too many bytes")
 
 
 def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above

@@ -50,9 +50,7 @@ class Same:
             return None
         if self.inputs is not None and len(op.inputs) != self.inputs:
             return None
-        found = {
-            ours: given[name] for name, ours in (self.options or {}).items() if name in given
-        }
+        found = {ours: given[name] for name, ours in (self.options or {}).items() if name in given}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
         if any(type(found.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
@@ -66,20 +64,16 @@ class Same:
 def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     """Return an operator in the types that carry those of its operands, between CASTs."""
     others = {
-        t: replace(
-            t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None
-        )
+        t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
         for t in (*op.inputs, *op.outputs)
         if t is not None and t.dtype in carriers
-    }  # fmt: skip
+    }
     casts = partial(Op, "CAST", op.index)
     return [
         *(casts((t,), (others[t],)) for t in dict.fromkeys(op.inputs) if t in others),
-        replace(
-            op.with_inputs(others), outputs=tuple(others.get(t, t) for t in op.outputs)
-        ),
+        replace(op.with_inputs(others), outputs=tuple(others.get(t, t) for t in op.outputs)),
         *(casts((others[t],), (t,)) for t in op.outputs if t in others),
-    ]  # fmt: skip
+    ]
 
 
 def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
@@ -91,9 +85,10 @@ def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
             return None
         inputs = [t for i, t in enumerate(op.inputs) if i != place % len(op.inputs)]
         options = {
-            "fused_activation_function": "NONE", option: int(axis.data.reshape(-1)[0]),
+            "fused_activation_function": "NONE",
+            option: int(axis.data.reshape(-1)[0]),
             "batch_dims": op.options.get("batch_dims", 0),
-        }  # fmt: skip
+        }
         new = replace(op, code=code, custom=False, inputs=tuple(inputs), options=Options(options))
         return [new]
 
@@ -145,15 +140,17 @@ def _window(op: Op) -> Mapping[str, Any] | None:
     strides, dilations = (given.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
     plain = given.get("data_format", "NHWC") == "NHWC" and given.get("padding") != "EXPLICIT"
     if not plain or any(
-        len(each) != 4 or each[0] != 1 or each[3] != 1
-        for each in (strides, dilations)
+        len(each) != 4 or each[0] != 1 or each[3] != 1 for each in (strides, dilations)
     ):
         return None
     return {
-        "fused_activation_function": "NONE", "padding": given.get("padding"),
-        "stride_h": strides[1], "stride_w": strides[2],
-        "dilation_h_factor": dilations[1], "dilation_w_factor": dilations[2],
-    }  # fmt: skip
+        "fused_activation_function": "NONE",
+        "padding": given.get("padding"),
+        "stride_h": strides[1],
+        "stride_w": strides[2],
+        "dilation_h_factor": dilations[1],
+        "dilation_w_factor": dilations[2],
+    }
 
 
 def conv_3d(op: Op) -> Sequence[Op] | None:
@@ -168,10 +165,11 @@ def conv_3d(op: Op) -> Sequence[Op] | None:
     if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):
         return None
     options = {
-        "fused_activation_function": "NONE", "padding": given.get("padding"),
+        "fused_activation_function": "NONE",
+        "padding": given.get("padding"),
         **{f"stride_{a}": n for a, n in zip(axes, strides[1:4], strict=True)},
         **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:4], strict=True)},
-    }  # fmt: skip
+    }
     return [replace(op, code=code, custom=False, options=Options(options))]
 
 
@@ -210,8 +208,9 @@ def _op(
     op: Op, code: str, x: Tensor, how: Tensor, shape: Sequence[int], options: Mapping[str, Any]
 ) -> tuple[Tensor, Op]:
     """Return a tensor made of another, and the operator that makes it."""
-    made = replace(x, name=f"{x.name}/{code.lower()}", shape=tuple(shape), data=None,
-                   shape_signature=())  # fmt: skip
+    made = replace(
+        x, name=f"{x.name}/{code.lower()}", shape=tuple(shape), data=None, shape_signature=()
+    )
     inputs = (x, how)
     return made, Op(code, op.index, inputs, (made,), Options(options))
 
@@ -320,8 +319,11 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     given, dtype = op.options, DType.FLOAT32
     operands = [t for t in op.inputs if t is not None]
     plain = given.get("data_format", "NHWC") in ("NHWC", "NDHWC")
-    if given.get("is_training", True) or not plain or len(operands) != 5 or any(
-        t.dtype is not dtype for t in operands
+    if (
+        given.get("is_training", True)
+        or not plain
+        or len(operands) != 5
+        or any(t.dtype is not dtype for t in operands)
     ):
         return None
     x, scale, offset, mean, variance = operands
@@ -342,8 +344,14 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     step("ADD", "", step("MUL", "", x, factor, y=product), rest, y=op.outputs[0])
     # What training goes on with is what was learned; the rest of the outputs is for gradients.
     learned = zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False)
-    return [*made, *(Op("RESHAPE", op.index, (t,), (y,), Options({"new_shape": y.shape}))
-                     for y, t in learned if y.shape == t.shape)]  # fmt: skip
+    return [
+        *made,
+        *(
+            Op("RESHAPE", op.index, (t,), (y,), Options({"new_shape": y.shape}))
+            for y, t in learned
+            if y.shape == t.shape
+        ),
+    ]
 
 
 def table_size(op: Op) -> Sequence[Op] | None:

@@ -46,8 +46,11 @@ _ROUNDS = {DType.FLOAT16: DType.FLOAT32}
 _ORDERS = {DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.FLOAT16: DType.FLOAT32}
 _UNSIGNED = {DType.UINT8: DType.INT32, DType.UINT16: DType.INT32, DType.UINT32: DType.INT64}
 _NARROWER: Mapping[DType, DType] = {
-    **_UNSIGNED, **_ROUNDS, DType.INT8: DType.INT32, DType.INT16: DType.INT32
-}  # fmt: skip
+    **_UNSIGNED,
+    **_ROUNDS,
+    DType.INT8: DType.INT32,
+    DType.INT16: DType.INT32,
+}
 # What is resized is float32 from then on.
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
@@ -106,7 +109,8 @@ RULES: Mapping[str, Rule] = {
     "Roll": Same("Roll", custom=True),
     "Reverse": rewrite_reverse,
     "ReverseSequence": Same(
-        "REVERSE_SEQUENCE", {name: name for name in ("seq_dim", "batch_dim")},
+        "REVERSE_SEQUENCE",
+        {name: name for name in ("seq_dim", "batch_dim")},
         fixed={"batch_dim": 0},
         through={**_ORDERS, DType.INT8: DType.INT32},
     ),
@@ -127,8 +131,15 @@ RULES: Mapping[str, Rule] = {
     # Their own, but for the types.
     **{
         name: Same(f"Flex{name}", custom=True, through=_WRAPS)
-        for name in ("SegmentMean", "SegmentProd", "SegmentSum", "UnsortedSegmentProd",
-                     "UnsortedSegmentSum", "TensorScatterAdd", "TensorScatterSub")
+        for name in (
+            "SegmentMean",
+            "SegmentProd",
+            "SegmentSum",
+            "UnsortedSegmentProd",
+            "UnsortedSegmentSum",
+            "TensorScatterAdd",
+            "TensorScatterSub",
+        )
     },
     **{
         name: Same(f"Flex{name}", custom=True, through=_NARROWER)
@@ -144,45 +155,52 @@ RULES: Mapping[str, Rule] = {
         "FlexCumulativeLogsumexp", _SCANNED, fixed=_SCANNED_FORTH, custom=True, through=_ROUNDS
     ),
     "SparseToDense": Same("SPARSE_TO_DENSE"),
-    "SpaceToDepth": Same("SPACE_TO_DEPTH", {"block_size": "block_size"},
-                          {"data_format": "NHWC"}),
-    "DepthToSpace": Same("DEPTH_TO_SPACE", {"block_size": "block_size"},
-                          {"data_format": "NHWC"}),
+    "SpaceToDepth": Same("SPACE_TO_DEPTH", {"block_size": "block_size"}, {"data_format": "NHWC"}),
+    "DepthToSpace": Same("DEPTH_TO_SPACE", {"block_size": "block_size"}, {"data_format": "NHWC"}),
     "SelectV2": Same("SELECT_V2"),
     # In which sequence elements come that need not be sorted is left open.
     "TopKV2": Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
-    "OneHot": Same("ONE_HOT", {"axis": "axis"}, fixed={"axis": -1},
-                    through={**_ORDERS, DType.INT16: DType.INT32}),
+    "OneHot": Same(
+        "ONE_HOT",
+        {"axis": "axis"},
+        fixed={"axis": -1},
+        through={**_ORDERS, DType.INT16: DType.INT32},
+    ),
     "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
     "Sum": Same("SUM", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
     "Mean": Same("MEAN", _KEPT, fixed={"keep_dims": False}, through=_ROUNDS, stays=_DOUBLE),
-    "Max": Same("REDUCE_MAX", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
-                 stays=_DOUBLE),
-    "Min": Same("REDUCE_MIN", _KEPT, fixed={"keep_dims": False}, through=_ORDERS,
-                 stays=_DOUBLE),
-    "Prod": Same("REDUCE_PROD", _KEPT, fixed={"keep_dims": False}, through=_WRAPS,
-                  stays=_DOUBLE),
+    "Max": Same("REDUCE_MAX", _KEPT, fixed={"keep_dims": False}, through=_ORDERS, stays=_DOUBLE),
+    "Min": Same("REDUCE_MIN", _KEPT, fixed={"keep_dims": False}, through=_ORDERS, stays=_DOUBLE),
+    "Prod": Same("REDUCE_PROD", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
     "All": Same("REDUCE_ALL", _KEPT, fixed={"keep_dims": False}),
     "Any": Same("REDUCE_ANY", _KEPT, fixed={"keep_dims": False}),
     "ArgMax": Same("ARG_MAX", through=_NARROW, stays=_FAR),
     "ArgMin": Same("ARG_MIN", through=_NARROW, stays=_FAR),
-    "Cumsum": Same("CUMSUM", {"exclusive": "exclusive", "reverse": "reverse"},
-                    fixed={"exclusive": False, "reverse": False}, through=_WRAPS, stays=_DOUBLE),
+    "Cumsum": Same(
+        "CUMSUM",
+        {"exclusive": "exclusive", "reverse": "reverse"},
+        fixed={"exclusive": False, "reverse": False},
+        through=_WRAPS,
+        stays=_DOUBLE,
+    ),
     "AddN": Same("ADD_N", stays=_types_except(DType.FLOAT32, DType.INT32)),
     "Atan2": Same("ATAN2"),
     "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
     "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
     "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
-    "LeakyRelu": Same("LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS,
-                       stays=_DOUBLE),
+    "LeakyRelu": Same(
+        "LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS, stays=_DOUBLE
+    ),
     **{
         name: Same("BATCH_MATMUL", _ADJOINED, fixed=_PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
     "MatMul": Same(
-        "BATCH_MATMUL", {"transpose_a": "adj_x", "transpose_b": "adj_y"}, fixed=_PLAIN,
+        "BATCH_MATMUL",
+        {"transpose_a": "adj_x", "transpose_b": "adj_y"},
+        fixed=_PLAIN,
         stays=_PRODUCTS,
     ),
     "ComplexAbs": Same("COMPLEX_ABS"),
@@ -213,20 +231,15 @@ RULES: Mapping[str, Rule] = {
         {"depth_radius": "radius", "bias": "bias", "alpha": "alpha", "beta": "beta"},
         fixed={"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
     ),
-    "NonMaxSuppressionV4": Same(
-        "NON_MAX_SUPPRESSION_V4", needs={"pad_to_max_output_size": True}
-    ),
-    "NonMaxSuppressionV5": Same(
-        "NON_MAX_SUPPRESSION_V5", needs={"pad_to_max_output_size": True}
-    ),
-    "ResizeBilinear": Same(
-        "RESIZE_BILINEAR", _CORNERS, fixed=_UNALIGNED, through=_RESIZED
-    ),
+    "NonMaxSuppressionV4": Same("NON_MAX_SUPPRESSION_V4", needs={"pad_to_max_output_size": True}),
+    "NonMaxSuppressionV5": Same("NON_MAX_SUPPRESSION_V5", needs={"pad_to_max_output_size": True}),
+    "ResizeBilinear": Same("RESIZE_BILINEAR", _CORNERS, fixed=_UNALIGNED, through=_RESIZED),
     "ResizeNearestNeighbor": Same("RESIZE_NEAREST_NEIGHBOR", _CORNERS, fixed=_UNALIGNED),
     "MaxPoolWithArgmax": Same(
         "MaxPoolWithArgmax",
         {name: name for name in ("ksize", "strides", "padding", "include_batch_in_index")},
-        custom=True, through={DType.INT64: DType.INT32},
+        custom=True,
+        through={DType.INT64: DType.INT32},
     ),
     "Conv2DBackpropInput": rewrite_conv_backprop,
     "Conv2D": conv_2d,
@@ -235,10 +248,18 @@ RULES: Mapping[str, Rule] = {
     "Conv3DBackpropInputV2": conv_3d,
     "MaxPool": pool_2d,
     "AvgPool": pool_2d,
-    "MaxPool3D": Same("MaxPool3D", {name: name for name in ("ksize", "strides", "padding")},
-                       {"data_format": "NDHWC"}, custom=True),
-    "AvgPool3D": Same("AvgPool3D", {name: name for name in ("ksize", "strides", "padding")},
-                       {"data_format": "NDHWC"}, custom=True),
+    "MaxPool3D": Same(
+        "MaxPool3D",
+        {name: name for name in ("ksize", "strides", "padding")},
+        {"data_format": "NDHWC"},
+        custom=True,
+    ),
+    "AvgPool3D": Same(
+        "AvgPool3D",
+        {name: name for name in ("ksize", "strides", "padding")},
+        {"data_format": "NDHWC"},
+        custom=True,
+    ),
     "BiasAdd": with_bias,
     "BiasAddV1": with_bias,
-}  # fmt: skip
+}

@@ -22,9 +22,12 @@ _PREFIX = "Flex"
 # Operators that were custom ones before they were TFLite's own: files of 2021 have them. None had
 # options but for the seeds of the random ones, which no kernel looked at.
 _BEFORE = {
-    "Atan2": "ATAN2", "Sign": "SIGN", "Multinomial": "MULTINOMIAL",
-    "RandomStandardNormal": "RANDOM_STANDARD_NORMAL", "RandomUniform": "RANDOM_UNIFORM",
-}  # fmt: skip
+    "Atan2": "ATAN2",
+    "Sign": "SIGN",
+    "Multinomial": "MULTINOMIAL",
+    "RandomStandardNormal": "RANDOM_STANDARD_NORMAL",
+    "RandomUniform": "RANDOM_UNIFORM",
+}
 _OTHER_FORM = (
     "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
     " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"

@@ -251,9 +251,11 @@ def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
         return []
     shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
     every = Tensor(
-        f"{state.last.name}/sequence", shape, DType.FLOAT32,
+        f"{state.last.name}/sequence",
+        shape,
+        DType.FLOAT32,
         symbols={axis: size for axis, size in enumerate(sizes) if isinstance(size, str)},
-    )  # fmt: skip
+    )
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
     sources = [_source(loop, layer, variable, every, ends) for variable in loop.variables]
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
@@ -319,15 +321,18 @@ def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
 
 def _lstm(loop: _Loop, state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
     cells = [
-        v for v in loop.variables
+        v
+        for v in loop.variables
         if loop.formulas.formula_of(v.now) is parts["c"] and loop.formula_of(v) is parts["c'"]
-    ]  # fmt: skip
+    ]
     gates = _gates([parts[letter] for letter in "ifgo"], parts["h"])
     if cells and gates:
         options = {
-            "fused_activation_function": "TANH", "time_major": True, "cell_clip": 0.0,
+            "fused_activation_function": "TANH",
+            "time_major": True,
+            "cell_clip": 0.0,
             "proj_clip": 0.0,
-        }  # fmt: skip
+        }
         columns = list(zip(*gates, strict=True))[1:]
         weights, recurrent, biases = columns
         parameters = (*weights, *recurrent, *[None] * 3, *biases, None, None)

@@ -29,12 +29,12 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
         OperatorError: the elements take more bytes than there is `room`, or are no numbers.
     """
     if tensor.dtype.numpy is None:
-        message = f"{tensor.name} is a variable of type {tensor.dtype.label}"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} is a variable of type {tensor.dtype.label}")
     if room < 0:
         size = f"{tensor.nbytes:,} bytes"
-        message = f"{tensor.name} is a variable of {size}, which with all others are too many"
-        raise OperatorError(message)
+        raise OperatorError(
+            f"{tensor.name} is a variable of {size}, which with all others are too many"
+        )
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
     return np.broadcast_to(element, tensor.shape)  # a file may declare any size
@@ -44,10 +44,13 @@ def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
     """Return the elements of the variable tensors that LiteRT computes once, of constants."""
     writers = Counter(t for op in graph.ops for t in op.outputs)
     ops = tuple(
-        op for op in graph.ops
-        if op.is_builtin(*_COMPUTED_ONCE) and all(t and t.data is not None for t in op.inputs)
-        and op.outputs and all(t.is_variable and writers[t] == 1 for t in op.outputs)
-    )  # fmt: skip
+        op
+        for op in graph.ops
+        if op.is_builtin(*_COMPUTED_ONCE)
+        and all(t and t.data is not None for t in op.inputs)
+        and op.outputs
+        and all(t.is_variable and writers[t] == 1 for t in op.outputs)
+    )
     if not ops:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)

@@ -48,8 +48,14 @@ def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
         return LiftedMemory(graph)
     inside = [op for op, each in found.items() if any(each) and op not in graph.ops]
     if inside:
-        message = "it remembers what it has read, which within a loop or a branch is not supported"
-        raise UnsupportedOperators([OperatorError(message).with_place(op.place) for op in inside])
+        raise UnsupportedOperators(
+            [
+                OperatorError(
+                    "it has internal state, which is not supported inside a loop or a branch"
+                ).with_place(op.place)
+                for op in inside
+            ]
+        )
     ops = []
     for op in graph.ops:
         inputs, outputs = found.get(op, ((), ()))

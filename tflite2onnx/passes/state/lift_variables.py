@@ -44,10 +44,15 @@ from tflite2onnx.utils.unique_names import Names
 # TFLite's operators that write to their variable inputs; all others but read them.
 _WRITERS = frozenset(
     (
-        "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "LSTM",
+        "RNN",
+        "SVDF",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
     )
-)  # fmt: skip
+)
 # Of all initial values that the file does not have; a tiny file can ask for any number.
 _MOST_BYTES = 1 << 30
 
@@ -135,10 +140,14 @@ class _Threads:
     """
 
     def __init__(
-        self, graph: Graph, start: Callable[[Variable], Tensor], names: Names,
-        around: _Threads | None = None, now: Mapping[Variable, Tensor] | None = None,
+        self,
+        graph: Graph,
+        start: Callable[[Variable], Tensor],
+        names: Names,
+        around: _Threads | None = None,
+        now: Mapping[Variable, Tensor] | None = None,
         goes_on: frozenset[Tensor] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._start, self._names = start, names
         handles = around.handles if around else _handles(graph.every_op())
         self.handles: Mapping[Tensor, Resource] = handles
@@ -182,8 +191,7 @@ class _Threads:
     def _resource(self, op: Op) -> Resource:
         handle = op.inputs[0]
         if handle is None or handle not in self.handles:
-            message = "its variable is not known: the handle comes from no VAR_HANDLE"
-            raise OperatorError(message)
+            raise OperatorError("its variable is not known: the handle comes from no VAR_HANDLE")
         return self.handles[handle]
 
     def _read_variable(self, op: Op) -> None:
@@ -199,8 +207,7 @@ class _Threads:
     def _assign(self, op: Op) -> None:
         _, value = op.inputs
         if value is None:
-            message = "input 1 is missing"
-            raise OperatorError(message)
+            raise OperatorError("input 1 is missing")
         self._write(self._resource(op), self.holder(value), op)
 
     def _compute(self, op: Op) -> None:
@@ -241,15 +248,19 @@ class _Threads:
         uses = (use for graph in op.graphs for use in _variable_uses(graph, self.handles))
         written = list(dict.fromkeys(use.variable for use in uses if use.writes))
         before = [self.value(variable) for variable in written]
-        graphs = [self._rewrite_subgraph(op, graph, dict(zip(written, before, strict=True)))
-                  for graph in op.graphs]  # fmt: skip
+        graphs = [
+            self._rewrite_subgraph(op, graph, dict(zip(written, before, strict=True)))
+            for graph in op.graphs
+        ]
         for variable, tensor in zip(written, before, strict=True):
             self._write(variable, self._new_tensor_like(variable, tensor, "after"), op)
         first = before if op.is_builtin("WHILE") else []
         return replace(
-            op, inputs=(*op.inputs, *first), graphs=tuple(graphs),
+            op,
+            inputs=(*op.inputs, *first),
+            graphs=tuple(graphs),
             outputs=(*op.outputs, *(self.now[variable] for variable in written)),
-        )  # fmt: skip
+        )
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph that hands on variables, which a loop is given each round anew."""
@@ -289,8 +300,7 @@ def _check_same(source: Tensor, target: Tensor) -> None:
     """Raise OperatorError unless the elements of one tensor can be those of another."""
     if (source.elements, source.dtype) != (target.elements, target.dtype):
         declared = [f"{t.dtype.label}{list(t.shape)}" for t in (source, target)]
-        message = f"{declared[0]} of {source.name} cannot become {declared[1]}"
-        raise OperatorError(message)
+        raise OperatorError(f"{declared[0]} of {source.name} cannot become {declared[1]}")
 
 
 class _Explicit:
@@ -371,12 +381,10 @@ class _Explicit:
         value = self._values.get(variable)
         if value is None:
             if variable not in self._assigned_variables:
-                message = f"nothing assigns a value to the variable {name}"
-                raise OperatorError(message)
+                raise OperatorError(f"nothing assigns a value to the variable {name}")
             value = replace(like, data=None)
         elif value.data is None or value.data.shape != value.shape:
-            message = f"the initial value of {name} follows from what is not constant"
-            raise OperatorError(message)
+            raise OperatorError(f"the initial value of {name} follows from what is not constant")
         _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization
         return Tensor(
@@ -453,13 +461,11 @@ def _initial_assignments(
 
     def start(variable: Variable) -> Tensor:
         if not isinstance(variable, Resource) or variable not in known:
-            message = "it reads a variable that is not set yet"
-            raise OperatorError(message)
+            raise OperatorError("it reads a variable that is not set yet")
         return known[variable]
 
     if not 0 <= index < len(model.graphs):
-        message = f"there is no sub-graph {index}"
-        raise OperatorError(message)
+        raise OperatorError(f"there is no sub-graph {index}")
     graph = inline_subgraphs(model, index)
     threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}

@@ -21,8 +21,7 @@ def operand(op: Op, number: int) -> Tensor:
     operands, index = (op.inputs, number) if number >= 0 else (op.outputs, ~number)
     found = operands[index] if index < len(operands) else None
     if found is None:
-        message = f"{'input' if number >= 0 else 'output'} {index} is missing"
-        raise OperatorError(message)
+        raise OperatorError(f"{'input' if number >= 0 else 'output'} {index} is missing")
     return found
 
 
@@ -68,9 +67,16 @@ class ListOp:
         """
         ranges = [_ints([place]) for place in (begin, end or 0, 1)]
         return self.make(
-            "STRIDED_SLICE", [x, *ranges], made, begin_mask=0, end_mask=int(end is None),
-            ellipsis_mask=0, new_axis_mask=0, shrink_axis_mask=int(one), offset=False,
-        )  # fmt: skip
+            "STRIDED_SLICE",
+            [x, *ranges],
+            made,
+            begin_mask=0,
+            end_mask=int(end is None),
+            ellipsis_mask=0,
+            new_axis_mask=0,
+            shrink_axis_mask=int(one),
+            offset=False,
+        )
 
     def size(self, x: Tensor, axis: int, made: Tensor | None = None) -> Tensor:
         """Add what tells the size of an axis, a number."""
@@ -89,9 +95,12 @@ class ListOp:
         """Add what makes a list of one item."""
         signature = (1, *(item.shape_signature or item.shape))
         row = replace(
-            item, name=f"{self.output().name}/row", shape=(1, *item.shape), data=None,
+            item,
+            name=f"{self.output().name}/row",
+            shape=(1, *item.shape),
+            data=None,
             shape_signature=signature,
-        )  # fmt: skip
+        )
         return self.make("EXPAND_DIMS", [item, _ints([0])], made or row)
 
 
@@ -107,11 +116,8 @@ def _fill_list(site: ListOp, count: Tensor) -> None:
     """Add a list of so many items, all 0."""
     made = site.output()
     if made.dtype.numpy is None:
-        message = f"a list of {made.dtype.label} is not converted"
-        raise OperatorError(message)
-    sizes = [
-        _constant(size) if isinstance(size, int) else site.size(*size) for size in site.sizes
-    ]
+        raise OperatorError(f"a list of {made.dtype.label} is not converted")
+    sizes = [_constant(size) if isinstance(size, int) else site.size(*size) for size in site.sizes]
     dims = site.make_int32("PACK", [count, *sizes], "dims", (1 + len(sizes),), axis=0)
     zero = Tensor("zero", (), made.dtype, np.zeros((), made.dtype.numpy))
     site.make("FILL", [dims, zero], made)
@@ -133,8 +139,7 @@ def _reuse_tensor(site: ListOp) -> None:
 def _set_item(site: ListOp) -> None:
     items, index, item = (site.input(i) for i in range(3))
     if site.op.options.get("resize_if_index_out_of_bounds"):
-        message = "it makes its list longer where there is no such item"
-        raise OperatorError(message)
+        raise OperatorError("it makes its list longer where there is no such item")
     if site.single:
         site.row(item, site.output())
         return
@@ -166,8 +171,7 @@ def _concatenate_items(site: ListOp) -> None:
     """ConcatV2: the items, one behind the other, and how many rows each is."""
     items, made, rows = site.input(0), site.output(), site.output(1)
     if not site.sizes or not all(isinstance(size, int) for size in site.sizes[1:]):
-        message = "the items that it joins have no rows, or rows of sizes that stay open"
-        raise OperatorError(message)
+        raise OperatorError("the items that it joins have no rows, or rows of sizes that stay open")
     shape = [-1, *(size for size in site.sizes[1:] if isinstance(size, int))]
     site.make("RESHAPE", [items, _ints(shape)], made, new_shape=shape)
     count = site.make_int32("PACK", [site.size(items, 0)], "count", (1,), axis=0)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.passes.dynamic_shapes import Known, SizedOf, run_trials
+from tflite2onnx.passes.dynamic_shapes import run_trials
+from tflite2onnx.passes.shape_walk import Known, SizedOf
 from tflite2onnx.passes.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
@@ -157,11 +158,10 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     elif op.is_builtin("RESHAPE"):  # see `graph.copy_op`
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
-        message = (
+        raise OperatorError(
             "this is not converted where it is about a list of TensorFlow's: the operators that"
             " make, set, read and stack items are"
         )
-        raise OperatorError(message)
     else:
         return
     lists = [[t for t in row if t is not None] for row in rows]
@@ -180,18 +180,17 @@ def _list(ops: Sequence[Op]) -> _List:
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
     ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
-        message = "the items of this list have several types or ranks, or none that is known"
-        raise OperatorError(message)
+        raise OperatorError(
+            "the items of this list have several types or ranks, or none that is known"
+        )
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
     sizes = sizes or [set()] * ranks.pop()
     if any(len(each) > 1 for each in sizes):
-        message = "the items of this list have several shapes"
-        raise OperatorError(message)
+        raise OperatorError("the items of this list have several shapes")
     known = tuple(next(iter(each), None) for each in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
     if any(op.code in MAKERS for op in makers) and None in known and not given:
-        message = "nothing tells how large the items of this list are"
-        raise OperatorError(message)
+        raise OperatorError("nothing tells how large the items of this list are")
     single = not any(form.resizes for _, form in pairs) and all(map(_of_one, makers))
     return _List(types.pop(), known, given[0][0] if given else None, single)
 
@@ -205,9 +204,11 @@ def _of_one(maker: Op) -> bool:
 
 
 def _lower_graph(
-    graph: Graph, lists: Mapping[Tensor, _List], sizes: Mapping[_List, Sequence[Size]],
+    graph: Graph,
+    lists: Mapping[Tensor, _List],
+    sizes: Mapping[_List, Sequence[Size]],
     known: Sequence[Known],
-) -> Graph:  # fmt: skip
+) -> Graph:
     """Return the graph with tensors in place of lists whose items are so large."""
     tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
     for op, form in ((op, _form(op)) for op in graph.every_op()):

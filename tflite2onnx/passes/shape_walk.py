@@ -1,0 +1,171 @@
+"""Infers the shapes of all tensors of a graph at given sizes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tflite2onnx.errors import (
+    FixedSizeError,
+    OperatorError,
+    as_operator_error,
+)
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.fold_constants import Rules, constant_budget, fold_operator
+from tflite2onnx.tensor import Shape, Tensor
+
+Known = Mapping[Tensor, Tensor]
+Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
+
+
+class Sized(Rules, Protocol):
+    """What is asked of an operator: its shapes, and whether it can do without them."""
+
+    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+        """Return the shapes of the outputs that follow from the inputs."""
+
+    @property
+    def has_data_dependent_shape(self) -> bool:
+        """Whether the sizes of the outputs follow from inputs that are not constant."""
+
+    @property
+    def plan_outputs(self) -> tuple[Tensor, ...]:
+        """Its outputs, then the inputs of its sub-graphs."""
+
+    @property
+    def resizes(self) -> bool:
+        """Whether its outputs may have other shapes than the file declares."""
+
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return sizes known at run time: (place in `plan_outputs`, axis) of what is equal."""
+
+    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
+        """Return the shapes of the inputs of each sub-graph."""
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        """Return whether the operator can be converted for any size of an axis."""
+
+
+SizedOf = Callable[[Op], Sized]
+
+
+class ClashError(FixedSizeError):
+    """The inputs of an operator do not fit together at the sizes of a trial."""
+
+    def __init__(self, error: OperatorError, op: Op) -> None:
+        self.op = op
+        super().__init__(error.reason, op.place)
+
+
+class ShapeWalk:
+    """Goes through operators, in sub-graphs too, and learns what tensors are.
+
+    `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
+    those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
+    Sizes that nobody foresees are `sizes`, and what is `computed` from them is no constant. Where
+    it is not `strict` what cannot be inferred is as declared.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        operator_of: SizedOf,
+        sizes: Mapping[Place, int] | None = None,
+        computed: frozenset[Tensor] = frozenset(),
+        *,
+        strict: bool = False,
+    ) -> None:
+        self._graph, self._operator_of = graph, operator_of
+        self._sizes, self._computed, self._strict = sizes or {}, computed, strict
+        self._room = constant_budget(graph)
+        self.shapes: dict[Tensor, Tensor] = {}
+        self.known: dict[Tensor, Tensor] = {}
+        self.ran: list[tuple[Op, Op]] = []
+
+    def walk(self) -> Known:
+        """Return each tensor of the graph as it is, with its elements where they are constant."""
+        self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
+        self.walk_ops(self._graph.ops)
+        return self.known
+
+    def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        """Learn the shapes of inputs, and return them so."""
+        given = tuple(
+            resize_tensor(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
+            for t, shape in zip(tensors, shapes, strict=True)
+        )
+        self.shapes |= dict(zip(tensors, given, strict=True))
+        self.known |= dict(zip(tensors, given, strict=True))
+        return given
+
+    def walk_ops(self, ops: Sequence[Op]) -> None:
+        """Learn what operators make."""
+        for op in ops:
+            here = op.with_inputs(self.known)
+            here = replace(here, graphs=self._walk_subgraphs(here)) if op.graphs else here
+            self.ran.append((op, here))
+            outputs = [resize_tensor(*pair, self._sizes) for pair in self._outputs(op, here)]
+            here = replace(here, outputs=tuple(outputs))
+            self.shapes |= dict(zip(op.outputs, outputs, strict=True))
+            fixed = self._computed.isdisjoint(op.outputs)
+            made = fold_operator(here, self._operator_of, self._room) if fixed else []
+            self._room -= sum(t.nbytes for t in made)
+            self.known |= dict(zip(op.outputs, made or outputs, strict=True))
+
+    def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each output as declared and as it is made."""
+        made = here.outputs
+        try:
+            made = infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
+        except OperatorError:
+            if self._strict:
+                raise
+        return zip(op.outputs, made, strict=True)
+
+    def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
+        graphs = []
+        for graph, shapes in zip(
+            op.graphs, self._operator_of(op).subgraph_input_shapes(), strict=True
+        ):
+            inputs = self.begin(graph.inputs, shapes)
+            self.walk_ops(graph.ops)
+            outputs = tuple(self.known.get(t, t) for t in graph.outputs)
+            graphs.append(replace(graph, inputs=inputs, outputs=outputs))
+        return tuple(graphs)
+
+
+def is_dynamic(operator: Sized) -> bool:
+    """Return whether the shapes of the outputs depend on elements that are not constant."""
+    try:
+        with as_operator_error():
+            return operator.has_data_dependent_shape
+    except OperatorError:  # likewise
+        return False
+
+
+def resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[Place, int]) -> Tensor:
+    """Return a tensor with the sizes in a trial that nobody foresees."""
+    shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
+
+
+def infer_op_outputs(
+    op: Op, operator_of: SizedOf, *, other_ranks: bool = False
+) -> tuple[Tensor, ...]:
+    """Return the outputs of an operator in the shapes that its inputs lead to.
+
+    Raises:
+        FixedSizeError: it makes none, or one of another rank than the file says, unless there
+            may be `other_ranks`.
+    """
+    try:
+        with as_operator_error():
+            shapes = operator_of(op).resolve_output_shapes()
+            pairs = list(zip(op.outputs, shapes, strict=True))
+    except OperatorError as error:
+        raise ClashError(error, op) from error
+    other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
+    if other_rank and not (other_ranks or is_dynamic(operator_of(op))):
+        raise FixedSizeError("its output has another rank than the file says").with_place(op.place)
+    return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)
