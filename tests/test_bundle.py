@@ -310,13 +310,13 @@ def test_command_finds_differences(
 
 
 def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: Captured) -> None:
-    """Those of a folder, or converted on the way; it is said of each what is wrong."""
+    """Each model of a folder is verified, or is converted first; the output names each model."""
     folder = tmp_path / "out"
     convert_bundle(task, folder)
     for words in ([str(folder)], []):
         assert main(["verify", str(task), *words]) == 0
         said = capsys.readouterr()
-        assert said.out.count(" right") == 3
+        assert said.out.count(" right, 0 differ, 0 wrong") == 3
         assert "landmarks.task/points.tflite:\n" in said.out
         assert not said.err
     (folder / "landmarks" / "points.onnx").unlink()
