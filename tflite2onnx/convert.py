@@ -43,6 +43,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
 from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
+from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.lower_complex import lower_complex
@@ -62,6 +63,7 @@ from tflite2onnx.signatures import (
     warn_unconverted,
 )
 from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
@@ -200,10 +202,11 @@ def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: 
         named = open_dimensions(graph, _operators(options))
         return _normalise_plan_emit(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
-        # What is wrong at any size is wrong here too.
-        emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
-        _logger.warning("all sizes are fixed as they are in the file, since %s", error)
-        return emitted
+        reason = str(error)  # the error itself would keep all that was made in memory
+    # What is wrong at any size is wrong here too.
+    emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
+    _logger.warning("all sizes are fixed as they are in the file, since %s", reason)
+    return emitted
 
 
 def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
@@ -259,16 +262,17 @@ def _with_opset(
         int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
         weights=options.weights,
     )
-    version = options.opset or DEFAULT_OPSET
+    version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
-            emitted = emit(graph, operators, chosen, builder(version))
+            g = builder(version, budget=ConstantBudget(stored))
+            emitted = emit(graph, operators, chosen, g)
+            check(emitted, graph)
         except NeedsOpset as need:
             if options.opset is not None:
                 raise OptionError(str(need)) from need
             version = need.version
         else:
-            check(emitted, graph)
             return emitted
 
 

@@ -69,7 +69,7 @@ class Op:
     def place(self) -> str:
         """Name the operator for a message."""
         made = self.outputs[0].name if self.outputs else "no output"
-        return f"{self.code} (operator {self.index}, {made})"
+        return f"{self.code or 'custom'} (operator {self.index}, {made})"
 
     @property
     def activation(self) -> str:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape with names in place of the sizes that stay open
+MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 
 
 class DType(enum.Enum):

@@ -13,6 +13,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
 from tflite2onnx.quantize import Storage, decode_constant, encode_constant, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
+from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
     "REAL",
@@ -165,9 +166,10 @@ class Builder(QdqNodes):
         int8_as_uint8: bool = False,
         float_only: bool = False,
         weights: str = "auto",
+        budget: ConstantBudget | None = None,
         around: Builder | None = None,
     ) -> None:
-        super().__init__(opset, opset_is_fixed=opset_is_fixed, around=around)
+        super().__init__(opset, opset_is_fixed=opset_is_fixed, budget=budget, around=around)
         self.int8_as_uint8 = int8_as_uint8
         self.float_only = float_only
         self.weights = weights

@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
+from tflite2onnx.utils.constant_budget import ConstantBudget
 
 MIN_OPSET = 13
 DEFAULT_OPSET = 17
@@ -164,8 +165,16 @@ class Nodes:
     """
 
     def __init__(
-        self, opset: int, *, opset_is_fixed: bool = False, around: Nodes | None = None
+        self,
+        opset: int,
+        *,
+        opset_is_fixed: bool = False,
+        budget: ConstantBudget | None = None,
+        around: Nodes | None = None,
     ) -> None:
+        self.budget: ConstantBudget = (
+            (budget or ConstantBudget()) if around is None else around.budget
+        )
         self.opset = opset
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
@@ -220,8 +229,7 @@ class Nodes:
             raise NeedsOpset(version, what)
 
     def annotate(self, value: Value, dtype: DType, shape: Sizes) -> Value:
-        """Note what is known of a value, and return it; the opset must have its type."""
-        self.require(_TYPE_SINCE.get(dtype, 0), f"a tensor of {dtype.label}")
+        """Note what is known of a value, and return it."""
         self.types.setdefault(value, (dtype, shape))
         return value
 
@@ -250,6 +258,7 @@ class Nodes:
         """Return a constant; small ones with the same elements are one."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
+            self.budget.spend(data.nbytes)
             return value
         return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
@@ -260,6 +269,7 @@ class Nodes:
         that each product reads. It names the copies after the originals, so that a second reader
         of one of them makes the model fail to load (avx2_weight_s8_to_u8.cc).
         """
+        self.budget.spend(data.nbytes)
         return Value(data, dtype, name)
 
     def ints(self, items: Sequence[int]) -> Value:

@@ -158,6 +158,10 @@ class Kept(Operator):
     fuses_activation = False
     computes_on_stored_integers = True
 
+    def check(self) -> None:
+        if not self.op.code:
+            raise OperatorError("it has no name, and a node must have one")
+
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)
 

@@ -65,8 +65,13 @@ def fold(graph: Graph, rules_of: RulesOf) -> Graph:
 
 def constant_budget(graph: Graph) -> int:
     """Return how many bytes of constants may be made of those of a graph."""
+    return _BYTES + _TIMES * count_stored_bytes(graph)
+
+
+def count_stored_bytes(graph: Graph) -> int:
+    """Return how many bytes of memory the constants of a graph lie in."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
-    return _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
+    return bytes_behind([t.data for t in constants if t.data is not None])
 
 
 def fold_operator(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:

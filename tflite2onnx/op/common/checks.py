@@ -11,11 +11,10 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
+from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 
 T = TypeVar("T")
-
-_MOST_ELEMENTS = 1 << 24
 
 
 def ints(operator: Operator, index: int) -> list[int]:
@@ -42,6 +41,20 @@ def expect_list(operator: Operator, index: int, count: int) -> None:
     tensor = operator.input(index)
     expect_type(tensor, (DType.INT32, DType.INT64))
     expect(tensor, (count,), tensor.dtype)
+
+
+def count_listed_axes(operator: Operator, index: int) -> int:
+    """Return for how many axes an input has an element, by the length that the file declares.
+
+    Raises:
+        OperatorError: they are more than a tensor can have.
+    """
+    tensor = operator.input(index)
+    if tensor.elements > MOST_AXES:
+        raise OperatorError(
+            f"{tensor.name} must have an element for each axis, got {tensor.elements}"
+        )
+    return tensor.elements
 
 
 def expect_rank(tensor: Tensor, rank: int, dtype: DType) -> None:
@@ -123,7 +136,7 @@ def check_element_count(count: float) -> None:
 
     A few bytes of a file can declare axes of any size.
     """
-    if count > _MOST_ELEMENTS:
+    if not count <= MOST_ELEMENTS:
         raise OperatorError(f"it would take a constant of {count:,.0f} elements")
 
 

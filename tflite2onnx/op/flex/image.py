@@ -60,7 +60,9 @@ class FlexCropAndResize(Operator):
         expect(self.input(2), (count,), DType.INT32)
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
             raise OperatorError(f"the method {self.options.method!r}")
-        expect(self.output, (count, *_two_sizes(self, 3), channels), _F32)
+        made = _two_sizes(self, 3)
+        check_element_count(sum(made))
+        expect(self.output, (count, *made, channels), _F32)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
@@ -215,7 +217,7 @@ class FlexExtractImagePatches(Operator):
     custom = True
     category = Category.TERMINATE
 
-    @cached_property
+    @property
     def _windows(self) -> tuple[_Steps, _Steps]:
         _, height, width, _ = _image(self)
         options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))

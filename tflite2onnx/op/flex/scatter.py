@@ -163,17 +163,18 @@ class FlexDynamicStitch(Operator):
     custom = True
     category = Category.TERMINATE
 
-    @cached_property
+    @property
     def _rows(self) -> Array:
         """Which row, of those of all tensors, each row is; of equal indices the last counts."""
         half = len(self.op.inputs) // 2
         places = [place for i in range(half) for place in ints(self, i)]
-        check_element_count(max(places, default=0))
-        rows = np.full(max(places, default=-1) + 1, -1, np.int64)
+        count = max(places, default=-1) + 1
+        is_complete = min(places, default=0) == 0 and len({*places}) == count
+        if not is_complete or len(self.op.inputs) % 2:
+            raise OperatorError(f"indices {places}, which leave some out")
+        rows = np.empty(count, np.int64)
         for row, place in enumerate(places):
             rows[place] = row
-        if min(places, default=0) < 0 or (rows < 0).any() or len(self.op.inputs) % 2:
-            raise OperatorError(f"indices {places}, which leave some out")
         return rows
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
+    count_listed_axes,
     expect,
     expect_indices,
     expect_list,
@@ -59,7 +60,7 @@ class ScatterNd(Operator):
         expect_type(updates, _TYPES)
         if self.has_data_dependent_shape:
             expect_list(self, 2, self.input(2).elements)
-            expect_rank(self.output, self.input(2).elements, updates.dtype)
+            expect_rank(self.output, count_listed_axes(self, 2), updates.dtype)
             return
         shape = ints(self, 2)
         expect(self.output, shape, updates.dtype)
@@ -108,7 +109,7 @@ class SparseToDense(Operator):
         expect(default, (1,) * default.rank, values.dtype)
         if self.has_data_dependent_shape:
             expect_list(self, 1, self.input(1).elements)
-            expect_rank(self.output, self.input(1).elements, values.dtype)
+            expect_rank(self.output, count_listed_axes(self, 1), values.dtype)
         else:
             expect(self.output, ints(self, 1), values.dtype)
         expect(values, self._index_shape[:1] if values.rank else (), values.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_rank, expect_type, ints
+from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_rank, expect_type, ints
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -33,7 +33,7 @@ class BroadcastTo(Operator):
     def check(self) -> None:
         _check_list(self, 1)
         if self.has_data_dependent_shape:
-            expect_rank(self.output, self.input(1).elements, self.input(0).dtype)
+            expect_rank(self.output, count_listed_axes(self, 1), self.input(0).dtype)
             return
         x, shape = self.input(0), ints(self, 1)
         expect(self.output, shape, x.dtype)
@@ -74,7 +74,7 @@ class BroadcastArgs(Operator):
             _check_list(self, i)
         a, b = self.input(0), self.input(1)
         expect(b, b.shape, a.dtype)
-        expect(self.output, (max(a.elements, b.elements),), a.dtype)
+        expect(self.output, (max(count_listed_axes(self, i) for i in (0, 1)),), a.dtype)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
@@ -106,7 +106,7 @@ class Fill(Operator):
         value = self.input(1)
         expect(value, (), value.dtype)
         if self.has_data_dependent_shape:
-            expect_rank(self.output, self.input(0).elements, value.dtype)
+            expect_rank(self.output, count_listed_axes(self, 0), value.dtype)
         else:
             expect(self.output, ints(self, 0), value.dtype)
 

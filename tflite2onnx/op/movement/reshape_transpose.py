@@ -11,7 +11,15 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.common.checks import axis_of, expect, expect_list, expect_rank, integer, ints
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    count_listed_axes,
+    expect,
+    expect_list,
+    expect_rank,
+    integer,
+    ints,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     multiply_sizes,
@@ -128,7 +136,7 @@ class Reshape(Operator):
     @property
     def _dynamic_rank(self) -> int:
         """How many axes are made by what is computed."""
-        return self.input(0).rank + 1 if self._adds_axis else self.input(1).elements
+        return self.input(0).rank + 1 if self._adds_axis else count_listed_axes(self, 1)
 
     def frames(self) -> Sequence[Frame]:
         source, target = open_runs(self.input(0).sizes, self.output.sizes)

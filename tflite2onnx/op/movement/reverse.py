@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect, expect_type, ints
+from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
 from tflite2onnx.tensor import Array, DType
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
@@ -38,7 +38,7 @@ class Reverse(Operator):
         if self.input(1).is_constant:
             _ = self._axes  # checks them
         else:
-            expect(self.input(1), (self.input(1).elements,), DType.INT32)
+            expect(self.input(1), (count_listed_axes(self, 1),), DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self.input(1).is_constant else []

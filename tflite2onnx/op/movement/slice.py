@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
+from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_list, expect_rank, ints
 from tflite2onnx.tensor import Array, DType
 
 # Before the first element, where -1 would mean the last, and behind all.
@@ -183,7 +183,7 @@ class StridedSlice(Operator):
         An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
         """
         o, rank = self.options, self.input(0).rank
-        count = self.input(1).elements
+        count = count_listed_axes(self, 1)
         bits = range(count)
         ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
         new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]

@@ -14,7 +14,7 @@ import numpy as np
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type, integer, ints
+from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_type, integer, ints
 from tflite2onnx.tensor import DType, Shape
 
 _SEEDS = 1 << 24  # float32, of which ONNX's attribute is, tells so many integers apart
@@ -42,12 +42,12 @@ class Random(_Drawn):
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[Shape] | None:
-        rank, made = self.input(0).elements, self.output
+        rank, made = count_listed_axes(self, 0), self.output
         return None if made.rank == rank else [(1,) * rank]
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         known = self.input(0).data is not None
-        return () if known else [[(0, axis)] for axis in range(self.input(0).elements)]
+        return () if known else [[(0, axis)] for axis in range(count_listed_axes(self, 0))]
 
     def check(self) -> None:
         sizes = self.input(0)

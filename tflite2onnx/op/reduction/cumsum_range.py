@@ -34,8 +34,8 @@ class Range(Operator):
     dynamic_axes = "..."
     category = Category.TERMINATE
 
-    @cached_property
-    def _numbers(self) -> Array:
+    @property
+    def _count(self) -> int:
         start, limit, step = (self._scalar(i) for i in range(3))
         forth = start <= limit and step > 0
         if not forth and not (start >= limit and step < 0):
@@ -45,8 +45,13 @@ class Range(Operator):
         else:
             count = len(range(int(start), int(limit), int(step)))
         check_element_count(count)
+        return int(count)
+
+    @property
+    def _numbers(self) -> Array:
+        start, step = self._scalar(0), self._scalar(2)
         # One addition after another, as the kernel does it: floats round each time.
-        steps = np.full(int(count), step, start.dtype)
+        steps = np.full(self._count, step, start.dtype)
         steps[:1] = start
         return np.add.accumulate(steps, dtype=start.dtype)
 
@@ -66,7 +71,7 @@ class Range(Operator):
             expect_rank(self.output, 1, self.input(0).dtype)
             return
         expect(self.output, self.output.shape, self.input(0).dtype)
-        expect(self.output, self._numbers.shape, self.input(0).dtype)
+        expect(self.output, (self._count,), self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
         if not self.has_data_dependent_shape:

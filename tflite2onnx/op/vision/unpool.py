@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
 from tflite2onnx.op.common.c_struct_options import activation_of, padding_of, read_int32_fields
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
@@ -74,6 +74,7 @@ class MaxPoolWithArgmax(_MaxPool):
             raise OperatorError(
                 "places that count the images of a batch are not supported, by LiteRT either"
             )
+        check_element_count(self.sizes(0)["C"])
         super().check()
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
@@ -178,6 +179,7 @@ def _origins(window: Window, image: Shape, places: Shape) -> tuple[Array, Array]
 
     The formula is ComputePadding's, of LiteRT's kernels/padding.h.
     """
+    check_element_count(sum(places))
     begins = []
     for size, count, kernel, stride in zip(
         image, places, window.kernel, window.strides, strict=True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.op.common.windows import ImageOperator, image_of
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -61,6 +61,7 @@ class DenseImageWarp(_Warp):
         x = self.sizes(0)
         if min(x["H"], x["W"]) < 2:
             raise OperatorError(f"an image of {x['H'], x['W']} is too small")
+        check_element_count(x["H"] * x["W"] * _XY)
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
         expect(self.output, self.input(0).shape, DType.FLOAT32)
 
@@ -92,6 +93,7 @@ class TransformTensor(_Warp):
             )
         if self.options.get("mode", "bilinear") != "bilinear":
             raise OperatorError(f"its mode is {self.options.mode}, not bilinear")
+        check_element_count(y["H"] + y["W"])
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
