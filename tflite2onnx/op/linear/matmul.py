@@ -9,10 +9,11 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, features_from
 from tflite2onnx.op.common.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import (
     bias_storage,
     encode_constant,
@@ -27,7 +28,7 @@ _IMAGE = 4
 _BIAS = 2  # the input
 
 
-class FullyConnected(Operator):
+class FullyConnected(DynamicShape):
     """FULLY_CONNECTED: x times the transpose of the weights, plus a bias.
 
     The weights are [out, features], and the features of x are its last axes, as many as that
@@ -227,7 +228,7 @@ def product_shape(a: Shape, b: Shape, turned: tuple[bool, bool]) -> Shape:
     return (*batch, rows, columns)
 
 
-class BatchMatMul(Operator):
+class BatchMatMul(DynamicShape):
     """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y`: the last two are swapped.
 
     A swap is the order in which the operand is asked for: a TRANSPOSE before it may cancel it.
