@@ -73,7 +73,7 @@ def _site(operator: Operator) -> Site:
     unscaled = operator.without_scale
     if unscaled is not None and not operator.reads_stored_integers():
         raise OperatorError(f"{unscaled.name} has no scale, where other operands have one")
-    return Site(operator.plan_inputs, operator.plan_outputs, tuple(operator.frames()))
+    return Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.tensor import Array, Shape, Tensor
 
 
 class Options(Mapping[str, Any]):
@@ -75,6 +75,21 @@ class Op:
     def activation(self) -> str:
         """The activation function that is fused into it, "NONE" if there is none."""
         return str(self.options.get("fused_activation_function", "NONE"))
+
+    @property
+    def plan_inputs(self) -> tuple[Tensor | None, ...]:
+        """The inputs, then the outputs of the sub-graphs: the layout planner's inputs."""
+        return (*self.inputs, *(t for graph in self.graphs for t in graph.outputs))
+
+    @property
+    def plan_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs, then the inputs of the sub-graphs: the layout planner's outputs."""
+        return (*self.outputs, *(t for graph in self.graphs for t in graph.inputs))
+
+    @property
+    def subgraph_input_shapes(self) -> list[list[Shape]]:
+        """The shapes of the inputs of each sub-graph, as declared."""
+        return [[t.shape for t in graph.inputs] for graph in self.graphs]
 
     def is_builtin(self, *codes: str) -> bool:
         """Return whether this is TFLite's own operator of one of these names."""

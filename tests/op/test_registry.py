@@ -106,6 +106,10 @@ def test_what_cannot_be_registered() -> None:
         register("Twice")(dict)  # type: ignore[type-var]  # that is wrong
     with pytest.raises(RegistrationError, match="Incomplete has no category"):
         register("Twice")(type("Incomplete", (Operator,), {}))
+    untraited = type("Untraited", (Doubled,), {"dynamic_axes": "..."})
+    reason = r"Untraited must be a subclass of tflite2onnx.operators.DynamicShape, because it has"
+    with pytest.raises(RegistrationError, match=reason):
+        register("Twice")(untraited)
     with pytest.raises(RegistrationError, match="takes the names of the operators"):
         register()
     with pytest.raises(RegistrationError, match="'' is no operator's name"):

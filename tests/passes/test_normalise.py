@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import fold_constants as folding
 from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.normalise import (
@@ -33,28 +34,22 @@ Array = np.ndarray[Any, Any]
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-@dataclass
-class Stub:
-    """Rules of an operator that is none."""
+class Stub(Foldable):
+    """An operator whose outputs and shapes the test chooses."""
 
-    made: Callable[..., Sequence[Array] | None] = lambda *_: None
-    shapes: Sequence[Shape | None] = ()
-    moves_only: bool = False
-    shape_only: bool = False
-    quantizes_dynamically: bool = False
-    may_end_run: bool = False
+    def __init__(
+        self,
+        made: Callable[..., Sequence[Array] | None] = lambda *_: None,
+        shapes: Sequence[Shape | None] = (),
+        **members: bool,
+    ) -> None:
+        super().__init__(Op("X", 0, (), ()))
+        self.made, self.shapes = made, shapes
+        self.__dict__.update(members)
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         """Return the shapes given."""
         return self.shapes
-
-    def fold_branch(self) -> Sequence[Op] | None:
-        """Return nothing: it runs no sub-graphs."""
-        return None
-
-    def internal_state(self) -> Sequence[Tensor]:
-        """Return nothing: it keeps nothing."""
-        return ()
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return what the function given makes."""

@@ -7,7 +7,7 @@ all operators is done by the driver in `emit.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -18,7 +18,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.quantize import AS_NUMBERS, QUANTIZED, is_quantized
-from tflite2onnx.tensor import Array, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Quantization, Shape, Tensor
 
 
 class Category(Enum):
@@ -61,10 +61,6 @@ class Operator:
             change theirs.
         dequantizes_weights_at_load: no runtime multiplies integer weights by float data, so that
             the weights had better become real numbers once, when the model is loaded.
-        dynamic_axes: the letters of the axes whose size may change after the conversion, or "..."
-            for all axes: no size of theirs is part of what `emit` makes. See
-            `supports_dynamic_axis`.
-        shape_inputs: the inputs whose elements say how large the outputs are.
         fuses_activation: `fused_activation_function` means: apply it to the first output.
         steps: by operator and element type of the output ("TANH int16"), how many steps its
             integers may be from LiteRT's, given LiteRT's inputs. Others: see `allowed_steps`.
@@ -84,8 +80,6 @@ class Operator:
     shape_only: ClassVar[bool] = False
     matmul_operands: ClassVar[tuple[int, int, int] | None] = None
     dequantizes_weights_at_load: ClassVar[bool] = False
-    dynamic_axes: ClassVar[str] = ""
-    shape_inputs: ClassVar[tuple[int, ...]] = ()
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
@@ -115,10 +109,6 @@ class Operator:
         """
         return None
 
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph, whatever is declared."""
-        return [[t.shape for t in graph.inputs] for graph in self.op.graphs]
-
     def frames(self) -> Sequence[Frame]:
         """Return the frames that the operands live in; operands in none keep the TFLite order."""
         if self.onnx:
@@ -133,49 +123,12 @@ class Operator:
         """Emit the nodes; return the output's value, or a tuple of them (`returns_tuple`)."""
         raise NotImplementedError
 
-    @property
-    def may_end_run(self) -> bool:
-        """Whether the kernel of a custom operator may end the whole run, without an error.
-
-        Then `emit` returns, behind its outputs and before next states, whether the run goes on: a
-        bool [1]. If it does not, no state that is written to behind the operator changes.
-        """
-        return False
-
-    @property
-    def plan_inputs(self) -> tuple[Tensor | None, ...]:
-        """What the plan takes for its inputs: those, then the outputs of its sub-graphs."""
-        return (*self.op.inputs, *(t for graph in self.op.graphs for t in graph.outputs))
-
-    @property
-    def plan_outputs(self) -> tuple[Tensor, ...]:
-        """What the plan takes for its outputs: those, then the inputs of its sub-graphs."""
-        return (*self.op.outputs, *(t for graph in self.op.graphs for t in graph.inputs))
-
-    def fold_branch(self) -> Sequence[Op] | None:
-        """Return the operators that do the same, if what it runs hangs on no input any more."""
-        return None
-
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         """Return the shape that each input should be given before planning, None for its own."""
         if not self.broadcasts:
             return [None] * len(self.op.inputs)
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
-
-    def internal_state(self) -> Sequence[Tensor]:
-        """Return what the kernel of a custom operator keeps from one run to the next.
-
-        Each tensor is what holds it: its shape and type, the initial value as `data` (else it is
-        0), and a name. The operator is given these behind its inputs, and `emit` (`returns_tuple`)
-        returns the next values behind the outputs. Asked once, before there are such inputs.
-        """
-        return ()
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return the outputs for constant inputs, None if the class cannot tell."""
-        del inputs
-        return None
 
     def resolve_output_shapes(self) -> tuple[Shape, ...]:
         """Return the shapes of the outputs that follow from the inputs, whatever is declared.
@@ -199,44 +152,6 @@ class Operator:
             else:
                 break
         return tuple(t.shape for t in op.outputs)
-
-    @property
-    def has_data_dependent_shape(self) -> bool:
-        """Whether the sizes of the outputs follow from numbers that are known at run time."""
-        given = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
-        return not all(t is None or t.is_constant for t in given)
-
-    @property
-    def resizes(self) -> bool:
-        """Whether its outputs may have other shapes than the file declares."""
-        return self.has_data_dependent_shape
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the sizes that follow from elements, not from shapes: each is known at run time.
-
-        Each is one or more (place in `plan_outputs`, axis) that are always equal. What a signature
-        fixes, which few files have, is known.
-        """
-        return [
-            [(i, axis)]
-            for i, t in enumerate(self.op.outputs if self.has_data_dependent_shape else ())
-            for axis in (
-                range(t.rank) if self.data_dependent_axes is None else self.data_dependent_axes
-            )
-            if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
-        ]
-
-    @property
-    def data_dependent_axes(self) -> Collection[int] | None:
-        """The axes of the outputs that can have such sizes; None for all."""
-        return None
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether what `emit` makes holds for any size of an axis of an operand."""
-        if self.dynamic_axes == "...":
-            return True
-        letters = self.axis_letters(operand)
-        return bool(letters) and letters[axis] in self.dynamic_axes
 
     def reads_stored_integers(self) -> bool:
         """Return whether quantized operands are read and written as stored, not as real numbers."""

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import TRAITS
 from tflite2onnx.reader.schema import ENUMERATIONS
 
 GROUP = "tflite2onnx.operators"
@@ -94,6 +95,13 @@ def check_class(cls: object) -> type[Operator]:
         raise RegistrationError(f"{cls!r} is no subclass of tflite2onnx.operators.Operator")
     if not hasattr(cls, "category"):
         raise RegistrationError(f"{_name(cls)} has no category")
+    for trait in TRAITS:
+        hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
+        if hooks and not issubclass(cls, trait):
+            raise RegistrationError(
+                f"{_name(cls)} must be a subclass of tflite2onnx.operators.{trait.__name__},"
+                f" because it has {hooks[0]}"
+            )
     return cls
 
 

@@ -14,7 +14,7 @@ A size that nobody foresees can be anything, as that of a variable which grows i
 the same in two trials, as whether such a size is less than a number, may differ in a third. It is
 a constant only if all operators behind the size move elements.
 
-Operators say for which axes they can be converted: `Operator.supports_dynamic_axis`.
+Operators say for which axes they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import (
     ClashError,
     Known,
     Place,
     ShapeWalk,
-    Sized,
     SizedOf,
     infer_op_outputs,
     is_dynamic,
@@ -157,23 +158,23 @@ def _groups(op: Op, operator_of: SizedOf, origin: Op | None = None) -> Sequence[
     """
     try:
         with as_operator_error():
-            groups = operator_of(op).data_dependent_dims()
-            writes = operator_of(origin or op).plan_outputs
+            operator, writes = operator_of(op), (origin or op).plan_outputs
+            groups = operator.data_dependent_dims() if isinstance(operator, DynamicShape) else ()
             found = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # said later, with all else that is wrong
         return ()
     return found if all(axis < t.rank for group in found for t, axis in group) else ()
 
 
-def _resizes(operator: Sized) -> bool:
+def _resizes(operator: Operator) -> bool:
     try:
         with as_operator_error():
-            return operator.resizes
+            return isinstance(operator, DynamicShape) and operator.resizes
     except OperatorError:  # likewise
         return False
 
 
-def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
+def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
     """Raise an error if an operator cannot do with an open size that it reads or writes.
 
     Raises:
@@ -193,7 +194,10 @@ def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
         operands += [(~i, t) for i, t in enumerate(op.outputs)]
         for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
             with as_operator_error():
-                if not operator.supports_dynamic_axis(operand, axis):
+                if not (
+                    isinstance(operator, DynamicShape)
+                    and operator.supports_dynamic_axis(operand, axis)
+                ):
                     raise FixedSizeError(
                         f"it needs to know the size of axis {axis} of {tensor.name}"
                     ).with_place(op.place)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import bytes_behind
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 # What constant sub-graphs may make in any case, and how often as much as all constants beyond
 # that; what would make more out of little is left to the runtime.
@@ -19,39 +20,7 @@ _BYTES = 1 << 24
 _TIMES = 4
 
 
-class Rules(Protocol):
-    """What the passes ask of an operator."""
-
-    @property
-    def moves_only(self) -> bool:
-        """Whether it only moves elements, whatever they are."""
-
-    @property
-    def shape_only(self) -> bool:
-        """Whether its outputs follow from the shapes of its inputs."""
-
-    @property
-    def quantizes_dynamically(self) -> bool:
-        """Whether it makes integers of real data before it computes."""
-
-    @property
-    def may_end_run(self) -> bool:
-        """Whether it may end the run."""
-
-    def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shape that each input should be given, None for its own."""
-
-    def fold_branch(self) -> Sequence[Op] | None:
-        """Return the operators that do the same, if what it runs hangs on no input any more."""
-
-    def internal_state(self) -> Sequence[Tensor]:
-        """Return what it keeps inside from one run to the next."""
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return the outputs for constant inputs, None if that cannot be told."""
-
-
-RulesOf = Callable[[Op], Rules | None]
+RulesOf = Callable[[Op], Operator | None]
 
 
 def fold(graph: Graph, rules_of: RulesOf) -> Graph:
@@ -103,7 +72,7 @@ class _Folder:
 
     def _fold_branch(self, op: Op) -> Sequence[Op] | None:
         rules = self._rules_of(op)
-        return rules.fold_branch() if rules else None
+        return rules.fold_branch() if isinstance(rules, RunsSubgraphs) else None
 
 
 def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
@@ -126,7 +95,7 @@ def _fold_float16(op: Op) -> list[Tensor]:
 def _evaluate_op(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
     """Return the outputs of an operator, none if they are not known or take too much room."""
     rules = rules_of(op)
-    if rules is None or sum(t.nbytes for t in op.outputs) > room:
+    if not isinstance(rules, Foldable) or sum(t.nbytes for t in op.outputs) > room:
         return []
     try:
         with as_operator_error():
@@ -166,7 +135,7 @@ def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     return data.astype(tensor.dtype.numpy, copy=False)
 
 
-def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:
+def _fits(tensor: Tensor, data: Array, rules: Operator) -> bool:
     """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
     narrow = rules.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

@@ -16,7 +16,7 @@ The passes, in order; each takes a graph and returns one:
    dilation. 9. `fuse_pads_into_convolutions`: convolutions pad what PAD did before them. 10.
    `eliminate_dead_operators`: operators that nothing reads go.
 
-What an operator does with its operands is asked of the operator (`Rules`), never known here.
+What an operator does with its operands is asked of the operator (`Operator`), never known here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from dataclasses import replace
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.op.base import Operator
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
-from tflite2onnx.passes.fold_constants import Rules, RulesOf, fold, replaces
+from tflite2onnx.passes.fold_constants import RulesOf, fold, replaces
 from tflite2onnx.passes.fuse_convolutions import (
     fuse_dilated_convolutions,
     fuse_pads_into_convolutions,
@@ -103,7 +104,7 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
     return replace(graph, ops=tuple(ops))
 
 
-def _broadcast_shapes(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
+def _broadcast_shapes(op: Op, rules: Operator | None) -> Sequence[Shape | None]:
     try:
         with as_operator_error():
             return rules.broadcast_shapes() if rules else [None] * len(op.inputs)

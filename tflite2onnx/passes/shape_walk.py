@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -12,42 +11,16 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, constant_budget, fold_operator
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
+from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Shape, Tensor
 
 Known = Mapping[Tensor, Tensor]
 Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
 
 
-class Sized(Rules, Protocol):
-    """What is asked of an operator: its shapes, and whether it can do without them."""
-
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that follow from the inputs."""
-
-    @property
-    def has_data_dependent_shape(self) -> bool:
-        """Whether the sizes of the outputs follow from inputs that are not constant."""
-
-    @property
-    def plan_outputs(self) -> tuple[Tensor, ...]:
-        """Its outputs, then the inputs of its sub-graphs."""
-
-    @property
-    def resizes(self) -> bool:
-        """Whether its outputs may have other shapes than the file declares."""
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return sizes known at run time: (place in `plan_outputs`, axis) of what is equal."""
-
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph."""
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether the operator can be converted for any size of an axis."""
-
-
-SizedOf = Callable[[Op], Sized]
+SizedOf = Callable[[Op], Operator]
 
 
 class ClashError(FixedSizeError):
@@ -124,10 +97,11 @@ class ShapeWalk:
         return zip(op.outputs, made, strict=True)
 
     def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
-        graphs = []
-        for graph, shapes in zip(
-            op.graphs, self._operator_of(op).subgraph_input_shapes(), strict=True
-        ):
+        operator, graphs = self._operator_of(op), []
+        sizes: Sequence[Sequence[Shape]] = op.subgraph_input_shapes
+        if isinstance(operator, RunsSubgraphs):
+            sizes = operator.subgraph_input_shapes()
+        for graph, shapes in zip(op.graphs, sizes, strict=True):
             inputs = self.begin(graph.inputs, shapes)
             self.walk_ops(graph.ops)
             outputs = tuple(self.known.get(t, t) for t in graph.outputs)
@@ -135,11 +109,11 @@ class ShapeWalk:
         return tuple(graphs)
 
 
-def is_dynamic(operator: Sized) -> bool:
+def is_dynamic(operator: Operator) -> bool:
     """Return whether the shapes of the outputs depend on elements that are not constant."""
     try:
         with as_operator_error():
-            return operator.has_data_dependent_shape
+            return isinstance(operator, DynamicShape) and operator.has_data_dependent_shape
     except OperatorError:  # likewise
         return False
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from tflite2onnx.builder.builder import View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Shape, Sizes
 
 
-class ImageOperator(Operator):
+class ImageOperator(DynamicShape):
     """What convolutions, pooling, resizing and block shuffling have in common."""
 
     category = Category.IMPLICIT

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 
-class Control(Operator):
+class Control(DynamicShape, RunsSubgraphs):
     """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
 
     category = Category.TRANSPARENT

@@ -93,9 +93,11 @@ class LeakyRelu(Elementwise):
 
 
 class Bounded(Elementwise):
-    """RELU and its kin: an activation function that is fused to nothing.
+    """RELU and other bounds: activation functions that are not fused into another operator.
 
-    Where integers stand for the same numbers before and after, it is these that are clamped.
+    `emit` adds no node. The driver applies the bounds, as it does for fused activations, because
+    `activation` is the operator itself. If input and output have one scale, the driver clamps the
+    stored integers.
     """
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(

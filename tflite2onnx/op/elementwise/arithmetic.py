@@ -18,6 +18,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
@@ -84,7 +85,7 @@ def clip_to_activation(name: str, array: Array) -> Array:
     return array if least is None else np.clip(array, least, most)
 
 
-class Elementwise(Operator):
+class Elementwise(DynamicShape, Foldable):
     """Inputs that broadcast, each element on its own.
 
     Attributes:

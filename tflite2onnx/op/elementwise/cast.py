@@ -8,6 +8,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -29,7 +30,7 @@ _PLAIN = {
 _FLOAT32_BITS = 24  # of integers that all have a float32 of their own
 
 
-class Cast(Operator):
+class Cast(DynamicShape, Foldable):
     """CAST: floats become integers by cutting off and saturating, NaN the largest integer.
 
     Integers become narrower ones by dropping bits. The options say types too; like the kernel
@@ -100,7 +101,7 @@ def _saturate(x: Array, target: DType) -> Array:
     return np.where(within, inside.astype(target.numpy), np.array(high, target.numpy))
 
 
-class Dequantize(Operator):
+class Dequantize(DynamicShape):
     """DEQUANTIZE: real numbers of stored integers, which inputs are anyway, or of float16."""
 
     codes = ("DEQUANTIZE",)

@@ -9,17 +9,18 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import AS_NUMBERS, Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
 
 
-class Quantize(Operator):
+class Quantize(DynamicShape):
     """QUANTIZE: the driver quantizes what an operator writes, and there is little else to do.
 
     XNNPACK multiplies real numbers by the reciprocal of the scale and ONNX divides them, which is
@@ -108,7 +109,7 @@ def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
 
-class FakeQuant(Operator):
+class FakeQuant(DynamicShape):
     """FAKE_QUANT: what quantizing to some bits, from `min` to `max`, leaves of real numbers.
 
     The range is moved so that 0 is one of the numbers that are left: NudgeQuantizationRange and

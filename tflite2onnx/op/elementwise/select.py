@@ -8,12 +8,13 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 
-class Select(Operator):
+class Select(DynamicShape, Foldable):
     """x where the condition holds, else y.
 
     SELECT broadcasts nothing but the condition, and that along the first axis: one truth value

@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
@@ -41,7 +42,7 @@ def _two_sizes(operator: Operator, index: int) -> Shape:
     return tuple(sizes)
 
 
-class FlexCropAndResize(Operator):
+class FlexCropAndResize(DynamicShape):
     """FlexCropAndResize: boxes of images, resized to one size; a number where they are outside.
 
     Boxes are (y1, x1, y2, x2) from 0 to 1, the centers of the pixels in the corners.
@@ -130,7 +131,7 @@ def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
     return g.Add(a, g.Mul(g.Sub(b, a), part))
 
 
-class FlexResizeBicubic(Operator):
+class FlexResizeBicubic(DynamicShape):
     """FlexResizeBicubic: each pixel of four by four, by weights along both axes."""
 
     codes = ("FlexResizeBicubic",)
@@ -210,7 +211,7 @@ class _Steps(NamedTuple):
     behind: int
 
 
-class FlexExtractImagePatches(Operator):
+class FlexExtractImagePatches(DynamicShape):
     """FlexExtractImagePatches: all pixels of each window, row by row, as one more pixel."""
 
     codes = ("FlexExtractImagePatches",)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
@@ -17,7 +18,7 @@ _REAL = (DType.FLOAT32, DType.FLOAT16)
 _SUM, _MEAN, _SQUARES = range(3)  # SQRTN divides by the root of the sum of the weights' squares
 
 
-class EmbeddingLookup(Operator):
+class EmbeddingLookup(DynamicShape, Foldable):
     """The rows of a table that the indices name; they come first, unlike those of GATHER.
 
     Rows of integers can become real numbers: each times the scale of all, of its row, or of its
@@ -87,7 +88,7 @@ class EmbeddingLookup(Operator):
         return [inputs[1][inputs[0]]] if self.input(1).dtype is self.output.dtype else None
 
 
-class EmbeddingLookupSparse(Operator):
+class EmbeddingLookupSparse(DynamicShape):
     """EMBEDDING_LOOKUP_SPARSE: weighted sums, or means, of the rows that belong together.
 
     A row of the indices says where an id belongs in a sparse tensor of a given shape, whose last

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
@@ -21,7 +22,7 @@ def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> V
     )
 
 
-class Gather(Operator):
+class Gather(DynamicShape, Foldable):
     """GATHER: slices of an axis, in the shape of the indices.
 
     The first `batch_dims` axes are common to data and indices, which are then one per batch.
@@ -81,7 +82,7 @@ class Gather(Operator):
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
 
 
-class GatherNd(Operator):
+class GatherNd(DynamicShape):
     """GATHER_ND: each index, the last axis of the indices, is about the first axes of the data."""
 
     codes = ("GATHER_ND",)

@@ -8,13 +8,14 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # Operators that fill a table; the pass that makes tables constant removes them.
 FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 
 
-class HashtableLookup(Operator):
+class HashtableLookup(DynamicShape):
     """The rows whose keys are looked for, 0 or empty where there is none, and whether there is.
 
     The kernel searches as one searches in a dictionary, and so finds what it should if the keys
@@ -68,7 +69,7 @@ class Filling(Operator):
         raise OperatorError("its table is not only read")
 
 
-class _Reader(Operator):
+class _Reader(DynamicShape):
     """What reads a table: keys and values are its first inputs by now."""
 
     category = Category.TERMINATE
@@ -81,7 +82,7 @@ class _Reader(Operator):
         return self.input(0)
 
 
-class HashtableSize(_Reader):
+class HashtableSize(_Reader, Foldable):
     """HASHTABLE_SIZE: the number of keys."""
 
     codes = ("HASHTABLE_SIZE",)

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
@@ -16,6 +16,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _ONE_HOT_TYPES = (
@@ -37,7 +38,7 @@ _DIAGONAL_TYPES = (
 )
 
 
-class OneHot(Operator):
+class OneHot(DynamicShape, Foldable):
     """ONE_HOT: one value where the index along a new axis is the one given, another elsewhere.
 
     An index outside of the new axis is nowhere; ONNX's OneHot would count negative ones from the
@@ -113,7 +114,7 @@ class OneHot(Operator):
         return [np.where(hot, on.reshape(()), off.reshape(()))]
 
 
-class MatrixDiag(Operator):
+class MatrixDiag(DynamicShape):
     """MATRIX_DIAG: vectors as the diagonals of matrices that are 0 elsewhere.
 
     MATRIX_SET_DIAG puts them into the matrices that are given.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     count_listed_axes,
     expect,
@@ -20,6 +20,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
@@ -45,7 +46,7 @@ def _as_int64_list(g: Builder, count: View) -> Value:
     return g.cast(count.reshape((1,)), DType.INT64)
 
 
-class ScatterNd(Operator):
+class ScatterNd(DynamicShape):
     """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
 
     codes = ("SCATTER_ND",)
@@ -81,7 +82,7 @@ class ScatterNd(Operator):
         return g.recast(made, wide, y.dtype)
 
 
-class SparseToDense(Operator):
+class SparseToDense(DynamicShape):
     """SPARSE_TO_DENSE: values at their indices, another value elsewhere.
 
     An index is a row of the indices, or one number for a list. Of equal indices the last counts.
@@ -127,7 +128,7 @@ class SparseToDense(Operator):
         return g.scatter_nd(everywhere, where, updates)
 
 
-class Segments(Operator):
+class Segments(DynamicShape):
     """UNSORTED_SEGMENT_*: what has the same number is added, multiplied, or compared.
 
     Numbers below 0 belong to no segment. A segment without elements has what the reduction

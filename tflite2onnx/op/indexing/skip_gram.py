@@ -7,15 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _SPACES = " \t\n\v\f\r"
 _MOST = 1 << 12  # n-grams that begin with one word
 
 
-class SkipGram(Operator):
+class SkipGram(DynamicShape):
     """All n-grams of the words of a sentence, with up to so many words left out between two.
 
     (The kernel's search for words is thrown by a single white space in front of the first one,

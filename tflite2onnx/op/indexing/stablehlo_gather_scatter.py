@@ -17,6 +17,7 @@ from tflite2onnx.builder.builder import NeedsReshape, Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -112,7 +113,7 @@ def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
     return [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
 
-class StablehloGather(_Indexed):
+class StablehloGather(_Indexed, DynamicShape):
     """STABLEHLO_GATHER: windows that begin where index vectors say, moved to lie inside.
 
     The axes of a window take the places `offset_dims` of the result, without those that are

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -27,6 +27,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
@@ -40,7 +41,7 @@ _TOPK_TYPES = (
 _ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
 
 
-class TopK(Operator):
+class TopK(DynamicShape):
     """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
 
     codes = ("TOPK_V2",)
@@ -96,7 +97,7 @@ class TopK(Operator):
         )
 
 
-class Arg(Operator):
+class Arg(DynamicShape):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _WHERE_TYPES = (
@@ -28,7 +29,7 @@ _UNIQUE_TYPES = (
 _INDICES = (DType.INT32, DType.INT64)
 
 
-class Where(Operator):
+class Where(DynamicShape):
     """WHERE: the places of all elements that are not 0, row by row."""
 
     codes = ("WHERE",)
@@ -55,7 +56,7 @@ class Where(Operator):
         return g.Transpose(g.NonZero(g.recast(x, x.dtype, DType.BOOL)), perm=[1, 0])
 
 
-class Unique(Operator):
+class Unique(DynamicShape):
     """UNIQUE: each element once, in the sequence of their first places, and which one is where."""
 
     codes = ("UNIQUE",)

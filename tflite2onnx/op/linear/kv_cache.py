@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _AXES = 4
@@ -72,7 +73,7 @@ class ExternalCache(Operator):
         return g.And(g.Equal(positions, places), g.Not(padding))
 
 
-class InternalCache(Operator):
+class InternalCache(HasInternalState):
     """odml.update_kv_cache: all keys and values so far, with new rows at some position.
 
     All are float32 [1, time, heads, depth]; the first of the positions, int64, counts, one for

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 _BYTE = 8
@@ -31,7 +32,7 @@ _TYPES = (
 _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
 
 
-class Bitcast(Operator):
+class Bitcast(DynamicShape, Foldable):
     """The same bytes as elements of another type; a wider one is an axis more, lowest byte first.
 
     Integers are shifted and wrap around; only the bits of floats need a node that is as young as

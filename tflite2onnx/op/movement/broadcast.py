@@ -9,6 +9,7 @@ import numpy as np
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_rank, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -20,7 +21,7 @@ def _check_list(operator: Operator, index: int) -> None:
         raise OperatorError(f"{sizes.name} has {sizes.rank} axes where a list is expected")
 
 
-class BroadcastTo(Operator):
+class BroadcastTo(DynamicShape, Foldable):
     """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
 
     codes = ("BROADCAST_TO",)
@@ -62,7 +63,7 @@ def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
     return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
 
 
-class BroadcastArgs(Operator):
+class BroadcastArgs(Foldable):
     """BROADCAST_ARGS: the shape that two shapes broadcast to."""
 
     codes = ("BROADCAST_ARGS",)
@@ -92,7 +93,7 @@ def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
     return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
 
 
-class Fill(Operator):
+class Fill(DynamicShape, Foldable):
     """FILL: a shape full of one element."""
 
     codes = ("FILL",)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -25,10 +25,11 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
-class Concatenation(Operator):
+class Concatenation(DynamicShape, Foldable):
     """CONCATENATION along an axis; constants without axes are laid in a row."""
 
     codes = ("CONCATENATION",)
@@ -58,7 +59,7 @@ class Concatenation(Operator):
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
 
 
-class Pack(Operator):
+class Pack(DynamicShape, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
@@ -94,7 +95,7 @@ class Pack(Operator):
         return [np.stack(inputs, self._axis)]
 
 
-class Unpack(Operator):
+class Unpack(DynamicShape, Foldable):
     """UNPACK: the slices along an axis, each without it."""
 
     codes = ("UNPACK",)
@@ -130,7 +131,7 @@ class Unpack(Operator):
         return list(np.moveaxis(inputs[0], self._axis, 0))
 
 
-class Split(Operator):
+class Split(DynamicShape, Foldable):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
@@ -263,7 +264,7 @@ def _split(
     return tuple(g.recast(part, carrier, dtype) for part in parts)
 
 
-class Tile(Operator):
+class Tile(DynamicShape, Foldable):
     """TILE: each axis over and over."""
 
     codes = ("TILE",)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import BEHIND, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 
-class Dilate(Operator):
+class Dilate(DynamicShape):
     """DILATE: each axis with a value between its elements, as often as its dilation less one."""
 
     codes = ("DILATE",)
@@ -80,7 +81,7 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
-class StablehloPad(Operator):
+class StablehloPad(DynamicShape):
     """STABLEHLO_PAD: a value between elements, in front of them and behind.
 
     Less than no elements in front or behind are so many cut off, of those in between too.

@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
-class DynamicUpdateSlice(Operator):
+class DynamicUpdateSlice(DynamicShape, Foldable):
     """The first tensor with the second in it, from the start indices on.
 
     These are moved to where the update fits in.

@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
@@ -30,7 +31,7 @@ def pad_axes(
     return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
 
 
-class _Padding(Operator):
+class _Padding(DynamicShape):
     """What all of them share: the second input, [rank, 2], says how many elements to add."""
 
     dynamic_axes = "..."
@@ -77,7 +78,7 @@ class _Padding(Operator):
         )
 
 
-class Pad(_Padding):
+class Pad(_Padding, Foldable):
     """PAD with what stands for 0, PADV2 with a value of its own."""
 
     codes = ("PAD", "PADV2")
@@ -106,7 +107,7 @@ class Pad(_Padding):
         return [np.pad(inputs[0], self._pads, constant_values=value)]
 
 
-class MirrorPad(_Padding):
+class MirrorPad(_Padding, Foldable):
     """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)

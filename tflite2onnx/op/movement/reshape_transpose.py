@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import (
     axis_of,
     count_listed_axes,
@@ -28,6 +28,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 
@@ -101,7 +102,7 @@ def _common(a: Sizes, b: Sizes) -> int:
     return len(list(pairs))
 
 
-class Reshape(Operator):
+class Reshape(DynamicShape, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -212,7 +213,7 @@ def _merge_names(source: Axes, target: Axes) -> list[str]:
     return merged + rest
 
 
-class Transpose(Operator):
+class Transpose(DynamicShape, Foldable):
     """TRANSPOSE renames axes, nothing more: the plan pays for what has to move.
 
     By a permutation that is computed elements are gathered, as the node takes constants only.
@@ -276,7 +277,7 @@ def _strides(g: Builder, sizes: Value, rank: int) -> Value:
     return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
-class ShapeOf(Operator):
+class ShapeOf(DynamicShape, Foldable):
     """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
 
     codes = ("SHAPE",)
@@ -303,7 +304,7 @@ class ShapeOf(Operator):
         return [np.asarray(self.input(0).shape, self.output.dtype.numpy)]
 
 
-class Rank(Operator):
+class Rank(DynamicShape, Foldable):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
@@ -327,7 +328,7 @@ class Rank(Operator):
         return [np.asarray(self.input(0).rank, np.int32)]
 
 
-class AsPlanned(Operator):
+class AsPlanned(DynamicShape):
     """An operator of ours behind a tensor whose order the user chose (`interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)

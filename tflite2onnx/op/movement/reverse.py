@@ -8,14 +8,15 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 
 
-class Reverse(Operator):
+class Reverse(DynamicShape, Foldable):
     """REVERSE_V2: whole axes."""
 
     codes = ("REVERSE_V2",)
@@ -58,7 +59,7 @@ class Reverse(Operator):
         return [np.flip(inputs[0], tuple(self._axes))]
 
 
-class ReverseSequence(Operator):
+class ReverseSequence(DynamicShape):
     """REVERSE_SEQUENCE: the first elements of an axis, how many is said for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)

@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, ints
+from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array
 
 
-class Roll(Operator):
+class Roll(Foldable):
     """Roll: moves elements along axes; those that fall off the end come in at the start."""
 
     codes = ("Roll",)

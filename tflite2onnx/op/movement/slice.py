@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_list, expect_rank, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 # Before the first element, where -1 would mean the last, and behind all.
@@ -55,7 +56,7 @@ def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
     return data
 
 
-class Slice(Operator):
+class Slice(DynamicShape, Foldable):
     """SLICE: `size` elements from `begin` on; a size of -1 is all the rest.
 
     Either may be computed.
@@ -149,7 +150,7 @@ class _Part(NamedTuple):
     shrinks: bool = False
 
 
-class StridedSlice(Operator):
+class StridedSlice(DynamicShape, Foldable):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
     Bit i of a mask is about entry i of begin, end and strides: `begin_mask` and `end_mask` leave

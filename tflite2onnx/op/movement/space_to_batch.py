@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Order
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _RANKS = (3, 4)
@@ -18,7 +19,7 @@ _RANKS = (3, 4)
 _Part = tuple[int, bool, int]
 
 
-class _Batches(Operator):
+class _Batches(DynamicShape):
     """What both have in common: a batch, one or two axes of space, and what else a pixel has.
 
     The batch is counted by place in the block first: all that are the first pixel of their

@@ -15,6 +15,7 @@ from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_type, integer, ints
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _SEEDS = 1 << 24  # float32, of which ONNX's attribute is, tells so many integers apart
@@ -31,7 +32,7 @@ class _Drawn(Operator):
         return float((seed + other * 65537) % _SEEDS) if seed or other else None
 
 
-class Random(_Drawn):
+class Random(_Drawn, DynamicShape):
     """RANDOM_UNIFORM and RANDOM_STANDARD_NORMAL: floats from 0 to 1, or around 0, in a shape."""
 
     nodes: ClassVar[dict[str, str]] = {
@@ -66,7 +67,7 @@ class Random(_Drawn):
         return made if y.shape else NeedsReshape(made)
 
 
-class Multinomial(_Drawn):
+class Multinomial(_Drawn, DynamicShape):
     """Numbers of classes, by the logarithms of their odds; those that are not finite never win."""
 
     codes = ("MULTINOMIAL",)

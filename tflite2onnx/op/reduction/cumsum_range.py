@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
@@ -18,12 +18,13 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
-class Range(Operator):
+class Range(DynamicShape, Foldable):
     """RANGE: from a start, by a step, up to a limit.
 
     Of numbers that are computed it multiplies, as ONNX's node does, where the kernel adds.
@@ -88,7 +89,7 @@ class Range(Operator):
         return [self._numbers]
 
 
-class CumSum(Operator):
+class CumSum(DynamicShape):
     """CUMSUM: the sums of all elements so far along an axis.
 
     Each sum is without its own element if `exclusive`, and from the end on if `reverse`.

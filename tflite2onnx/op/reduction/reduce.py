@@ -11,8 +11,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_rank, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -47,7 +48,7 @@ def _type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
-class Reduction(Operator):
+class Reduction(DynamicShape, Foldable):
     """One input; a constant says over which axes. Over none of them nothing is reduced."""
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {

@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Quantization
 
 
-class LastAxis(Operator):
+class LastAxis(DynamicShape):
     """One input and an output of its shape; what is computed is computed along the last axis."""
 
     dynamic_axes = "..."

@@ -9,15 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, integer
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
 _CORNERS = 4
 _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
 
 
-class NonMaxSuppression(Operator):
+class NonMaxSuppression(DynamicShape):
     """Indices of boxes in the sequence of their scores, of V5 the scores too, and their number.
 
     Boxes are dropped that overlap by no less than a threshold. With a sigma, the scores of all

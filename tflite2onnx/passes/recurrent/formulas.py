@@ -19,7 +19,9 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.fold_constants import Rules, RulesOf
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import Foldable
+from tflite2onnx.passes.fold_constants import RulesOf
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -199,11 +201,11 @@ class Formulas:
         return formula.rows(first) if self._within_budget(cut) else None
 
 
-def evaluate_op(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+def evaluate_op(rules: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return what an operator makes of arrays, nothing if it cannot tell."""
     try:
         with as_operator_error():
-            return rules.evaluate(*arrays) or ()
+            return (rules.evaluate(*arrays) or ()) if isinstance(rules, Foldable) else ()
     except OperatorError:
         return ()
 

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, RulesOf
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import HasInternalState
+from tflite2onnx.passes.fold_constants import RulesOf
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
@@ -67,9 +69,11 @@ def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
     return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
 
 
-def _internal_state(op: Op, rules: Rules | None, names: Names) -> tuple[list[Tensor], list[Tensor]]:
+def _internal_state(
+    op: Op, rules: Operator | None, names: Names
+) -> tuple[list[Tensor], list[Tensor]]:
     """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
-    if rules is None:
+    if not isinstance(rules, HasInternalState):
         return [], []
     try:
         with as_operator_error():
