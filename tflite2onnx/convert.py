@@ -26,7 +26,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from tflite2onnx.builder.builder import Builder
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, NeedsOpset
+from tflite2onnx.builder.nodes import NeedsOpset
+from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.compat import accept_legacy_arguments
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from tflite2onnx.builder.nodes import MIN_OPSET
+from tflite2onnx.builder.opsets import MIN_OPSET
 from tflite2onnx.errors import OptionError
 from tflite2onnx.interface import IO_LAYOUTS
 from tflite2onnx.quantize import WEIGHTS

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.bundle import MANIFEST, convert_models, is_bundle, read_bundle, write_models
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import LayoutError, OptionError
