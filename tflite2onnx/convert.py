@@ -41,7 +41,14 @@ from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.op.base import Operator
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import (
+    ActivationType,
+    ConversionOptions,
+    IoLayout,
+    NameSource,
+    QuantizationMode,
+    WeightType,
+)
 from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
 from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
 from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
@@ -93,15 +100,15 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     output: str | os.PathLike[str] | None = None,
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
-    io_layout: str = "auto",
+    io_layout: IoLayout = "auto",
     opset: int | None = None,
-    quantization: str = "qdq",
-    activations: str = "auto",
+    quantization: QuantizationMode = "qdq",
+    activations: ActivationType = "auto",
+    weights: WeightType = "auto",
     allow_custom: bool = False,
     static: bool = False,
     signature: str | None = None,
-    names: str = "tensor",
-    weights: str = "auto",
+    names: NameSource = "tensor",
 ) -> Result:
     """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
 
@@ -133,16 +140,16 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         ConversionError: the model cannot be converted; the message says why.
     """
     options = ConversionOptions(
-        {} if layouts is None else layouts,
-        io_layout,
-        opset,
-        quantization,
-        activations,
-        allow_custom,
-        static,
-        signature,
-        names,
-        weights,
+        layouts={} if layouts is None else layouts,
+        io_layout=io_layout,
+        opset=opset,
+        quantization=quantization,
+        activations=activations,
+        weights=weights,
+        allow_custom=allow_custom,
+        static=static,
+        signature=signature,
+        names=names,
     )
     if output is not None and not isinstance(model, bytes):
         check_distinct_files(output, model)

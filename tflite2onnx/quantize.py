@@ -31,8 +31,6 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU_N1_TO_1": (-1, 1),
     "RELU_0_TO_1": (0, 1),
 }
-# How the weights of integer products are stored: see `weight_storage`.
-WEIGHTS = ("auto", "int8", "uint8")
 # Integers as the numbers that they are, whatever they stand for.
 AS_NUMBERS = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64))
 
