@@ -150,7 +150,7 @@ def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
         raise MemoryError
 
     monkeypatch.setattr(OPERATORS["ABS"], "emit", fail)
-    with pytest.raises(ModelFileError, match="takes more memory than there is"):
+    with pytest.raises(ModelFileError, match="needs more memory than is available"):
         convert(chain("ABS"))
 
 
