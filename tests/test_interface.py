@@ -240,8 +240,8 @@ def test_the_first_tensor_that_is_not_made_is_named() -> None:
 
 def test_io_layouts_are_three() -> None:
     """The message lists them."""
-    with pytest.raises(OptionError, match="io_layout is 'NCHW'; it can be auto, tflite, onnx"):
-        convert(network(), io_layout="NCHW")
+    with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
+        convert(network(), io_layout="NCHW")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("inner", [True, False])

@@ -1,18 +1,20 @@
 """The conversion, from the TFLite file to the ONNX file.
 
-1. `read_model` the file: operators over tensors, in TFLite's words.
-2. TFLite to TFLite, the whole model: `translate_flex_operators` gives Flex operators TFLite's
-   names, `resolve_computations` makes options of sub-graphs that say how two elements become one,
-   and `fold_hash_tables` makes constants of hash tables.
-3. TFLite to TFLite, the graph of one entry point: `inline_subgraphs` puts calls in their place,
-   `override_declared_shapes` corrects the shapes of custom operators, `lift_variables` makes inputs
-   and outputs of variables, `lower_tensor_lists` makes tensors of TensorFlow's lists,
-   `lower_complex` makes pairs of complex numbers, `fuse_list_assignment` finds what sets items of
-   lists, `infer_shapes` finds the sizes that the file only guesses, `open_dimensions` names the
-   sizes that stay open, and `normalise` brings operators into fewer forms.
-4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin_orders`).
-5. `emit` nodes, of the smallest opset that has them, and `check` them; `rename_endpoints` calls
-   inputs and outputs as a signature does.
+1. `read_model` reads the file: operators over tensors, with TFLite's names.
+2. Passes over the whole model, TFLite to TFLite: `translate_flex_operators` turns Flex operators
+   into TFLite operators, `resolve_computations` turns sub-graphs that combine two elements into
+   options of the operators that call them, and `fold_hash_tables` turns hash tables into constants.
+3. Passes over the graph of one entry point, TFLite to TFLite: `inline_subgraphs` replaces calls by
+   the sub-graphs that they call, `override_declared_shapes` corrects the shapes of custom
+   operators, `lift_variables` turns variables into inputs and outputs, `lower_tensor_lists` turns
+   TensorFlow's lists into tensors, `lower_complex` turns complex numbers into pairs,
+   `fuse_list_assignment` joins the operators that set an item of a list, `infer_shapes` computes
+   the sizes that the file only guesses, `open_dimensions` names the dynamic sizes, and `normalise`
+   reduces the number of forms that an operator can have.
+4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
+   `pin_orders`).
+5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
+   `rename_endpoints` gives inputs and outputs the names of a signature.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.
 """
 
@@ -26,7 +28,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from tflite2onnx.builder.builder import Builder
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, NeedsOpset
+from tflite2onnx.builder.nodes import NeedsOpset
+from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.compat import accept_legacy_arguments
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import (
@@ -40,7 +43,14 @@ from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
 from tflite2onnx.op.base import Operator
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import (
+    ActivationType,
+    ConversionOptions,
+    IoLayout,
+    NameSource,
+    QuantizationMode,
+    WeightType,
+)
 from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
 from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
 from tflite2onnx.passes.fold_constants import count_stored_bytes
@@ -74,9 +84,9 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def _suspend_gc() -> Iterator[None]:
-    """Switch off the search for cycles, of which a conversion makes none.
+    """Switch off the cyclic garbage collector: a conversion makes no reference cycles.
 
-    It would walk over everything there is again and again, in a third of all the time.
+    The collector would walk over all objects repeatedly and take a third of the time.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -94,56 +104,61 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     output: str | os.PathLike[str] | None = None,
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
-    io_layout: str = "auto",
+    io_layout: IoLayout = "auto",
     opset: int | None = None,
-    quantization: str = "qdq",
-    activations: str = "auto",
+    quantization: QuantizationMode = "qdq",
+    activations: ActivationType = "auto",
+    weights: WeightType = "auto",
     allow_custom: bool = False,
     static: bool = False,
     signature: str | None = None,
-    names: str = "tensor",
-    weights: str = "auto",
+    names: NameSource = "tensor",
 ) -> Result:
-    """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
+    """Convert a TFLite model to ONNX.
 
     Args:
-        model: the TFLite model.
-        output: where to write the ONNX file; nothing is written if None.
-        layouts: for each tensor named, its layout in TFLite and in ONNX, such as
+        model: the path of the TFLite file, or its bytes.
+        output: the path of the ONNX file; None writes no file.
+        layouts: the layout of single tensors in TFLite and in ONNX, by the name of the tensor:
             {"input": ("NHWC", "NCHW")}.
-        io_layout: "auto" (inputs and outputs channels first wherever that saves a Transpose),
-            "tflite" (as in the TFLite file), "onnx" (channels first wherever an operator gives
-            meaning to their layout).
-        opset: the ONNX opset; the smallest that the model needs, from 17 up, if None.
-        quantization: what becomes of quantized tensors: "qdq" (integers, which operators read
-            through DequantizeLinear and write through QuantizeLinear) or "float" (real numbers
+        io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
+            Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
+            operator gives the axes a meaning).
+        opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
+            that the model needs.
+        quantization: how quantized tensors are stored: "qdq" (integers, which operators read
+            through DequantizeLinear and write through QuantizeLinear) or "float" (float32
             throughout, weights, inputs and outputs included).
-        activations: how int8 activations are kept inside the model: "int8", "uint8" (the same
-            numbers with the zero point 128 higher), or "auto" (what ONNX Runtime is faster with
-            on x86-64). Inputs and outputs keep the file's type in every case.
-        allow_custom: leave custom operators that cannot be converted in the graph, as nodes of
-            the domain "tflite.custom" with their options as attributes.
-        static: whether to fix all sizes as they are in the file. Else those of inputs that the
-            file does not fix stay open, if all operators can do without knowing them.
-        signature: which entry point of the model to convert; the main one if None.
-        names: what inputs and outputs are called by: the "tensor", or the "signature".
-        weights: how 8-bit weights of products are stored: "uint8", "int8" (faster, and right on
-            processors with VNNI or ARM's dot product only), or "auto" (right everywhere).
+        activations: how int8 activations inside the model are stored: "int8", "uint8" (the same
+            real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
+            Runtime is faster on x86-64). Inputs and outputs always have the file's type.
+        weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
+            right only on processors with VNNI or ARM's dot product), or "auto" (right on every
+            processor).
+        allow_custom: keep custom operators that cannot be converted as nodes of the domain
+            "tflite.custom", with their options as attributes.
+        static: fix all sizes as in the file. Otherwise the dynamic axes of inputs stay dynamic if
+            all operators support that.
+        signature: the entry point to convert; None converts the main one.
+        names: the source of the names of inputs and outputs: "tensor" or "signature".
+
+    Returns:
+        The ONNX model with a description of its inputs, outputs and states.
 
     Raises:
-        ConversionError: the model cannot be converted; the message says why.
+        ConversionError: the model cannot be converted; the message gives the reason.
     """
     options = ConversionOptions(
-        {} if layouts is None else layouts,
-        io_layout,
-        opset,
-        quantization,
-        activations,
-        allow_custom,
-        static,
-        signature,
-        names,
-        weights,
+        layouts={} if layouts is None else layouts,
+        io_layout=io_layout,
+        opset=opset,
+        quantization=quantization,
+        activations=activations,
+        weights=weights,
+        allow_custom=allow_custom,
+        static=static,
+        signature=signature,
+        names=names,
     )
     if output is not None and not isinstance(model, bytes):
         check_distinct_files(output, model)
@@ -154,7 +169,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         if output is not None:
             result.save(output)
     except MemoryError as error:
-        raise ModelFileError("the model takes more memory than there is") from error
+        raise ModelFileError("the model needs more memory than is available") from error
     return result
 
 
@@ -165,64 +180,65 @@ def convert_model(
     notes: Mapping[str, object] | None = None,
     planner: Planner = plan,
 ) -> Result:
-    """Convert a model that is already read; `planner` chooses the orders of all tensors.
+    """Convert a model that has been read; `planner` chooses the orders of all tensors.
 
-    `notes` go into the metadata of the ONNX model (see `metadata.describe_model`).
+    `notes` are added to the metadata of the ONNX model (see `metadata.describe_model`).
+
+    Raises:
+        ConversionError: the model cannot be converted; the message gives the reason.
     """
     index, signature = find_signature(model, options.signature)
     model = fold_hash_tables(resolve_computations(translate_flex_operators(model, has_converter)))
     graph = _lower(model, index)
     if not graph.outputs:
-        raise ModelFileError("the model has no output: there is nothing to convert")
+        raise ModelFileError("the model has no output, so there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    more = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
-    return result_of(emitted, graph.name or "main", more)
+    properties = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
+    return result_of(emitted, graph.name or "main", properties)
 
 
 def _lower(model: Model, index: int) -> Graph:
-    """Return a sub-graph with all that it calls: of real numbers, without variables."""
+    """Return a sub-graph with its calls inlined, without variables, lists and complex numbers."""
     graph = inline_subgraphs(model, index)
     graph = override_declared_shapes(graph, shapes_for)
     graph = lift_variables(model, graph, rules_for, index)
     graph = lower_tensor_lists(graph, operator_for, has_converter)
     graph = lower_complex(graph)
-    graph = eliminate_dead_operators(
-        fuse_list_assignment(graph)
-    )  # or else the sizes of what it cuts would be open
+    # Operators that the fusion leaves without readers would count as dynamic.
+    graph = eliminate_dead_operators(fuse_list_assignment(graph))
     return infer_shapes(graph, operator_for)
 
 
 def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
-    """Emit a graph with open sizes if all operators can do with them, else at the file's sizes."""
+    """Emit a graph with dynamic sizes if all operators support them, else with the file's sizes."""
     if options.static:
         return _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
     try:
         named = open_dimensions(graph, _operators(options))
         return _normalise_plan_emit(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
-        reason = str(error)  # the error itself would keep all that was made in memory
-    # What is wrong at any size is wrong here too.
+        reason = str(error)  # the error itself would keep all intermediate results in memory
+    # An error that does not depend on sizes is raised again here.
     emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
-    _logger.warning("all sizes are fixed as they are in the file, since %s", reason)
+    _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
 
 
 def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
-    """Return a graph of which only the sizes stay open that nobody foresees."""
+    """Return a graph in which only data-dependent sizes are dynamic."""
     operator_of = _operators(options)
     try:
         return open_dimensions(graph, operator_of, inputs=False)
     except FixedSizeError as error:
-        # It may be due to one operator of many that cannot be converted: all are named.
-        ops = normalise(graph, rules_for).every_op()
-        sites([*map(operator_of, ops)])
+        # Other operators may be unsupported as well: `sites` raises an error that names them all.
+        sites([*map(operator_of, normalise(graph, rules_for).every_op())])
         raise UnsupportedOperators([error]) from error
 
 
 def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
-    """Return what gives each operator its converter, or keeps it if that is asked for."""
+    """Return a function from an operator of the file to its converter."""
 
     def operator_of(op: Op) -> Operator:
         return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
@@ -231,20 +247,20 @@ def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
 
 
 def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
-    """Normalise, plan and emit a graph, of whose sizes some may stay open."""
-    asked = read_layouts(options.layouts, graph)
+    """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
+    requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = normalise(graph, rules_for)
-    # An output that is found to be constant is another tensor now.
-    now = dict(zip(graph.outputs, normal.outputs, strict=True))
-    wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
+    # Constant folding replaces outputs by constants, which are other tensors.
+    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
-    inside = sites(operators)
+    operator_sites = sites(operators)
     check_open([(operator.op, operator) for operator in operators])
-    chosen = planner([interface(graph, wanted, options.io_layout), *inside])
-    _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
+    chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
+    _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
     emitted = _with_opset(graph, operators, chosen, options)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
@@ -253,7 +269,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
 def _with_opset(
     graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
 ) -> Emitted:
-    """Emit for the opset asked for, else for the smallest that has all nodes."""
+    """Emit for the requested opset, else for the smallest opset that has all nodes."""
     auto = options.activations == "auto"
     builder = partial(
         Builder,
@@ -277,7 +293,7 @@ def _with_opset(
 
 
 def _metadata_or_empty(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
-    """Return what the model's authors say of it; that it is damaged is no reason not to convert."""
+    """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
     try:
         return describe_model(source, model)
     except ModelFileError as error:

@@ -24,7 +24,6 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
 # What the metadata of the ONNX model say of its interface is under these keys, as JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
-IO_LAYOUTS = ("auto", "tflite", "onnx")
 # Letters to show a layout with; ranks that have no common letters are shown by axis number.
 _LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 

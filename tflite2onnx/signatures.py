@@ -13,8 +13,6 @@ from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.unique_names import Names
 
-NAMES = ("tensor", "signature")
-
 _logger = logging.getLogger(__name__)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from onnx import defs
 
 from tflite2onnx.builder.builder import Body, Port, bodies_of
-from tflite2onnx.builder.nodes import DOMAINS, NeedsOpset, Node, Value, onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, onnx_type
+from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph

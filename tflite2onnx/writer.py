@@ -21,7 +21,8 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
-from tflite2onnx.builder.nodes import DOMAINS, Node, onnx_type
+from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes

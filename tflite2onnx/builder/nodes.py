@@ -15,14 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
+from tflite2onnx.builder.opsets import AXES_INPUT, ZERO_SIZE, compute_type, first_opset
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
-MIN_OPSET = 13
-DEFAULT_OPSET = 17
-# The version of each further domain that nodes come from; others, which are the user's, have 1.
-DOMAINS = {"ai.onnx.ml": 3}
 # A constant this small is worth comparing with others; weights are told apart by who they are.
 _POOLED_BYTES = 4096
 
@@ -36,81 +33,10 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-_ALWAYS = 1 << 16
-# Types that ONNX, or ONNX Runtime, does not take in a node before some opset (or in any): the
-# type in which the node runs instead, and that opset. It holds all elements and wraps around
-# alike. Without such a type the opset is what the model needs.
-_CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
-    **{
-        (node, dtype): (DType.INT32, 14)
-        for node in ("Add", "Sub", "Mul", "Div")
-        for dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-    },
-    **{
-        (node, dtype): (DType.INT32, _ALWAYS)
-        for node in ("Max", "Min", "Clip", "Where")
-        for dtype in (DType.INT16, DType.UINT16)
-    },
-    ("MaxPool", DType.INT16): (DType.FLOAT32, _ALWAYS),
-    ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
-    ("Where", DType.INT8): (DType.INT32, _ALWAYS),
-    ("Where", DType.UINT32): (DType.INT64, _ALWAYS),
-    ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
-    ("Equal", DType.STRING): (None, 19),
-    ("LeakyRelu", DType.FLOAT64): (None, 16),
-    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},
-    **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
-    ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
-    **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
-    **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
-    **{("TopK", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8, DType.INT16)},
-    **{
-        ("Unique", dtype): (DType.INT64, _ALWAYS)
-        for dtype in (DType.INT16, DType.INT32, DType.UINT8)
-    },
-    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice", "Split")},
-    **{(n, DType.BFLOAT16): (None, 16) for n in ("If", "Loop")},
-}
-# Types that hardly any node takes but Cast, and those that hold their elements.
-_RARE = {
-    DType.BFLOAT16: DType.FLOAT32,
-    DType.INT2: DType.INT8,
-    DType.INT4: DType.INT8,
-    DType.UINT4: DType.UINT8,
-    DType.FLOAT8_E4M3FN: DType.FLOAT16,
-    DType.FLOAT8_E5M2: DType.FLOAT16,
-}
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)  # of which ONNX Runtime reshapes constants only
 # Nodes whose kernels for int64 compare the lower halves alone, in ONNX Runtime up to 1.31; so does
 # that of Clip.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
-# The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
-# registry says it as well, after a tenth of the time that a conversion takes.
-_SINCE = {
-    "BitCast": 26,
-    "BitwiseAnd": 18,
-    "BitwiseNot": 18,
-    "BitwiseOr": 18,
-    "BitwiseXor": 18,
-    "DFT": 17,
-    "Gelu": 20,
-    "GridSample": 16,
-    "HardSwish": 14,
-    "LayerNormalization": 17,
-    "STFT": 17,
-    "RegexFullMatch": 20,
-    "StringConcat": 20,
-    "StringSplit": 20,
-}
-# The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
-_TYPE_SINCE = {
-    DType.FLOAT8_E4M3FN: 19,
-    DType.FLOAT8_E5M2: 19,
-    DType.INT4: 21,
-    DType.UINT4: 21,
-    DType.INT2: 25,
-}
-
 _INTEGERS = {dtype for dtype in DType if dtype.is_integer}
 
 
@@ -208,7 +134,8 @@ class Nodes:
         domain: str = "",
     ) -> tuple[Value, ...]:
         """Add a node whose attributes can have any name; see `node_outputs`."""
-        self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
+        if not domain:
+            self.require(first_opset(op_type), op_type)
         made = tuple(Value() for _ in range(outputs))
         given = tuple(self._value_of(i) for i in inputs)
         while given and given[-1] is None:
@@ -245,7 +172,7 @@ class Nodes:
 
     def has_type(self, dtype: DType) -> bool:
         """Return whether a constant can be of this type; see `supports`."""
-        return self.supports(_TYPE_SINCE.get(dtype, 0), f"{dtype.label} in a constant")
+        return self.supports(first_opset(dtype), f"{dtype.label} in a constant")
 
     def _value_of(self, operand: Operand) -> Value | None:
         if isinstance(operand, np.ndarray):
@@ -291,7 +218,7 @@ class Nodes:
         data = None if value is None or value.dtype not in _INTEGERS else value.data
         if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
             return self.constant(data.astype(dtype.numpy), dtype)
-        self.require(_TYPE_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
+        self.require(first_opset(dtype), f"Cast to {dtype.label}")
         # Saturating, Cast would turn an infinity into the largest number of eight bits.
         saturate = 0 if dtype.label.startswith("float8") else None
         return self.Cast(value, to=onnx_type(dtype), saturate=saturate)
@@ -307,10 +234,8 @@ class Nodes:
         Raises:
             NeedsOpset: only a newer opset has the node for this type.
         """
-        carrier, until = _CARRIERS.get((op_type, dtype), (_RARE.get(dtype, dtype), _ALWAYS))
-        if carrier is None:
-            self.require(until, f"{op_type} of {dtype.label}")
-        return carrier if carrier is not None and self.opset < until else dtype
+        self.require(first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
+        return compute_type(op_type, dtype, self.opset)
 
     def in_compute_type(
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
@@ -349,13 +274,12 @@ class Nodes:
         with 18.
         """
         if reduction is not None:
-            since = 18 if reduction in ("max", "min") else 16
-            self.require(since, f"ScatterND with {reduction}")
+            self.require(first_opset(("ScatterND", reduction)), f"ScatterND with {reduction}")
         return self.ScatterND(into, indices, updates, reduction=reduction)
 
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
-        if self.opset >= 14:
+        if self.opset >= first_opset("HardSwish"):
             return self.HardSwish(x)
         return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
@@ -364,7 +288,7 @@ class Nodes:
 
         Before opset 20 that takes several nodes, in the sequence that ONNX Runtime fuses.
         """
-        if self.opset >= 20:
+        if self.opset >= first_opset("Gelu"):
             return self.Gelu(x, approximate="tanh" if approximate else "none")
         half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
         if not approximate:
@@ -380,7 +304,7 @@ class Nodes:
         The axis is an input since opset 20.
         """
         how = {"onesided": int(onesided), "inverse": 1 if inverse else None}
-        if self.opset >= 20:
+        if self.opset >= first_opset(("DFT", AXES_INPUT)):
             return self.DFT(x, None, self.scalar(axis, DType.INT64), **how)
         return self.DFT(x, axis=axis, **how)
 
@@ -391,7 +315,7 @@ class Nodes:
         """
         allow = 1 if 0 in shape else None
         if allow:
-            self.require(14, "Reshape to a shape with a 0")
+            self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         value, target = self._value_of(x), self._target(x, shape)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
         if dtype not in _PACKED:
@@ -401,7 +325,7 @@ class Nodes:
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a shape that is computed, whose sizes are meant literally, 0 too."""
-        self.require(14, "Reshape to a shape with a 0")
+        self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         return self.Reshape(x, sizes, allowzero=1)
 
     def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
@@ -446,7 +370,7 @@ class Nodes:
         The axes of ReduceSum are an input since opset 13, those of its sisters since 18; computed
         ones can be nothing else.
         """
-        kept, since = int(keepdims), 13 if op_type == "ReduceSum" else 18
+        kept, since = int(keepdims), first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):
             self.require(since, f"{op_type} over computed axes")
             return self.node(op_type, x, axes, keepdims=kept, noop_with_empty_axes=1)

@@ -8,14 +8,11 @@ run each time; Cast and Mul are computed once, when the model is loaded.
 from __future__ import annotations
 
 from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
+from tflite2onnx.builder.opsets import BLOCKS, first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
 from tflite2onnx.quantize import Storage, encode_constant, widen_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
-
-_BLOCKS_SINCE = 21
-# The first opset whose DequantizeLinear and QuantizeLinear take a type, where not all do.
-_SINCE = {DType.INT16: 21, DType.INT4: 21, DType.UINT4: 21, DType.INT2: 25}
 
 
 class QdqNodes(Nodes):
@@ -40,7 +37,10 @@ class QdqNodes(Nodes):
         """Return the real numbers that stored integers in an order stand for."""
         quantization = _quantization(kept)
         blocks = quantization.block_size > 0
-        if kept.folds or (blocks and not self.supports(_BLOCKS_SINCE, "scales of blocks")):
+        if kept.folds or (
+            blocks
+            and not self.supports(first_opset(("DequantizeLinear", BLOCKS)), "scales of blocks")
+        ):
             made = self._emit_scaled(x, quantization, order)
         else:
             made = self._pair("DequantizeLinear", x, kept, order)
@@ -57,7 +57,7 @@ class QdqNodes(Nodes):
 
     def _pair(self, op_type: str, x: Operand, kept: Storage, order: Order) -> Value:
         quantization = _quantization(kept)
-        self.require(_SINCE.get(kept.dtype, 0), f"quantized {kept.dtype.label}")
+        self.require(first_opset((op_type, kept.dtype)), f"quantized {kept.dtype.label}")
         scale, zero = _order_parameters(quantization, order)
         # DequantizeLinear of int32 takes no zero point but 0; fusions want one on all others.
         wide = kept.dtype is DType.INT32

@@ -12,15 +12,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.bundle import MANIFEST, convert_models, is_bundle, read_bundle, write_models
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import LayoutError, OptionError
-from tflite2onnx.interface import IO_LAYOUTS, Endpoint
-from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.interface import Endpoint
+from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import NAMES
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import columns, count, print_lines
 
@@ -49,84 +46,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="the file to write (default: beside MODEL), of a bundle the folder",
     )
-    add(
-        "--io-layout",
-        choices=IO_LAYOUTS,
-        default="auto",
-        help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
-        " TFLite file (tflite), channels first wherever an operator like a convolution gives"
-        " meaning to their layout (onnx)",
-    )
+    _add_option(parser, "io_layout")
     add(
         "--layout",
         metavar="MAPPING.json",
         help='layouts of tensors by name, inner ones too: {"input": ["NHWC", "NCHW"]}',
     )
-    add(
-        "--opset",
-        type=int,
-        metavar="N",
-        help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
-        f" {DEFAULT_OPSET})",
-    )
-    _add_operator_arguments(parser)
-    _add_input_arguments(parser)
+    for option in fields(ConversionOptions):
+        if option.name not in ("io_layout", "layouts"):
+            _add_option(parser, option.name)
     _add_verification_arguments(parser)
 
 
-def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what operators may become."""
-    add = parser.add_argument
-    add(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default="qdq",
-        help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
-        " computes (qdq), or real numbers throughout (float)",
-    )
-    add(
-        "--activations",
-        choices=ACTIVATIONS,
-        default="auto",
-        help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
-        " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
-    )
-    add(
-        "--weights",
-        choices=WEIGHTS,
-        default="auto",
-        help="8-bit weights of integer products: as uint8; as int8, which is up to twice as fast on"
-        " processors with VNNI or ARM's dot product, and wrong on other x86-64 processors, where"
-        " ONNX Runtime's products of uint8 and int8 saturate; or right on every processor (auto)",
-    )
-    add(
-        "--allow-custom",
-        action="store_true",
-        help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
-        " tflite.custom, for a runtime that has their kernels",
-    )
-
-
-def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what there is to say of the way into a model: sizes, entry points, names."""
-    add = parser.add_argument
-    add(
-        "--static",
-        action="store_true",
-        help="fix all sizes as they are in the file; else those of inputs that it does not fix"
-        " stay open, if all operators can do without knowing them",
-    )
-    add(
-        "--signature",
-        metavar="NAME",
-        help="the entry point to convert, of a model that has several (default: the main one)",
-    )
-    add(
-        "--names",
-        choices=NAMES,
-        default="tensor",
-        help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
-    )
+def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add an option of the conversion as its declaration in `ConversionOptions` describes it."""
+    option = ConversionOptions.__dataclass_fields__[name]
+    kind: dict[str, Any] = {"metavar": "NAME"}
+    if OPTION_TYPES[name] is bool:
+        kind = {"action": "store_true"}
+    elif name in CHOICES:
+        kind = {"choices": CHOICES[name]}
+    elif OPTION_TYPES[name] == int | None:
+        kind = {"type": int, "metavar": "N"}
+    flag = f"--{name.replace('_', '-')}"
+    parser.add_argument(flag, default=option.default, help=option.metadata["help"], **kind)
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
