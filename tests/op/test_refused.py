@@ -212,7 +212,7 @@ def test_computed_sizes_and_ends() -> None:
     x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
     made = m.tensor([1, 1, 1, 3], dtype="int16", scale=0.5)
     said = refusal_reason(m, *m.op("RESIZE_NEAREST_NEIGHBOR", [x, size], [made]))
-    assert "int16 can be resized to a constant size only" in said
+    assert "its size must be constant" in said
     m = Build()
     begin, end = (m.input([1], dtype="int32") for _ in "be")
     operands = [m.input([7]), begin, end, m.constant(np.array([1], np.int32))]
@@ -241,7 +241,7 @@ def test_an_image_of_other_channels_than_filters() -> None:
     said = refusal_reason(
         m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b], [[]], options)
     )
-    assert "4 channels for filters of 2 channels each" in said
+    assert "the 2 channels of its filters, got 4" in said
 
 
 def test_numbers_of_other_types() -> None:

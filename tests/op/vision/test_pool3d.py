@@ -94,7 +94,7 @@ def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 
 def test_refuses() -> None:
     two, good = (2, 2, 2), options((2, 2, 2), (2, 2, 2), "SAME")
     assert "NCDHW" in refusal(options(two, two, "SAME", "NCDHW"))
-    assert "of uint8" in refusal(good, "uint8")
+    assert "must not be uint8" in refusal(good, "uint8")
     assert "padding is OTHER" in refusal(options(two, two, "OTHER"))
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
     assert "a window of (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))

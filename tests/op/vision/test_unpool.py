@@ -163,7 +163,9 @@ def test_refuses() -> None:
     good = flex_options_of("SAME", (2, 2), (2, 2))
     assert "where int32[1, 3, 2, 3] is expected" in refusal(pool, good)
     assert "where float32[1, 6, 4, 3] is expected" in refusal(pool, good, dtype="int8")
-    assert "count the images" in refusal(pool, {**good, "include_batch_in_index": True})
+    assert "include_batch_in_index must be false" in refusal(
+        pool, {**good, "include_batch_in_index": True}
+    )
     assert "a window of (2, 2)" in refusal(pool, {**good, "ksize": [2, 2]})
     assert "a window of (1, 2, 2, 3)" in refusal(pool, {**good, "ksize": [1, 2, 2, 3]})
     assert "has strides (0, 2)" in refusal(pool, flex_options_of("SAME", (2, 2), (0, 2)))
