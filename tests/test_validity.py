@@ -115,7 +115,7 @@ def test_what_a_newer_opset_has(monkeypatch: pytest.MonkeyPatch) -> None:
 # Types that few nodes take
 
 
-def moved(code: str, dtype: str) -> bytes:
+def move_node(code: str, dtype: str) -> bytes:
     """Return an operator that moves elements of a type."""
     m = Build()
     x = m.input([1, 4, 6, 2], dtype=dtype)
@@ -146,7 +146,7 @@ def moved(code: str, dtype: str) -> bytes:
 )
 def test_rare_types(code: str, dtype: str) -> None:
     """In an opset that has them, and in types that the nodes take."""
-    data = moved(code, dtype)
+    data = move_node(code, dtype)
     model = convert(data).model
     assert model.opset_import[0].version == (21 if dtype == "int4" or "PACK" in code else 19)
     onnx.checker.check_model(model, full_check=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,10 +18,14 @@ from typing import Any
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
+from tflite2onnx.signatures import has_signature
 from tflite2onnx.utils.archive import DAMAGED, MAGIC, content, list_entries
 from tflite2onnx.utils.atomic_files import replacing_all, resolve_path
 from tflite2onnx.writer import write_to
+
+_logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _IDENTIFIER = slice(4, 8), b"TFL3"
@@ -71,6 +76,8 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
 def convert_bundle(
     source: str | os.PathLike[str] | bytes | Bundle,
     folder: str | os.PathLike[str],
+    *,
+    external_data: int | None = None,
     **options: Any,  # noqa: ANN401 - those of `convert`
 ) -> dict[str, Result]:
     """Convert every model of a bundle into a folder, all or none of them; return what came out.
@@ -81,6 +88,7 @@ def convert_bundle(
     Args:
         source: path of the bundle, its bytes, or what is read of it already.
         folder: where to write; it is made if it is not there.
+        external_data: as of `convert`.
         options: those of `convert` for each model, but for `layouts`.
 
     Raises:
@@ -88,7 +96,7 @@ def convert_bundle(
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
     results = convert_models(bundle, **options)
-    write_models(bundle, results, folder)
+    write_models(bundle, results, folder, external_data)
     return results
 
 
@@ -103,7 +111,7 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     problems = []
     for name, data in bundle.models.items():
         try:
-            results[name] = convert(data, **options)
+            results[name] = convert(data, **_possible_names(name, data, options))
         except ConversionError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -111,9 +119,20 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     return results
 
 
+def _possible_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a model; without a signature it keeps the names of its tensors."""
+    if options.get("names") != "signature" or has_signature(
+        read_model(data), options.get("signature")
+    ):
+        return options
+    _logger.warning("%s has no signature: its inputs and outputs are named as its tensors", name)
+    return {**options, "names": "tensor"}
+
+
 def write_models(
-    bundle: Bundle, results: Mapping[str, Result], folder: str | os.PathLike[str]
-) -> None:
+    bundle: Bundle, results: Mapping[str, Result], folder: str | os.PathLike[str],
+    external_data: int | None = None,
+) -> None:  # fmt: skip
     """Write what became of the models of a bundle into a folder, with a manifest, or nothing.
 
     Raises:
@@ -124,7 +143,8 @@ def write_models(
         "models": [_describe_model(name, files[name], result) for name, result in results.items()],
         "other_files": bundle.others,
     }
-    _write(Path(folder), {files[name]: result for name, result in results.items()}, manifest)
+    placed = {files[name]: result for name, result in results.items()}
+    _write(Path(folder), placed, manifest, external_data)
 
 
 def _bytes(path: str | os.PathLike[str]) -> bytes:
@@ -197,14 +217,17 @@ def _describe_model(name: str, file: str, result: Result) -> dict[str, Any]:
     return {"name": name, "file": file, "opset": result.opset, **known}
 
 
-def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any]) -> None:
+def _write(
+    folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any],
+    external_data: int | None,
+) -> None:  # fmt: skip
     """Write all files, or none if one cannot be written."""
     try:
         with replacing_all(folders=True) as create:
             text = json.dumps(manifest, indent=2).encode() + b"\n"
             create(_place(folder, MANIFEST)).write(text)
             for file, result in results.items():
-                write_to(result.skeleton, _place(folder, file), create)
+                write_to(result.skeleton, _place(folder, file), create, external_data)
     except (OSError, ValueError) as error:
         raise OutputError(
             f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"

@@ -26,7 +26,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import NoneType
 
+from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
@@ -113,6 +115,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     static: bool = False,
     signature: str | None = None,
     names: NameSource = "tensor",
+    external_data: int | None = None,
 ) -> Result:
     """Convert a TFLite model to ONNX.
 
@@ -141,13 +144,17 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             all operators support that.
         signature: the entry point to convert; None converts the main one.
         names: the source of the names of inputs and outputs: "tensor" or "signature".
+        external_data: the size in bytes from which on weights are written to a second file; see
+            `Result.save`.
 
     Returns:
         The ONNX model with a description of its inputs, outputs and states.
 
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
+        TypeError: `model` or `output` has a wrong type.
     """
+    _check_types(model, output)
     options = ConversionOptions(
         layouts={} if layouts is None else layouts,
         io_layout=io_layout,
@@ -160,17 +167,31 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         signature=signature,
         names=names,
     )
-    if output is not None and not isinstance(model, bytes):
+    if output is not None and isinstance(model, (str, os.PathLike)):
         check_distinct_files(output, model)
+        check_distinct_files(f"{os.fspath(output)}.data", model)
+    result = _read_and_convert(model, options)
+    if output is not None:
+        result.save(output, external_data)
+    return result
+
+
+def _check_types(model: object, output: object) -> None:
+    """Raise TypeError for what is neither a path nor, of a model, the bytes of a file."""
+    if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
+        raise TypeError(f"model must be a path or bytes, got {type(model).__name__}")
+    if not isinstance(output, (str, os.PathLike, NoneType)):
+        raise TypeError(f"output must be a path or None, got {type(output).__name__}")
+
+
+def _read_and_convert(model: str | os.PathLike[str] | bytes, options: ConversionOptions) -> Result:
+    """Read and convert a model."""
     try:
         source = read_model(model)
-        warn_unconverted(source, signature)
-        result = convert_model(source, options, notes=_metadata_or_empty(source, model))
-        if output is not None:
-            result.save(output)
+        warn_unconverted(source, options.signature)
+        return convert_model(source, options, notes=_metadata_or_empty(source, model))
     except MemoryError as error:
         raise ModelFileError("the model needs more memory than is available") from error
-    return result
 
 
 def convert_model(
@@ -261,7 +282,9 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     check_open([(operator.op, operator) for operator in operators])
     chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
+    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
     emitted = _with_opset(graph, operators, chosen, options)
+    emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
 

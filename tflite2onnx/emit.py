@@ -118,6 +118,18 @@ class Emitted(NamedTuple):
     variables: tuple[str, ...] = ()
     open_sizes: Mapping[str, int] = MappingProxyType({})
 
+    def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
+        """Return the same with the letters of axes, by tensor."""
+
+        def add_letters(ports: Sequence[Port]) -> tuple[Port, ...]:
+            return tuple(port._replace(letters=letters.get(port.tensor, "")) for port in ports)
+
+        return self._replace(
+            inputs=add_letters(self.inputs),
+            outputs=add_letters(self.outputs),
+            tensors=add_letters(self.tensors),
+        )
+
 
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 

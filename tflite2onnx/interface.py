@@ -24,8 +24,6 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
 # What the metadata of the ONNX model say of its interface is under these keys, as JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
-# Letters to show a layout with; ranks that have no common letters are shown by axis number.
-_LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Endpoint:
     """An input or output of the model; onnx_shape[i] is tflite_shape[order[i]].
 
     `dtype` is the element type, by TFLite's name in small letters. `symbols` are the names of the
-    sizes that stay open, by TFLite axis; the shapes have those of the file.
+    sizes that stay open, by TFLite axis; the shapes have those of the file. `letters` are those of
+    the axes in TFLite's order, empty where nobody named them.
     """
 
     name: str
@@ -42,6 +41,7 @@ class Endpoint:
     onnx_shape: Shape
     order: Order
     symbols: Mapping[int, str] = field(default_factory=dict)
+    letters: str = ""
 
     @property
     def sizes(self) -> Sizes:
@@ -55,9 +55,11 @@ class Endpoint:
 
     @property
     def layout(self) -> tuple[str, str]:
-        """The layout in TFLite and in ONNX: ("NHWC", "NCHW"); equal if nothing moved."""
-        rank = len(self.order)
-        letters = _LETTERS.get(rank, "".join(axis_names(rank)))
+        """The layout in TFLite and in ONNX: ("NHWC", "NCHW"); equal if nothing moved.
+
+        Axes that nobody named are numbers: ("0123", "0312").
+        """
+        letters = self.letters or "".join(axis_names(len(self.order)))
         return letters, "".join(letters[i] for i in self.order)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,6 +84,8 @@ class Endpoint:
             TypeError, KeyError: something else.
         """
         order = tuple(said["order"])
+        letters = said["tflite_layout"]
+        numbers = "".join(axis_names(len(order)))
         sizes = zip(order, said.get("onnx_sizes", ()), strict=False)
         return cls(
             said["name"],
@@ -90,6 +94,7 @@ class Endpoint:
             tuple(said["onnx_shape"]),
             order,
             {axis: size for axis, size in sizes if isinstance(size, str)},
+            "" if letters == numbers else letters,
         )
 
 
@@ -106,11 +111,15 @@ class State:
     initial: Array
     variable: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the metadata of the ONNX model say of it."""
+        return self.input.to_dict() | {"output": self.output.name, "variable": self.variable}
 
-def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:
+
+def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
     """Describe a tensor that is stored in an order."""
     stored = tuple(tensor.shape[i] for i in order)
-    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols)
+    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:

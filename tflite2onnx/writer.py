@@ -3,7 +3,7 @@
 Weights are never gathered in memory. A model without them is a small protobuf; since the fields
 of a protobuf message may come in any order, each initializer can be appended to it as header and
 bytes, which are copied from the memory-mapped TFLite file on the way. Above 2 GB, where a
-protobuf ends, the bytes go to a file of their own beside the model.
+protobuf ends, or on demand the bytes go to a file of their own beside the model.
 """
 
 from __future__ import annotations
@@ -269,23 +269,48 @@ class _Names:
 # Files
 
 
-def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
+def write(
+    skeleton: Skeleton, path: str | os.PathLike[str], external_data: int | None = None
+) -> int:
     """Write the model; it appears under its name only when it is whole. Return its bytes.
+
+    Weights of at least `external_data` bytes go to a second file; if None, all weights of a model
+    that is too large for one file.
 
     Raises:
         OutputError: the place cannot be written to.
     """
     with target_path(path) as target, replacing_all() as create:
-        return write_to(skeleton, target, create)
+        return write_to(skeleton, target, create, external_data)
 
 
-def write_to(skeleton: Skeleton, target: Path, create: Create) -> int:
+def has_external_data(skeleton: Skeleton, external_data: int | None) -> bool:
+    """Return whether there is a second file, with weights of at least so many bytes."""
+    return bool(_external_weights(skeleton, external_data))
+
+
+def _external_weights(skeleton: Skeleton, external_data: int | None) -> frozenset[str]:
+    """Return the names of the weights that go to a second file."""
+    sizes = {header.name: data.nbytes for header, data in skeleton.weights}
+    if external_data is not None:
+        chosen = {name: size for name, size in sizes.items() if size >= external_data}
+        if skeleton.size - sum(chosen.values()) <= LARGEST_FILE:
+            return frozenset(chosen)
+    return frozenset(sizes if skeleton.size > LARGEST_FILE else ())
+
+
+def write_to(
+    skeleton: Skeleton, target: Path, create: Create, external_data: int | None = None
+) -> int:
     """Write the model to a file that is created for it; return its bytes."""
-    if skeleton.size <= LARGEST_FILE:
+    external = _external_weights(skeleton, external_data)
+    if not external:
         return _stream(skeleton, create(target))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise OSError("it is no regular file, beside which the weights could be")
     # Created in this sequence: the weights take their place before the model that refers to them.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = _external(skeleton, f"{target.name}.data", file)
+    model = _external(skeleton, external, f"{target.name}.data", file)
     size = small.write(model.SerializeToString(deterministic=True))
     return size + file.tell()
 
@@ -299,12 +324,18 @@ def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
     return skeleton.size
 
 
-def _external(skeleton: Skeleton, location: str, file: BinaryIO) -> onnx.ModelProto:
+def _external(
+    skeleton: Skeleton, external: frozenset[str], location: str, file: BinaryIO
+) -> onnx.ModelProto:
+    """Write the external weights to a file; return the model with all others."""
     model = onnx.ModelProto()
     model.CopyFrom(skeleton.proto)
     for header, data in skeleton.weights:
         tensor = model.graph.initializer.add()
         tensor.CopyFrom(header)
+        if header.name not in external:
+            tensor.raw_data = data.tobytes()
+            continue
         tensor.data_location = TensorProto.EXTERNAL
         file.write(b"\0" * (-file.tell() % _ALIGNMENT))
         entries = {"location": location, "offset": file.tell(), "length": data.nbytes}

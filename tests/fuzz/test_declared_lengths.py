@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LONG, LONGEST = 1 << 28, 2**31 - 1
 
 
-def listed(code: str, *lengths: int | None, first: bool = False) -> bytes:
+def build_list(code: str, *lengths: int | None, first: bool = False) -> bytes:
     """Return an operator that is given lists of declared lengths beside its data."""
     m = Build()
     data = [m.input([4])]
@@ -34,14 +34,14 @@ def listed(code: str, *lengths: int | None, first: bool = False) -> bytes:
     return m.bytes()
 
 
-def scattered() -> bytes:
+def build_scatter() -> bytes:
     m = Build()
     inputs = [m.input([4, 1], dtype="int32"), m.input([4]), m.input([LONGEST], dtype="int32")]
     m.output(*m.op("SCATTER_ND", inputs, [m.tensor([4])]))
     return m.bytes()
 
 
-def drawn() -> bytes:
+def build_draw() -> bytes:
     m = Build()
     shape = m.input([LONGEST], dtype="int32")
     m.output(*m.op("RANDOM_UNIFORM", [shape], [m.tensor([4], dtype="float32")]))
@@ -60,7 +60,7 @@ def custom(
     return m.bytes()
 
 
-def cropped() -> bytes:
+def build_crop() -> bytes:
     m = Build()
     inputs = [
         m.input([1, 5, 7, 3]), m.input([2, 4]), m.input([2], dtype="int32"),
@@ -71,7 +71,7 @@ def cropped() -> bytes:
     return m.bytes()
 
 
-def stitched() -> bytes:
+def build_stitch() -> bytes:
     m = Build()
     inputs = [m.constant(int32([0, LONGEST - 1])), m.input([2, 3])]
     options = flex_options("DynamicStitch")
@@ -90,19 +90,19 @@ def ranges(count: int, size: int) -> bytes:
 
 WINDOW: dict[str, Any] = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
 GREEDY: dict[str, Callable[[], bytes]] = {
-    "strided slice": lambda: listed("STRIDED_SLICE", LONGEST, LONGEST, LONGEST),
-    "strided slice of 33": lambda: listed("STRIDED_SLICE", 33, 33, 33),
-    "slice": lambda: listed("SLICE", LONGEST, LONGEST),
-    "reshape": lambda: listed("RESHAPE", LONGEST),
-    "broadcast": lambda: listed("BROADCAST_TO", LONGEST),
-    "transpose": lambda: listed("TRANSPOSE", LONGEST),
-    "tile": lambda: listed("TILE", LONGEST),
-    "pad": lambda: listed("PAD", LONGEST),
-    "fill": lambda: listed("FILL", LONGEST, first=True),
-    "reverse": lambda: listed("REVERSE_V2", LONGEST),
-    "broadcast shapes": lambda: listed("BROADCAST_ARGS", LONGEST),
-    "scatter": scattered,
-    "random": drawn,
+    "strided slice": lambda: build_list("STRIDED_SLICE", LONGEST, LONGEST, LONGEST),
+    "strided slice of 33": lambda: build_list("STRIDED_SLICE", 33, 33, 33),
+    "slice": lambda: build_list("SLICE", LONGEST, LONGEST),
+    "reshape": lambda: build_list("RESHAPE", LONGEST),
+    "broadcast": lambda: build_list("BROADCAST_TO", LONGEST),
+    "transpose": lambda: build_list("TRANSPOSE", LONGEST),
+    "tile": lambda: build_list("TILE", LONGEST),
+    "pad": lambda: build_list("PAD", LONGEST),
+    "fill": lambda: build_list("FILL", LONGEST, first=True),
+    "reverse": lambda: build_list("REVERSE_V2", LONGEST),
+    "broadcast shapes": lambda: build_list("BROADCAST_ARGS", LONGEST),
+    "scatter": build_scatter,
+    "random": build_draw,
     "warp": lambda: custom(
         "DenseImageWarp", [[1, LONG, 7, 3], [1, LONG, 7, 2]], [[1, LONG, 7, 3]]
     ),
@@ -113,8 +113,8 @@ GREEDY: dict[str, Callable[[], bytes]] = {
         "FlexMaxPoolWithArgmax", [[1, 4, 6, LONGEST]], [[1, 2, 3, LONGEST]] * 2,
         flex_options("MaxPoolWithArgmax", **WINDOW), dtypes=("float32", "int64"),
     ),
-    "crops": cropped,
-    "stitched": stitched,
+    "crops": build_crop,
+    "build_stitch": build_stitch,
     "ranges": lambda: ranges(400, 1 << 22),
 }  # fmt: skip
 

@@ -127,13 +127,17 @@ class AlreadyStored(NamedTuple):
 
 
 class Port(NamedTuple):
-    """A value that stores a tensor in an order: an input, an output, or one in between."""
+    """A value that stores a tensor in an order: an input, an output, or one in between.
+
+    `letters` are those of its axes in TFLite's order, where anybody named them.
+    """
 
     name: str
     value: Value
     tensor: Tensor
     order: Order
     dtype: DType
+    letters: str = ""
 
 
 class Body(NamedTuple):

@@ -29,6 +29,12 @@ def print_error(model: str, message: str) -> None:
     print_lines(sys.stderr, [f"tflite2onnx: {place}{message}"])
 
 
+def describe_bug(error: Exception) -> str:
+    """Return what to say of an error that nobody foresaw."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"please report this bug, with what -v prints ({what})"
+
+
 def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
     """Print lines, escaped where the terminal, or its encoding, cannot show them."""
     encoding = stream.encoding or "utf-8"

@@ -491,7 +491,7 @@ def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path.write_bytes(build_sum())
     assert main([str(path), "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "input   x       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
-        "output  y       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
-        "state   memory  float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
+        "input   x       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
+        "output  y       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
+        "state   memory  float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
     ]
