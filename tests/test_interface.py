@@ -264,5 +264,7 @@ def test_layouts_in_a_loop(*, inner: bool) -> None:
     if not inner:
         check(m.bytes(), layouts={"negative": ("NWC", "CWN")})
         return
-    with pytest.raises(LayoutError, match="absolute: layouts cannot be chosen inside of a sub-graph"):
+    with pytest.raises(
+        LayoutError, match="absolute: layouts cannot be chosen inside of a sub-graph"
+    ):
         convert(m.bytes(), layouts={"absolute": ("NWC", "NCW")})
