@@ -210,7 +210,7 @@ def test_deep_bundles() -> None:
 
 def test_bundles_that_would_fill_the_memory() -> None:
     data = archive({"zeros": bytes(module._BYTES + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
-    with pytest.raises(BundleError, match="far more than it holds"):
+    with pytest.raises(BundleError, match="its files must be at most"):
         read_bundle(data)
 
 
@@ -219,7 +219,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
     zeros = archive({"zeros": bytes(module._BYTES // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
     many = {f"{i}.task": zeros for i in range(40)}
-    with pytest.raises(BundleError, match="far more than it holds"):
+    with pytest.raises(BundleError, match="its files must be at most"):
         read_bundle(archive(many, zipfile.ZIP_DEFLATED))
 
 
@@ -239,7 +239,7 @@ def test_sizes_that_are_lies() -> None:
 
 
 def test_compression_that_takes_what_memory_it_likes() -> None:
-    with pytest.raises(BundleError, match="compressed by method 14"):
+    with pytest.raises(BundleError, match="got compression method 14"):
         read_bundle(archive({"model": MODEL}, zipfile.ZIP_LZMA))
 
 

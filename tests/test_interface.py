@@ -208,8 +208,14 @@ def test_several_inner_tensors() -> None:
         ({"hiden": ("NHWC", "NCHW")}, "layout of hiden: .* no such tensor; did you mean hidden?"),
         ({"zzzzz": ("NHWC", "NCHW")}, "layout of zzzzz: the model has no such tensor$"),
         ({5: ("NHWC", "NCHW")}, "layout of 5: the model has no such tensor"),
-        ({"x": ("NHC", "NCH")}, "layout of x: NHC has 3 letters and the tensor 4 axes"),
-        ({"hidden": ("NC", "CN")}, "layout of hidden: NC has 2 letters and the tensor 4 axes"),
+        (
+            {"x": ("NHC", "NCH")},
+            "layout of x: NHC must have a letter for each of the tensor's 4 axes",
+        ),
+        (
+            {"hidden": ("NC", "CN")},
+            "layout of hidden: NC must have a letter for each of the tensor's 4",
+        ),
         ({"x": ("NHWC", "NCHX")}, "layout of x: NHWC and NCHX must have the same letters"),
         ({"x": ("NHWC", "NCH")}, "NHWC and NCH must have the same letters, each once"),
         ({"x": ("NHHC", "NCHH")}, "NHHC and NCHH must have the same letters, each once"),
@@ -220,7 +226,7 @@ def test_several_inner_tensors() -> None:
         ({"x": [1, 2]}, "layout of x: it must be a pair such as"),
         ({"x": {"NHWC": 1, "NCHW": 2}}, "layout of x: it must be a pair such as"),
         ({"x": None}, "layout of x: it must be a pair such as"),
-        ({"y/filters": ("OHWI", "OIHW")}, "layout of y/filters: it is constant, or not used"),
+        ({"y/filters": ("OHWI", "OIHW")}, "layout of y/filters: the tensor is constant, or"),
         ([("x", "NHWC", "NCHW")], "layouts must be a mapping such as"),
         ((), "layouts must be a mapping such as"),
     ],
@@ -260,5 +266,7 @@ def test_layouts_in_a_loop(*, inner: bool) -> None:
     if not inner:
         check(m.bytes(), layouts={"negative": ("NWC", "CWN")})
         return
-    with pytest.raises(LayoutError, match="absolute: it is in a sub-graph of WHILE"):
+    with pytest.raises(
+        LayoutError, match="absolute: layouts cannot be chosen inside of a sub-graph"
+    ):
         convert(m.bytes(), layouts={"absolute": ("NWC", "NCW")})

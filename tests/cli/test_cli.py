@@ -361,7 +361,10 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
         ('{"x": null}', "layout of x: it must be a pair such as"),
         ('{"x": {"NHWC": "NCHW", "a": "b"}}', "layout of x: it must be a pair such as"),
         ('{"x": ["NHWC", "NCHX"]}', "layout of x: NHWC and NCHX must have the same letters"),
-        ('{"x": ["NWC", "NCW"]}', "layout of x: NWC has 3 letters and the tensor 4 axes"),
+        (
+            '{"x": ["NWC", "NCW"]}',
+            "layout of x: NWC must have a letter for each of the tensor's 4 axes",
+        ),
         ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
         ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x is given twice"),
     ],

@@ -126,7 +126,7 @@ def test_concatenation_refuses() -> None:
     assert "float32[3] where float32[3, 5]" in refuse([[3, 5], [3]], [6, 5], 0)
     assert "float32[] where float32[3]" in refuse([[3], []], [3], 0)
     assert "float32[6, 5] where float32[5, 5]" in refuse([[3, 5], [2, 5]], [6, 5], 0)
-    assert "axis 0 of tensor_0, which has 0 axes" in refuse([[], []], [2], 0)
+    assert "axis 0 is out of range: tensor_0 has 0 axes" in refuse([[], []], [2], 0)
     m = Build()
     xs = [add_input(m, [3]), add_input(m, [3], "int32")]
     assert "int32[3] where float32[3]" in refusal(m, "CONCATENATION", xs, [[6]], axis=0)
