@@ -198,10 +198,10 @@ def test_unpack_of_stored_integers() -> None:
 def test_unpack_refuses() -> None:
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [3, 5])], [[5], [5]], num=2)
-    assert "an axis of 3 elements cannot become 2 outputs" in reason
+    assert "an output for each of 3 slices, got 2 outputs" in reason
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [0, 5])], [])
-    assert "an axis of 0 elements cannot become 0 outputs" in reason
+    assert "an output for each of 0 slices, got 0 outputs" in reason
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [2, 5])], [[5], [7]], num=2)
     assert "float32[7] where float32[5] is expected" in reason
@@ -257,14 +257,14 @@ def test_split_refuses() -> None:
     halves = [[2, 3], [2, 3]]
     assert "no axis 2 among 2" in refuse("SPLIT", np.int32(2), made=halves)
     assert "has 2 elements instead of one" in refuse("SPLIT", [1, 1], made=halves)
-    assert "6 elements cannot be split into [1, 1, 1, 1]" in refuse("SPLIT", 1, made=halves * 2)
-    assert "6 elements cannot be split into []" in refuse("SPLIT", 1, made=[])
+    assert "add up to 6, got [1, 1, 1, 1]" in refuse("SPLIT", 1, made=halves * 2)
+    assert "0 sizes must be non-negative and add up to 6, got []" in refuse("SPLIT", 1, made=[])
     assert "float32[2, 4] where float32[2, 3]" in refuse("SPLIT", 1, made=[[2, 3], [2, 4]])
-    assert "cannot be split into [2, 3]" in refuse("SPLIT_V", [2, 3], 1, made=[[2, 2], [2, 3]])
-    assert "split into [-2, 8]" in refuse("SPLIT_V", [-2, 8], 1, made=[[2, 2], [2, 8]])
-    assert "split into [6, 6]" in refuse("SPLIT_V", [-1, -1], 1, made=[[2, 0], [2, 6]])
-    assert "split into [8, -2]" in refuse("SPLIT_V", [8, -1], 1, made=[[2, 8], [2, 0]])
-    assert "split into [6]" in refuse("SPLIT_V", [6], 1, made=halves)
+    assert "add up to 6, got [2, 3]" in refuse("SPLIT_V", [2, 3], 1, made=[[2, 2], [2, 3]])
+    assert "add up to 6, got [-2, 8]" in refuse("SPLIT_V", [-2, 8], 1, made=[[2, 2], [2, 8]])
+    assert "add up to 6, got [6, 6]" in refuse("SPLIT_V", [-1, -1], 1, made=[[2, 0], [2, 6]])
+    assert "add up to 6, got [8, -2]" in refuse("SPLIT_V", [8, -1], 1, made=[[2, 8], [2, 0]])
+    assert "add up to 6, got [6]" in refuse("SPLIT_V", [6], 1, made=halves)
 
 
 @pytest.mark.parametrize("by", ["int32", "int64"])
@@ -297,8 +297,8 @@ def test_tile_of_stored_integers() -> None:
 
 def test_tile_refuses() -> None:
     for multiples, reason in (
-        ([2], r"multiples [2] for 2 axes"),
-        ([2, -1], r"multiples [2, -1] for 2 axes"),
+        ([2], r"multiples must be 2 non-negative integers, got [2]"),
+        ([2, -1], r"multiples must be 2 non-negative integers, got [2, -1]"),
         ([2, 2], r"float32[6, 5] where float32[6, 10] is expected"),
     ):
         m = Build()

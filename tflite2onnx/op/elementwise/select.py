@@ -1,4 +1,4 @@
-"""SELECT and SELECT_V2: elements of one of two tensors."""
+"""SELECT and SELECT_V2: each element is from one of two tensors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 
 class Select(DynamicShape, Foldable):
-    """x where the condition holds, else y.
+    """x where the condition is true, else y.
 
-    SELECT broadcasts nothing but the condition, and that along the first axis: one truth value
-    for each row of x. SELECT_V2 broadcasts all three as numpy does.
+    SELECT broadcasts the condition only, along the first axis: a condition for each row of x.
+    SELECT_V2 broadcasts all three inputs as NumPy does.
     """
 
     codes = ("SELECT", "SELECT_V2")
@@ -26,7 +26,7 @@ class Select(DynamicShape, Foldable):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    # The kernel copies bits, whatever they mean.
+    # The kernel copies stored elements, whatever their scales are.
     moves_only = True
 
     def check(self) -> None:
@@ -36,9 +36,10 @@ class Select(DynamicShape, Foldable):
         if condition.dtype is not DType.BOOL or not one_type:
             types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
             raise OperatorError(
-                f"it takes a bool and two tensors of the output's type, not {types}"
+                f"its condition must be bool, and its other inputs and its output must have one "
+                f"type, got {types}"
             )
-        # Single elements may have any ranks; the output has the one that the file says.
+        # Tensors of one element may have any rank; the output has the declared rank.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
             check_shapes(self, self._operand_shapes)
 
@@ -64,8 +65,8 @@ class Select(DynamicShape, Foldable):
         where = condition.value
         if self._by_rows:
             where = condition.reshape(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
-        made = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
-        return made if x.rank == y.rank else NeedsReshape(made)
+        output = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
+        return output if x.rank == y.rank else NeedsReshape(output)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
         condition, x, other = (

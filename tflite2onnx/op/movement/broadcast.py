@@ -1,4 +1,4 @@
-"""BROADCAST_TO, BROADCAST_ARGS and FILL: one element in many places."""
+"""BROADCAST_TO, BROADCAST_ARGS and FILL: elements repeated to fill a shape."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 
 def _check_list(operator: Operator, index: int) -> None:
-    """Raise OperatorError unless an input is a list of sizes, as the kernels want it."""
+    """Raise OperatorError unless an input is a list of int32 or int64, as the kernels require."""
     sizes = operator.input(index)
     expect_type(sizes, (DType.INT32, DType.INT64))
     if sizes.rank != 1:
-        raise OperatorError(f"{sizes.name} has {sizes.rank} axes where a list is expected")
+        raise OperatorError(f"{sizes.name} must have one axis, got {sizes.rank}")
 
 
 class BroadcastTo(DynamicShape, Foldable):
-    """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
+    """BROADCAST_TO: axes of size 1 are repeated to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
     shape_inputs = (1,)
@@ -41,7 +41,9 @@ class BroadcastTo(DynamicShape, Foldable):
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
-            raise OperatorError(f"{list(x.shape)} cannot be broadcast to {shape}")
+            raise OperatorError(
+                f"{x.name} of the shape {list(x.shape)} cannot be broadcast to {shape}"
+            )
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)
@@ -58,7 +60,7 @@ def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
     if not shape.tensor.is_constant:
         sizes = g.as_int64_list(shape, y.order)
         return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
-    if 0 in y.shape:  # of which ONNX Runtime makes something else
+    if 0 in y.shape:  # ONNX Runtime's Expand returns another shape
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
     return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
 
@@ -80,7 +82,7 @@ class BroadcastArgs(Foldable):
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
         a_sizes, b_sizes = (_pad_leading_ones(g, x, count) for x in (a, b))
-        # Not the larger one: a size of 0 wins over 1.
+        # Max would be wrong: 0 and 1 broadcast to 0.
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -94,7 +96,7 @@ def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
 
 
 class Fill(DynamicShape, Foldable):
-    """FILL: a shape full of one element."""
+    """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
     shape_inputs = (0,)
