@@ -337,7 +337,7 @@ class Extreme(Elementwise):
 
 
 class OfIntegers(Elementwise):
-    """Operators whose kernels compute on stored integers, whatever their scales are."""
+    """Functions that the kernels compute on stored integers, whatever the scales are."""
 
     arity = 2
     computes_on_stored_integers = True

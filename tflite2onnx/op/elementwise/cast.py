@@ -103,7 +103,7 @@ def _saturate(x: Array, target: DType) -> Array:
 
 
 class Dequantize(DynamicShape):
-    """DEQUANTIZE to float32; the driver dequantizes stored integers, and float16 is cast."""
+    """DEQUANTIZE: to float32; the driver dequantizes stored integers, and float16 is cast."""
 
     codes = ("DEQUANTIZE",)
     dynamic_axes = "..."

@@ -26,7 +26,7 @@ _KNEE = 3  # from here on HARD_SWISH is the identity
 
 
 class HardSwish(Elementwise):
-    """HARD_SWISH; stored integers are looked up in a table."""
+    """HARD_SWISH: x * relu6(x + 3) / 6; stored integers are looked up in a table."""
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "HARD_SWISH": ElementwiseRule(nodes(lambda g, x: g.hard_swish(x)), "float32")

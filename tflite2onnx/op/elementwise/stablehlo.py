@@ -69,7 +69,7 @@ def _has_sign(g: Builder, x: Operand) -> Value:
 
 
 class Bits(Elementwise):
-    """Operators of two inputs, which must not be quantized."""
+    """Functions of two inputs, which must not be quantized."""
 
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {

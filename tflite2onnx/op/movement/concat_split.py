@@ -30,7 +30,7 @@ from tflite2onnx.tensor import Array, DType
 
 
 class Concatenation(DynamicShape, Foldable):
-    """CONCATENATION along an axis; tensors without axes are elements of a list."""
+    """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
     dynamic_axes = "..."

@@ -14,7 +14,7 @@ from tflite2onnx.tensor import Array, DType
 
 
 class DynamicUpdateSlice(DynamicShape, Foldable):
-    """Replaces the slice of a tensor that begins at the start indices by an update.
+    """Replaces the slice of a tensor that begins at the start indices with an update.
 
     Start indices are clamped so that the update fits in.
     """

@@ -33,7 +33,7 @@ class _Drawn(Operator):
 
 
 class Random(_Drawn, DynamicShape):
-    """RANDOM_UNIFORM and RANDOM_STANDARD_NORMAL: floats from 0 to 1, or with mean 0, of a shape."""
+    """RANDOM_UNIFORM and RANDOM_STANDARD_NORMAL: random floats, uniform in [0, 1) or normal."""
 
     nodes: ClassVar[dict[str, str]] = {
         "RANDOM_UNIFORM": "RandomUniform",

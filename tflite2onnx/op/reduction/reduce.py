@@ -49,7 +49,7 @@ def _type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
 
 
 class Reduction(DynamicShape, Foldable):
-    """A reduction of one input over the axes in the second input; an empty list reduces nothing."""
+    """A reduction over the axes that the second input lists; an empty list reduces nothing."""
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {
         "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _mean),
