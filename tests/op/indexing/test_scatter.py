@@ -132,8 +132,8 @@ def test_scatter_nd_refuses() -> None:
     def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
         return refusal("SCATTER_ND", [indices, updates, shape], shape)
 
-    assert "index outside of [3] elements" in scatter([[3]], (1, 5), [3, 5])
-    assert "index outside of [3] elements" in scatter([[-1]], (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[3]], (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[-1]], (1, 5), [3, 5])
     assert "[1, 3] for 2 axes" in scatter([[0, 0, 0]], (1,), [3, 5])
     assert "indices of the shape [] for 2" in scatter(0, (1, 5), [3, 5])
     assert "float32[2, 5] where float32[1, 5]" in scatter([[0]], (2, 5), [3, 5])
@@ -144,7 +144,7 @@ def test_sparse_to_dense_refuses() -> None:
     def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
         return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
 
-    assert "index outside of [7] elements" in dense([7], (1,), 0.0, [7])
+    assert "at least 0 and below [7]" in dense([7], (1,), 0.0, [7])
     assert "indices of the shape [2] for 2 axes" in dense([1, 2], (2,), 0.0, [3, 5])
     assert "indices of the shape [1, 1, 2] for 2" in dense([[[1, 2]]], (1,), 0.0, [3, 5])
     assert "float32[3] where float32[2]" in dense([1, 2], (3,), 0.0, [7])

@@ -119,11 +119,14 @@ def test_what_is_refused_is_otherwise_good() -> None:
         ({"stride_w": -3}, r"strides \(1, -3\)"),
         ({"padding": 9}, "padding is 9"),
         ({"padding": "VALID"}, r"\[2, 5, 7, 3\] where float32\[2, 3, 6, 3\]"),
-        ({"padding": "VALID", "filter_width": 8}, r"\(3, 8\) does not fit into \(5, 7\)"),
+        (
+            {"padding": "VALID", "filter_width": 8},
+            r"must fit into the image \(5, 7\), got \(3, 8\)",
+        ),
         ({"x": [5, 7, 3]}, "where NHWC is expected"),
         ({"x": [2, 5, 7, 0], "y": [2, 5, 7, 0]}, "where NHWC is expected"),
         ({"y": [2, 5, 7, 4]}, r"\[2, 5, 7, 4\] where float32\[2, 5, 7, 3\]"),
-        ({"x_type": "int32", "y_type": "int32"}, "int32, neither float32 nor quantized"),
+        ({"x_type": "int32", "y_type": "int32"}, "must be float32 or quantized, got int32"),
         ({"y_type": "float16"}, r"float16\[2, 5, 7, 3\] where float32\["),
     ],
 )

@@ -97,5 +97,5 @@ def test_refuses() -> None:
     assert "must not be uint8" in refusal(good, "uint8")
     assert "padding is OTHER" in refusal(options(two, two, "OTHER"))
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
-    assert "a window of (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
+    assert "got (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
     assert "where NDHWC is expected" in refusal(good, shape=(4, 4, 4, 2))
