@@ -117,7 +117,7 @@ def test_what_is_refused_is_otherwise_good() -> None:
         ({"filter_width": -1}, r"window of \(3, -1\)"),
         ({"stride_h": 0}, r"strides \(0, 1\)"),
         ({"stride_w": -3}, r"strides \(1, -3\)"),
-        ({"padding": 9}, "padding is 9"),
+        ({"padding": 9}, "padding must be SAME, VALID or EXPLICIT, got 9"),
         ({"padding": "VALID"}, r"\[2, 5, 7, 3\] where float32\[2, 3, 6, 3\]"),
         (
             {"padding": "VALID", "filter_width": 8},

@@ -165,8 +165,8 @@ def build_window(
     """Return a window; OperatorError if a number is not positive or the padding is unknown."""
     if min(*kernel, *strides, *dilations) < 1:
         raise OperatorError(
-            "kernel, strides and dilations must be positive,"
-            f" got {kernel}, {strides} and {dilations}"
+            "sizes, strides and dilations of a window must be positive, got a window of"
+            f" {kernel} with strides {strides} and dilations {dilations}"
         )
     if padding not in ("SAME", "VALID", "EXPLICIT"):
         raise OperatorError(f"the padding must be SAME, VALID or EXPLICIT, got {padding}")
