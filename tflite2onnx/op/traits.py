@@ -1,4 +1,4 @@
-"""Traits of operators: hooks that only some classes have. Callers ask with `isinstance`."""
+"""Traits: hooks that only some operators have. Callers ask with `isinstance`."""
 
 from __future__ import annotations
 

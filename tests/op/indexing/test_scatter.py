@@ -132,8 +132,8 @@ def test_scatter_nd_refuses() -> None:
     def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
         return refusal("SCATTER_ND", [indices, updates, shape], shape)
 
-    assert "index outside of [3] elements" in scatter([[3]], (1, 5), [3, 5])
-    assert "index outside of [3] elements" in scatter([[-1]], (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[3]], (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[-1]], (1, 5), [3, 5])
     assert "1 to 2 elements, got the shape [1, 3]" in scatter([[0, 0, 0]], (1,), [3, 5])
     assert "1 to 2 elements, got the shape []" in scatter(0, (1, 5), [3, 5])
     assert "float32[2, 5] where float32[1, 5]" in scatter([[0]], (2, 5), [3, 5])
@@ -144,7 +144,7 @@ def test_sparse_to_dense_refuses() -> None:
     def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
         return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
 
-    assert "index outside of [7] elements" in dense([7], (1,), 0.0, [7])
+    assert "at least 0 and below [7]" in dense([7], (1,), 0.0, [7])
     assert "a row of 2 elements for each value, got the shape [2]" in dense(
         [1, 2], (2,), 0.0, [3, 5]
     )

@@ -121,7 +121,7 @@ def test_refuses() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
-    assert "a window of (3, 3, 3) has strides (1, 0, 1)" in reasons
+    assert "got a window of (3, 3, 3) with strides (1, 0, 1)" in reasons
     assert "float32[1, 5, 7, 4, 3] is expected" in reasons
     assert "the 1 channels of its filters, got 3" in reasons
     assert "where NDHWC is expected" in reasons

@@ -389,7 +389,7 @@ def test_handles_that_come_from_elsewhere() -> None:
 def test_handles_that_go_elsewhere() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
-    assert "VAR_HANDLE (operator 0, h): its handle is used otherwise" in refusal_reason(m)
+    assert "VAR_HANDLE (operator 0, h): its resource handle is used" in refusal_reason(m)
 
 
 def test_resources_in_variable_tensors() -> None:
