@@ -47,8 +47,8 @@ class FlexCombinedSuppression(DynamicShape):
         per_class, total = integer(self, 2), integer(self, 3)
         if min(per_class, total) < 1:
             raise OperatorError(
-                f"the numbers of boxes per class and in total must be positive, got {per_class} and "
-                f"{total}"
+                f"the numbers of boxes per class and in total must be positive, got "
+                f"{per_class} and {total}"
             )
         check_element_count(total)
         if self.options.get("pad_per_class", False):
