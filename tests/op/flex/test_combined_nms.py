@@ -99,5 +99,5 @@ def test_too_few_outputs() -> None:
     inputs = [np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 5, 3), np.float32)]
     limits = [np.asarray(x) for x in (np.int32(2), np.int32(7), OVERLAP, LEAST)]
     made = [np.zeros((1, 7, 4), np.float32)]
-    with pytest.raises(ConversionError, match="1 outputs"):
+    with pytest.raises(ConversionError, match="must have 4 outputs, got 1"):
         convert(build_flex("CombinedNonMaxSuppression", inputs, made, limits).bytes())
