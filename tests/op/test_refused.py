@@ -110,27 +110,43 @@ ADDED = Form(auxiliary="added")
 
 
 RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
-    (cells.svdf(Form()), option("rank", 0), "rank 0, [3, 7] by [22, 7]"),
-    (cells.svdf(Form()), change_shape(1, 11, 14), "[11, 14] and [22, 5] do not fit [3, 7]"),
-    (cells.svdf(Form()), change_shape(3, 1, 11), "is [1, 11] where [11] is expected"),
-    (cells.integer_svdf(Form()), remove_scale(0), "some of its integers have no scale"),
-    (cells.rnn(Form()), change_shape(0, 3, 5, 7, 1), "[3, 5, 7, 1], which is no sequence"),
-    (cells.rnn(Form()), change_shape(4, 3, 12), "no state of 3 by 11"),
-    (cells.bidirectional_rnn(ADDED), change_shape(9, 3, 2, 5), "are not as long"),
-    (cells.bidirectional_rnn(ADDED), remove_input(11), "one direction has auxiliary weights"),
-    (cells.lstm(Form(projection=True)), remove_input(16), "11 cells make no 13 outputs"),
-    (cells.basic_lstm(), shorten("inputs", 4), "4 inputs and 5 outputs"),
-    (cells.basic_lstm(), change_shape(0, 3, 7, 1), "[3, 7, 1] and [3, 11] are no matrices"),
-    (cells.integer_basic_lstm(), change_scale(3, 0.5), "not that of the products"),
-    (cells.integer_basic_lstm(), change_scale(0, 0.5), "has not the scale 0.0078125"),
+    (cells.svdf(Form()), option("rank", 0), "[3, 7], [22, 7], [22, 5] and 0"),
+    (
+        cells.svdf(Form()),
+        change_shape(1, 11, 14),
+        "got [11, 14] and [22, 5] for an input of [3, 7]",
+    ),
+    (cells.svdf(Form()), change_shape(3, 1, 11), "must be [11], got [1, 11]"),
+    (cells.integer_svdf(Form()), remove_scale(0), "must all be quantized"),
+    (cells.rnn(Form()), change_shape(0, 3, 5, 7, 1), "non-empty axes, got [3, 5, 7, 1]"),
+    (cells.rnn(Form()), change_shape(4, 3, 12), "must be a state float32[3, 11]"),
+    (
+        cells.bidirectional_rnn(ADDED),
+        change_shape(9, 3, 2, 5),
+        "must have the same length, batch and type",
+    ),
+    (
+        cells.bidirectional_rnn(ADDED),
+        remove_input(11),
+        "both directions must have auxiliary weights",
+    ),
+    (cells.lstm(Form(projection=True)), remove_input(16), "got 11 and 13"),
+    (cells.basic_lstm(), shorten("inputs", 4), "got 4 and 5"),
+    (cells.basic_lstm(), change_shape(0, 3, 7, 1), "must have 2 axes, got [3, 7, 1] and [3, 11]"),
+    (cells.integer_basic_lstm(), change_scale(3, 0.5), "must be the product of the scales"),
+    (cells.integer_basic_lstm(), change_scale(0, 0.5), "must have the scale 0.0078125"),
     (
         cells.integer_lstm(Form()),
         shorten("intermediates", 4),
-        "4 intermediate tensors where 5 are expected",
+        "5 intermediate tensors, got 4",
     ),
-    (cells.integer_lstm(Form()), change_type(19, "int8"), "the states are not int8 and int16"),
-    (cells.integer_lstm(Form()), change_scale(0, 0.5, made=True), "have different scales"),
-    (cells.integer_lstm(Form()), remove_scale(19), "has not one scale"),
+    (
+        cells.integer_lstm(Form()),
+        change_type(19, "int8"),
+        "h, c and output must be int8, int16 and int8",
+    ),
+    (cells.integer_lstm(Form()), change_scale(0, 0.5, made=True), "have the same scale"),
+    (cells.integer_lstm(Form()), remove_scale(19), "must have a single scale"),
 ]
 
 
@@ -158,7 +174,7 @@ def test_axes_that_are_not_there() -> None:
     m = Build()
     lengths = m.constant(np.array([8], np.int32))
     said = refusal_reason(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
-    assert "has 1 axes" in said
+    assert "must have 2 or more axes, got 1" in said
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
     said = refusal_reason(

@@ -80,10 +80,10 @@ def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) ->
 @pytest.mark.parametrize(
     ("shapes", "most", "reason"),
     [
-        ([(2, 5, 2, 4), (2, 5, 3)], (5, 7), "with scores"),
-        ([(2, 5, 4), (2, 5, 3)], (5, 7), "with scores"),
+        ([(2, 5, 2, 4), (2, 5, 3)], (5, 7), "boxes and scores must be"),
+        ([(2, 5, 4), (2, 5, 3)], (5, 7), "boxes and scores must be"),
         ([(2, 5, 1, 4), (2, 7, 3)], (5, 7), "is expected"),
-        ([(2, 5, 1, 4), (2, 5, 3)], (0, 7), "0 boxes of each class"),
+        ([(2, 5, 1, 4), (2, 5, 3)], (0, 7), "must be positive, got 0 and 7"),
     ],
 )
 def test_what_does_not_fit(shapes: Any, most: Any, reason: str) -> None:
@@ -99,5 +99,5 @@ def test_too_few_outputs() -> None:
     inputs = [np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 5, 3), np.float32)]
     limits = [np.asarray(x) for x in (np.int32(2), np.int32(7), OVERLAP, LEAST)]
     made = [np.zeros((1, 7, 4), np.float32)]
-    with pytest.raises(ConversionError, match="1 outputs"):
+    with pytest.raises(ConversionError, match="must have 4 outputs, got 1"):
         convert(build_flex("CombinedNonMaxSuppression", inputs, made, limits).bytes())

@@ -144,15 +144,15 @@ def test_bands(lower: int, upper: int) -> None:
 @pytest.mark.parametrize(
     ("name", "shapes", "made", "constants", "reason"),
     [
-        ("MatrixDiagPart", [(5,)], (5,), [], "no matrices"),
-        ("MatrixDiagPartV2", [(3, 5)], (3,), [[5], [0]], "diagonals"),
-        ("MatrixDiagPartV2", [(3, 5)], (3,), [[1, 0], [0]], "diagonals"),
-        ("MatrixDiagPartV2", [(3, 5)], (3,), [[0, 1, 2], [0]], "diagonals"),
+        ("MatrixDiagPart", [(5,)], (5,), [], "must be matrices"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[5], [0]], "k must be"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[1, 0], [0]], "k must be"),
+        ("MatrixDiagPartV2", [(3, 5)], (3,), [[0, 1, 2], [0]], "k must be"),
         ("MatrixDiagV2", [(5,)], (2, 5), [[0], [2], [5], [0]], "is expected"),
-        ("MatrixDiagV2", [()], (5, 5), [[0], [2], [5], [0]], "has 0 axes"),
+        ("MatrixDiagV2", [()], (5, 5), [[0], [2], [5], [0]], "axes, got 0"),
         ("MatrixSetDiag", [(3, 5), (5,)], (3, 5), [], "is expected"),
-        ("MatrixBandPart", [(3, 5)], (3, 5), [[1, 2], [0]], "2 elements"),
-        ("Diag", [()], (), [], "has 0 axes"),
+        ("MatrixBandPart", [(3, 5)], (3, 5), [[1, 2], [0]], "must have one element, got 2"),
+        ("Diag", [()], (), [], "axes, got 0"),
         ("DiagPart", [(3, 5)], (3,), [], "is expected"),
     ],
 )

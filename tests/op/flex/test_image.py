@@ -252,18 +252,32 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
 @pytest.mark.parametrize(
     ("name", "shapes", "made", "constants", "attributes", "reason"),
     [
-        ("RGBToHSV", [(5, 4)], (5, 4), [], {}, "no colors"),
-        ("AdjustContrastv2", [(5, 3), ()], (5, 3), [], {}, "has 2 axes"),
-        ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "images are expected"),
-        ("ResizeBicubic", [(1, 5, 7, 3)], (1, 2, 3, 3), [[2, 0]], {}, "of the size"),
-        ("ExtractImagePatches", [(1, 2, 7, 3)], (1, 0, 5, 27), [], WINDOW, "larger than the image"),
+        ("RGBToHSV", [(5, 4)], (5, 4), [], {}, "a last axis of 3 colors"),
+        ("AdjustContrastv2", [(5, 3), ()], (5, 3), [], {}, "must have 3 or more axes, got 2"),
+        ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "must be images"),
+        (
+            "ResizeBicubic",
+            [(1, 5, 7, 3)],
+            (1, 2, 3, 3),
+            [[2, 0]],
+            {},
+            "must be a positive height and width",
+        ),
+        (
+            "ExtractImagePatches",
+            [(1, 2, 7, 3)],
+            (1, 0, 5, 27),
+            [],
+            WINDOW,
+            "must fit into the image",
+        ),
         (
             "ExtractImagePatches",
             [(1, 5, 7, 3)],
             (1, 3, 5, 27),
             [],
             {**WINDOW, "padding": "X"},
-            "padded X",
+            "got .* and X",
         ),
         (
             "ExtractImagePatches",
@@ -271,9 +285,16 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
             (1, 3, 5, 27),
             [],
             {**WINDOW, "rates": [1, 0, 1, 1]},
-            "windows",
+            "ksizes, strides and rates must be",
         ),
-        ("ExtractImagePatches", [(1, 5, 7, 3)], (1, 3, 5, 27), [], {}, "windows"),
+        (
+            "ExtractImagePatches",
+            [(1, 5, 7, 3)],
+            (1, 3, 5, 27),
+            [],
+            {},
+            "ksizes, strides and rates must be",
+        ),
     ],
 )
 def test_what_does_not_fit(
@@ -297,5 +318,5 @@ def test_crops_of_another_method() -> None:
     inputs = [np.zeros((1, 5, 7, 3), np.float32), np.zeros((2, 4), np.float32)]
     further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]
     made = [np.zeros((2, 2, 3, 3), np.float32)]
-    with pytest.raises(ConversionError, match="the method 'area'"):
+    with pytest.raises(ConversionError, match="its method must be bilinear or nearest, got 'area'"):
         convert(build_flex("CropAndResize", inputs, made, further, method="area").bytes())

@@ -92,15 +92,20 @@ def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shapes", "made", "reason"),
     [
-        ("MatrixInverse", [(3, 5)], [(3, 5)], "no square matrices"),
-        ("MatrixInverse", [(3,)], [(3,)], "no square matrices"),
-        ("MatrixInverse", [(65, 65)], [(65, 65)], "no square matrices"),
+        ("MatrixInverse", [(3, 5)], [(3, 5)], "must be square matrices"),
+        ("MatrixInverse", [(3,)], [(3,)], "must be square matrices"),
+        ("MatrixInverse", [(65, 65)], [(65, 65)], "must be square matrices"),
         ("MatrixSolve", [(3, 3), (5, 2)], [(5, 2)], "is expected"),
-        ("MatrixTriangularSolve", [(3, 3), (5, 2)], [(5, 2)], "cannot be"),
-        ("MatrixTriangularSolve", [(2, 3, 3), (5, 3, 2)], [(5, 3, 2)], "cannot be"),
-        ("MatrixTriangularSolve", [(2, 3, 3), (3, 2)], [(2, 3, 2)], "that differ"),
-        ("LogMatrixDeterminant", [(3, 3)], [()], "1 outputs"),
-        ("Cholesky", [(0, 0)], [(0, 0)], "no square matrices"),
+        ("MatrixTriangularSolve", [(3, 3), (5, 2)], [(5, 2)], "must have 3 rows and a batch"),
+        (
+            "MatrixTriangularSolve",
+            [(2, 3, 3), (5, 3, 2)],
+            [(5, 3, 2)],
+            "must have 3 rows and a batch",
+        ),
+        ("MatrixTriangularSolve", [(2, 3, 3), (3, 2)], [(2, 3, 2)], "must have the same batch"),
+        ("LogMatrixDeterminant", [(3, 3)], [()], "must have 2 outputs, got 1"),
+        ("Cholesky", [(0, 0)], [(0, 0)], "must be square matrices"),
     ],
 )
 def test_what_does_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:

@@ -94,7 +94,7 @@ def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
     "make", [cells.bidirectional_lstm, cells.bidirectional_rnn, cells.basic_lstm]
 )
 def test_refuses_other_states_that_are_one_variable(make: Make) -> None:
-    with pytest.raises(ConversionError, match="two of its inputs are the same variable"):
+    with pytest.raises(ConversionError, match="its states must be different variables"):
         convert(make(Form(initial="one", back=11)))
 
 

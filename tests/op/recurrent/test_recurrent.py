@@ -213,19 +213,23 @@ def refusal(data: bytes) -> str:
 @pytest.mark.parametrize(
     ("make", "form", "reason"),
     [
-        (cells.lstm, Form(activation="NONE"), "no result without an activation"),
-        (cells.lstm, Form(cell_clip=-1), "a clip is negative"),
-        (cells.bidirectional_lstm, Form(proj_clip=-1), "a clip is negative"),
-        (cells.bidirectional_rnn, Form(weights="int8", time_major=True), "again and again"),
+        (cells.lstm, Form(activation="NONE"), "must have an activation function"),
+        (cells.lstm, Form(cell_clip=-1), "cell_clip and proj_clip must not be negative, got -1"),
+        (cells.bidirectional_lstm, Form(proj_clip=-1), "must not be negative, got 0 and -1"),
+        (
+            cells.bidirectional_rnn,
+            Form(weights="int8", time_major=True),
+            "time-major sequences must not have integer weights",
+        ),
         (
             cells.bidirectional_rnn,
             Form(auxiliary="added", time_major=True),
-            "reads [5, 3, 2] as if it were [5, 3, 7]",
+            "as LiteRT assumes, got [5, 3, 2] and [5, 3, 7]",
         ),
         (
             cells.integer_lstm,
             Form(peephole=True, projection=True),
-            "does not look at the cell where there is a projection",
+            "it must not have peepholes and a projection",
         ),
     ],
 )
@@ -249,5 +253,5 @@ def test_weights_that_are_computed_or_of_the_wrong_shape(weights: tuple[int, int
     w = m.input(weights) if weights == (11, 7) else m.weights(*weights)
     operands = [x, w, m.weights(11, 11), m.vector(11), m.state(3, 11)]
     m.output(*m.op("RNN", operands, [[3, 11]], fused_activation_function="TANH"))
-    expected = "is not constant" if weights == (11, 7) else "[11, 5] where [11, 7] is expected"
+    expected = "must be constant" if weights == (11, 7) else "must be [11, 7], got [11, 5]"
     assert expected in refusal(m.bytes())

@@ -65,5 +65,5 @@ def test_refuses() -> None:
     m = Build()
     x, lengths = m.input([4, 3], dtype="complex64"), m.constant(np.array([4, 6], np.int32))
     m.output(*m.custom("IRFFT2D", [x, lengths], [m.tensor([4, 6])]))
-    with pytest.raises(ConversionError, match="not two powers of 2"):
+    with pytest.raises(ConversionError, match="must be two powers of 2"):
         convert(m.bytes())

@@ -201,8 +201,8 @@ def test_refuses() -> None:
     m.output(*m.op("REAL", [m.input([3])], [[3]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
-    assert "lengths [4, 6] are not two powers of 2" in str(error.value)
-    assert "holds no complex numbers" in str(error.value)
+    assert "its lengths must be two powers of 2, got [4, 6]" in str(error.value)
+    assert "must hold complex numbers, got float32[3]" in str(error.value)
 
 
 def test_complex_numbers_of_another_width() -> None:

@@ -116,16 +116,16 @@ def test_the_reference(bits: int) -> None:
 @pytest.mark.parametrize(
     ("code", "size", "made", "dtype", "length", "reason"),
     [
-        ("SignalRfft", 8, 8, "float32", 4, "a transform of the length 4 for"),
+        ("SignalRfft", 8, 8, "float32", 4, "its fft_length must be at least .*got 4"),
         ("SignalRfft", 8, 10, "uint32", 8, "uint32 where one of float32, int16, int32"),
-        ("SignalRfft", 8, 8, "int16", 9, "a transform of the length 9, which is odd"),
-        ("SignalRfft", 8, 16, "int16", 14, "not a product of 2, 3 and 5"),
-        ("SignalRfft", 2, 4, "int32", 2, "not a product of 2, 3 and 5"),
+        ("SignalRfft", 8, 8, "int16", 9, "its fft_length must be even, got 9"),
+        ("SignalRfft", 8, 16, "int16", 14, "must be a product of 2, 3 and 5"),
+        ("SignalRfft", 2, 4, "int32", 2, "must be a product of 2, 3 and 5"),
         ("SignalRfft", 8, 9, "int16", 8, r"int16\[10\] is expected"),
-        ("SignalRfft", 8, 8, "float32", 1, "its fft_length is 1"),
-        ("SignalIrfft", 8, 8, "float32", 8, r"a transform of the length 8 from \[8\]"),
+        ("SignalRfft", 8, 8, "float32", 1, "its fft_length must be from 2 to .*got 1"),
+        ("SignalIrfft", 8, 8, "float32", 8, r"fft_length of 8, got \[8\]"),
         ("SignalIrfft", 10, 7, "int16", 8, r"int16\[8\] is expected"),
-        ("SignalIrfft", 0, 8, "int16", 8, r"a transform of \[0\]"),
+        ("SignalIrfft", 0, 8, "int16", 8, r"must have axes and elements, got \[0\]"),
     ],
 )
 def test_refuses(code: str, size: int, made: int, dtype: str, length: int, reason: str) -> None:

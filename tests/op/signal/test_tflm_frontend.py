@@ -139,29 +139,37 @@ def refusal(
 
 def test_refuses() -> None:
     x, wide = ([8], "int16"), ([8], "uint32")
-    assert "its shift is 32" in refusal("SignalWindow", [x, x], "int16", {"shift": 32})
-    assert "a window of 7" in refusal("SignalWindow", [x, ([7], "int16")], "int16", {})
-    assert "1 outputs, not 2" in refusal("SignalFftAutoScale", [x], "int16", {})
-    assert "is empty" in refusal("SignalEnergy", [([0], "int16")], "uint32", {}, 0)
-    assert "complex numbers 3 to 2 of 4" in refusal(
+    assert "its shift must be from 0 to 31, got 32" in refusal(
+        "SignalWindow", [x, x], "int16", {"shift": 32}
+    )
+    assert "the last size of its input must be 7" in refusal(
+        "SignalWindow", [x, ([7], "int16")], "int16", {}
+    )
+    assert "it must have 2 outputs, got 1" in refusal("SignalFftAutoScale", [x], "int16", {})
+    assert "must have elements, got [0]" in refusal(
+        "SignalEnergy", [([0], "int16")], "uint32", {}, 0
+    )
+    assert "8 elements, 3 and 2" in refusal(
         "SignalEnergy", [x], "uint32", {"start_index": 3, "end_index": 2}
     )
     assert "is not constant" in refusal(
         "SignalFilterBank", [wide, *[x] * 5], "uint64", {"num_channels": 2}
     )
-    assert "a table of 8 gains" in refusal("SignalPCAN", [wide, wide, x], "uint32", {})
+    assert "or more gains, got 8" in refusal("SignalPCAN", [wide, wide, x], "uint32", {})
     options = {"input_correction_bits": -1}
-    assert "input_correction_bits is -1" in refusal("SignalFilterBankLog", [wide], "int16", options)
+    assert "input_correction_bits must be from 0 to 31, got -1" in refusal(
+        "SignalFilterBankLog", [wide], "int16", options
+    )
 
 
 @pytest.mark.parametrize(
     ("widths", "weights", "channels", "reason"),
     [
-        ([4, 5], 1, 1, "a band of 5 frequencies from 4 of 8"),
-        ([4, -1], 1, 1, "a band of -1 frequencies"),
-        ([4, 4], -1, 1, "its weights are negative"),
-        ([4, 4], 1, 2, "2 bands of 2"),
-        ([4, 4], 1, 0, "its num_channels is 0"),
+        ([4, 5], 1, 1, "within 8 frequencies, got 5 from 4"),
+        ([4, -1], 1, 1, "got -1 from"),
+        ([4, 4], -1, 1, "must not be negative"),
+        ([4, 4], 1, 2, "3 or more elements, got 2"),
+        ([4, 4], 1, 0, "its num_channels must be from 1 to 8, got 0"),
     ],
 )
 def test_filter_bank_refuses(widths: list[int], weights: int, channels: int, reason: str) -> None:

@@ -19,14 +19,14 @@ _ONES = np.array([i.bit_count() for i in range(256)], np.int64)
 
 
 def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
-    """Return by how many places to shift, as TensorFlow bounds them, uint64."""
+    """Return the shift counts, uint64, clipped to the bits of the type as in TensorFlow."""
     least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
     bounded = g.in_compute_type("Min", dtype, g.in_compute_type("Max", dtype, by, least), most)
     return g.cast(bounded, DType.UINT64)
 
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
+    # ONNX shifts unsigned integers only; the cast drops the bits above the type.
     wide, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
     return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
 
@@ -35,7 +35,7 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
     places = _shift_count(g, dtype, by)
     if dtype in _UNSIGNED:
         return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
-    # Of a negative number it is the opposite of all bits that is shifted.
+    # The complement of a negative number is shifted, and complemented again.
     wide = g.cast(x, DType.INT64)
     negative, mirror = g.Less(wide, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
     bits = g.cast(g.Where(negative, g.Sub(mirror, wide), wide), DType.UINT64)
@@ -44,7 +44,7 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
 
 
 class FlexBits(Elementwise):
-    """Two integers that broadcast, bit by bit, or one shifted by the other."""
+    """Bitwise operators and shifts of two integer tensors that broadcast."""
 
     custom = True
     computes_on_stored_integers = True
@@ -60,7 +60,7 @@ class FlexBits(Elementwise):
 
 
 class FlexInvert(Elementwise):
-    """FlexInvert: the opposite of each bit."""
+    """FlexInvert: the complement of each bit."""
 
     custom = True
     computes_on_stored_integers = True
@@ -71,7 +71,7 @@ class FlexInvert(Elementwise):
 
 
 class FlexPopulationCount(Elementwise):
-    """FlexPopulationCount: how many bits are set."""
+    """FlexPopulationCount: the number of set bits."""
 
     custom = True
     computes_on_stored_integers = True

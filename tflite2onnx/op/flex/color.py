@@ -1,4 +1,4 @@
-"""TensorFlow's operators on the colors of images, whose last axis is red, green and blue."""
+"""TensorFlow's operators on the colors of images, whose last axis is (red, green, blue)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IMAGE = 3  # axes: height, width, channels
 
 
 class _Colors(DynamicShape):
-    """What makes an image of one, and perhaps of a number."""
+    """Base class: an image, and optionally a scalar, to an image."""
 
     custom = True
     category = Category.TERMINATE
@@ -24,41 +24,44 @@ class _Colors(DynamicShape):
         x = self.input(0)
         expect_type(x, _REAL)
         if len(self.op.inputs) != self.inputs or x.shape[-1:] != (_COLORS,):
-            raise OperatorError(f"{len(self.op.inputs)} inputs, and no colors in {list(x.shape)}")
+            raise OperatorError(
+                f"it must have {self.inputs} inputs, and {x.name} a last axis of {_COLORS} colors, "
+                f"got {len(self.op.inputs)} and {list(x.shape)}"
+            )
         if self.inputs > 1:
             expect(self.input(1), (), DType.FLOAT32)
         expect(self.output, x.shape, x.dtype)
 
 
 class FlexColors(_Colors):
-    """FlexRGBToHSV and FlexHSVToRGB: hue, saturation and value of colors, and back."""
+    """FlexRGBToHSV and FlexHSVToRGB: conversion to hue, saturation and value, and back."""
 
     codes = ("FlexHSVToRGB", "FlexRGBToHSV")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        turn = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
-        return g.Concat(*turn(g, x.dtype, *_split_channels(g, x)), axis=-1)
+        convert = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
+        return g.Concat(*convert(g, x.dtype, *_split_channels(g, x)), axis=-1)
 
 
 class FlexAdjustColors(_Colors):
-    """FlexAdjustHue and FlexAdjustSaturation: hues turned on, or saturations multiplied."""
+    """FlexAdjustHue and FlexAdjustSaturation: rotate hues, or multiply saturations."""
 
     codes = ("FlexAdjustHue", "FlexAdjustSaturation")
     inputs = 2
 
-    def emit(self, g: Builder, y: View, x: View, by: View) -> Value:
-        dtype, number = x.dtype, g.recast(by, by.dtype, x.dtype)
+    def emit(self, g: Builder, y: View, x: View, amount: View) -> Value:
+        dtype, number = x.dtype, g.recast(amount, amount.dtype, x.dtype)
         hue, saturation, value = _to_hues(g, dtype, *_split_channels(g, x))
         if self.op.code == "FlexAdjustHue":
-            turned = g.Add(hue, number)
-            hue = g.Sub(turned, g.Floor(turned))
+            rotated = g.Add(hue, number)
+            hue = g.Sub(rotated, g.Floor(rotated))
         else:
             saturation = _clip_to_unit(g, dtype, g.Mul(saturation, number))
         return g.Concat(*_to_colors(g, dtype, hue, saturation, value), axis=-1)
 
 
 class FlexAdjustContrast(DynamicShape):
-    """FlexAdjustContrastv2: how far each pixel is from the mean of its image, multiplied."""
+    """FlexAdjustContrastv2: multiply the difference of each pixel from the mean of its image."""
 
     codes = ("FlexAdjustContrastv2",)
     custom = True
@@ -70,7 +73,7 @@ class FlexAdjustContrast(DynamicShape):
         expect_type(x, _REAL)
         expect(factor, (), DType.FLOAT32)
         if x.rank < _IMAGE:
-            raise OperatorError(f"{x.name} has {x.rank} axes")
+            raise OperatorError(f"{x.name} must have {_IMAGE} or more axes, got {x.rank}")
         expect(self.output, x.shape, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:
@@ -90,7 +93,7 @@ def _clip_to_unit(g: Builder, dtype: DType, x: Value) -> Value:
 def _to_hues(
     g: Builder, dtype: DType, red: Value, green: Value, blue: Value
 ) -> tuple[Value, Value, Value]:
-    """Return hue, saturation and value; grays have neither hue nor saturation."""
+    """Return hue, saturation and value, from 0 to 1; grays have a hue and saturation of 0."""
     zero, one, six = (g.scalar(number, dtype) for number in (0, 1, 6))
     value = g.Max(red, green, blue)
     span = g.Sub(value, g.Min(red, green, blue))
@@ -110,7 +113,7 @@ def _to_hues(
 def _to_colors(
     g: Builder, dtype: DType, hue: Value, saturation: Value, value: Value
 ) -> tuple[Value, ...]:
-    """Return red, green and blue, each a distance on the circle of hues."""
+    """Return red, green and blue; each depends on the distance of its hue."""
     one, two = g.scalar(1, dtype), g.scalar(2, dtype)
     sixths, pale = g.Mul(hue, g.scalar(6, dtype)), g.Sub(one, saturation)
 

@@ -1,6 +1,6 @@
 """TensorFlow's operators on the diagonals of matrices.
 
-A map of a matrix says which element of its diagonals, as TensorFlow packs them, stands where.
+A map gives, for each position of a matrix, the index of its element in the packed diagonals.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
-_ALIGNED = {"V2": "LEFT_LEFT", "V3": "RIGHT_LEFT"}  # unless it says so itself
+_ALIGNED = {"V2": "LEFT_LEFT", "V3": "RIGHT_LEFT"}  # the default of the option `align`
 _NOWHERE = -1
 
 
 class _Diagonals(Operator):
-    """What knows which diagonals of its matrices it reads or sets.
+    """Base class of the operators on a range of diagonals.
 
     Attributes:
-        place_of_k: the input that says which diagonals; without it there is the main one alone.
+        place_of_k: the index of the input with the range; version 1 has the main diagonal only.
     """
 
     custom = True
@@ -33,10 +33,10 @@ class _Diagonals(Operator):
 
     @cached_property
     def _range(self) -> tuple[int, int]:
-        """The lowest diagonal and the highest."""
+        """The lowest and the highest diagonal; 0 is the main diagonal."""
         numbers = ints(self, self.place_of_k) if self.op.code[-2:] in _ALIGNED else [0]
         if len(numbers) not in (1, 2) or numbers[0] > numbers[-1]:
-            raise OperatorError(f"diagonals {numbers}")
+            raise OperatorError(f"k must be one diagonal, or a lowest and a highest, got {numbers}")
         return numbers[0], numbers[-1]
 
     @property
@@ -44,10 +44,13 @@ class _Diagonals(Operator):
         return self._range[1] - self._range[0] + 1
 
     def _packed_shape(self, rows: int, columns: int) -> Shape:
-        """Return the shape of the diagonals of a matrix: one, or as many rows as there are."""
+        """Return the shape of the packed diagonals: [length] of one, else [diagonals, longest]."""
         lengths = [self._length(k, rows, columns) for k in self._range]
         if min(lengths) <= 0 or not rows or not columns:
-            raise OperatorError(f"diagonals {self._range} of {rows} rows and {columns} columns")
+            raise OperatorError(
+                f"the diagonals k must be within {rows} rows and {columns} columns, got "
+                f"{self._range}"
+            )
         low, high = self._range
         longest = min(rows + min(high, 0), columns - max(low, 0))
         check_element_count(rows * columns)
@@ -58,7 +61,7 @@ class _Diagonals(Operator):
         return min(rows + min(k, 0), columns - max(k, 0))
 
     def _map(self, rows: int, columns: int) -> Array:
-        """Return which element of the diagonals is where in a matrix: int64, or _NOWHERE."""
+        """Return the map of a matrix, int64 [rows, columns]; _NOWHERE outside of the diagonals."""
         longest = self._packed_shape(rows, columns)[-1]
         upper, _, lower = str(
             self.options.get("align", _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT"))
@@ -67,24 +70,26 @@ class _Diagonals(Operator):
         row, column = np.ogrid[:rows, :columns]
         k = column - row
         length = np.minimum(rows + np.minimum(k, 0), columns - np.maximum(k, 0))
-        behind = np.where(k >= 0, upper == "RIGHT", lower == "RIGHT")
-        first = (high - k) * longest + np.where(behind, longest - length, 0)
-        found = first + np.minimum(row, column)
-        return np.where((k >= low) & (k <= high), found, _NOWHERE)
+        aligned_right = np.where(k >= 0, upper == "RIGHT", lower == "RIGHT")
+        first = (high - k) * longest + np.where(aligned_right, longest - length, 0)
+        index = first + np.minimum(row, column)
+        return np.where((k >= low) & (k <= high), index, _NOWHERE)
 
     def _place_diagonals(
-        self, g: Builder, packed: View, where: Array, elsewhere: View | Value, y: View
+        self, g: Builder, packed: View, index_map: Array, elsewhere: View | Value, y: View
     ) -> Value:
-        """Return matrices with the diagonals where a map says, and something else elsewhere."""
+        """Return matrices with packed diagonals at the positions of a map, else `elsewhere`."""
         flat = packed.value
         if self._count > 1:
             flat = g.reshape(flat, (*packed.sizes[:-2], prod(packed.shape[-2:])))
-        taken = g.Gather(flat, np.maximum(where, 0), axis=-1)
-        return g.with_compute_type("Where", y.dtype, partial(g.Where, where >= 0), taken, elsewhere)
+        selected = g.Gather(flat, np.maximum(index_map, 0), axis=-1)
+        return g.with_compute_type(
+            "Where", y.dtype, partial(g.Where, index_map >= 0), selected, elsewhere
+        )
 
 
 class FlexMatrixDiag(_Diagonals, DynamicShape):
-    """FlexMatrixDiag: matrices with vectors on their diagonals, and one number elsewhere."""
+    """FlexMatrixDiag: matrices with the given diagonals, and one number elsewhere."""
 
     codes = ("FlexMatrixDiag", "FlexMatrixDiagV2", "FlexMatrixDiagV3")
 
@@ -92,21 +97,24 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
     def _sides(self) -> Shape:
         packed, (low, high) = self.input(0), self._range
         if packed.rank < min(self._count, _MATRIX):
-            raise OperatorError(f"{packed.name} has {packed.rank} axes")
+            raise OperatorError(
+                f"{packed.name} must have {min(self._count, _MATRIX)} or more axes, got "
+                f"{packed.rank}"
+            )
         longest = packed.shape[-1]
         least = longest - min(high, 0), longest + max(low, 0)
-        given = (-1, -1)
+        sides_given = (-1, -1)
         if self.op.code[-2:] in _ALIGNED:
             (rows,), (columns,) = ints(self, 2), ints(self, 3)
-            given = rows, columns
-        if given == (-1, -1):
+            sides_given = rows, columns
+        if sides_given == (-1, -1):
             return max(least), max(least)
-        sides = zip(given, least, strict=True)
+        sides = zip(sides_given, least, strict=True)
         return tuple(want if have == -1 else have for have, want in sides)
 
     @property
     def _batch(self) -> int:
-        """How many axes are in front of the diagonals."""
+        """The number of axes before the diagonals."""
         return self.input(0).rank - min(self._count, _MATRIX)
 
     def check(self) -> None:
@@ -126,7 +134,7 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
 
 
 class FlexMatrixSetDiag(_Diagonals, DynamicShape):
-    """FlexMatrixSetDiag: matrices with other vectors on their diagonals."""
+    """FlexMatrixSetDiag: matrices with replaced diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
     place_of_k = 2
@@ -145,7 +153,7 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
 
 
 class FlexMatrixDiagPart(_Diagonals, DynamicShape):
-    """FlexMatrixDiagPart: the diagonals of matrices, with a number behind or before short ones."""
+    """FlexMatrixDiagPart: the diagonals of matrices, padded with a number to equal length."""
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
 
@@ -161,20 +169,20 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         rows, columns = x.shape[-2:]
-        where = self._map(rows, columns).reshape(-1)
+        index_map = self._map(rows, columns).reshape(-1)
         source = np.full(self._packed_shape(rows, columns), _NOWHERE, np.int64)
-        source.reshape(-1)[where[where >= 0]] = np.flatnonzero(where >= 0)
-        taken = g.Gather(
+        source.reshape(-1)[index_map[index_map >= 0]] = np.flatnonzero(index_map >= 0)
+        selected = g.Gather(
             g.reshape(x, (*x.sizes[:-2], rows * columns)), np.maximum(source, 0), axis=-1
         )
         if (source >= 0).all():
-            return taken
-        there = partial(g.Where, source >= 0)
-        return g.with_compute_type("Where", y.dtype, there, taken, more[-1].reshape(()))
+            return selected
+        select = partial(g.Where, source >= 0)
+        return g.with_compute_type("Where", y.dtype, select, selected, more[-1].reshape(()))
 
 
 class FlexDiag(Operator):
-    """FlexDiag and FlexDiagPart: a tensor as the diagonal of one with its axes twice, or back."""
+    """FlexDiag and FlexDiagPart: the diagonal tensor of a tensor, and the inverse."""
 
     codes = ("FlexDiag", "FlexDiagPart")
     custom = True
@@ -185,7 +193,7 @@ class FlexDiag(Operator):
         half = x.shape[: x.rank // 2] if part else x.shape
         check_element_count(prod(half) ** 2)
         if not half:
-            raise OperatorError(f"{x.name} has {x.rank} axes")
+            raise OperatorError(f"{x.name} must have axes, got {x.rank}")
         expect(x, (*half, *half) if part else half, x.dtype)
         expect(self.output, half if part else (*half, *half), x.dtype)
 
@@ -194,15 +202,15 @@ class FlexDiag(Operator):
             size = prod(y.shape)
             flat = g.reshape(x, [size * size])
             return g.reshape(g.Gather(flat, np.arange(size) * (size + 1), axis=0), y.shape)
-        here = np.eye(prod(x.shape), dtype=np.bool_)
-        row, nothing = g.reshape(x, [1, prod(x.shape)]), g.scalar(0, x.dtype)
+        on_diagonal = np.eye(prod(x.shape), dtype=np.bool_)
+        row, zero = g.reshape(x, [1, prod(x.shape)]), g.scalar(0, x.dtype)
         return g.reshape(
-            g.with_compute_type("Where", x.dtype, partial(g.Where, here), row, nothing), y.shape
+            g.with_compute_type("Where", x.dtype, partial(g.Where, on_diagonal), row, zero), y.shape
         )
 
 
 class FlexMatrixBandPart(DynamicShape):
-    """FlexMatrixBandPart: matrices that are 0 but for some diagonals around the main one."""
+    """FlexMatrixBandPart: matrices that are 0 outside of a band around the main diagonal."""
 
     codes = ("FlexMatrixBandPart",)
     custom = True
@@ -214,7 +222,9 @@ class FlexMatrixBandPart(DynamicShape):
         check_element_count(rows * columns)
         for i in (1, 2):
             if len(ints(self, i)) != 1:
-                raise OperatorError(f"{self.input(i).name} has {self.input(i).elements} elements")
+                raise OperatorError(
+                    f"{self.input(i).name} must have one element, got {self.input(i).elements}"
+                )
         expect(self.output, x.shape, x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -231,7 +241,7 @@ class FlexMatrixBandPart(DynamicShape):
 
 
 def _matrix_sides(shape: Shape) -> Shape:
-    """Return how many rows and columns matrices have; OperatorError if they are none."""
+    """Return (rows, columns); OperatorError if the shape has fewer than 2 axes."""
     if len(shape) < _MATRIX:
-        raise OperatorError(f"{list(shape)} are no matrices")
+        raise OperatorError(f"its input must be matrices, got {list(shape)}")
     return shape[-2:]

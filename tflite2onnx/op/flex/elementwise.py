@@ -1,7 +1,7 @@
-"""TensorFlow's elementwise operators where TFLite has none that means the same: see `passes.flex`.
+"""TensorFlow's elementwise operators without an equivalent in TFLite (see `passes.flex`).
 
-They are exact where ONNX's nodes are: what TensorFlow computes in a type of its own, in particular
-in double precision, is computed in that type.
+They are as exact as ONNX's nodes. Each is computed in the type in which TensorFlow computes it, in
+particular in double precision.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ _SIGNED_INTEGERS = "int8 int16 int32 int64"
 _INTEGERS = f"{_SIGNED_INTEGERS} uint8 uint16 uint32 uint64"
 _SIGNED = f"{_REAL} {_SIGNED_INTEGERS}"
 _NUMBERS = f"{_REAL} {_INTEGERS}"
-# Types of which ONNX Runtime divides no elements, and what holds them.
+# Types for which ONNX Runtime has no Div kernel, and the wider type to divide in.
 _WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32)
 _UNSIGNED = (DType.UINT32, DType.UINT64)
 
 
 def _emit_unary(emit: Callable[[Builder, DType, Operand], Value]) -> Emit:
-    """Return what emits nodes that depend on the type of the one input."""
+    """Return an emitter of one input that ignores the options."""
     return lambda g, dtype, _, x: emit(g, dtype, x)
 
 
 def _emit_binary(emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
-    """Return what emits nodes that depend on the type of the two inputs."""
+    """Return an emitter of two inputs that ignores the options."""
     return lambda g, dtype, _, a, b: emit(g, dtype, a, b)
 
 
 def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
-    """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which loses nothing near 0."""
+    """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate near 0."""
     half, one = g.scalar(0.5, dtype), g.scalar(1, dtype)
     near = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
-    # Far from 0 the difference is right as it is, and the product may be infinity times 1.
+    # Far from 0 the difference is accurate, and the product may overflow.
     far = g.Greater(g.Abs(x), one)
     return g.Where(far, g.Sub(g.Exp(x), one), near)
 
 
 def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
-    """Return log(1 + x) as x * log(u) / (u - 1) of the u that 1 + x is rounded to."""
+    """Return log(1 + x) as x * log(u) / (u - 1), where u is 1 + x rounded."""
     one = g.scalar(1, dtype)
     u = g.Add(x, one)
     rest = g.Sub(u, one)
     near = g.Mul(x, g.Div(g.Log(u), rest))
-    lost = g.Equal(rest, g.scalar(0, dtype))
-    return g.Where(g.Or(lost, g.IsInf(u, detect_negative=0)), x, near)
+    is_zero = g.Equal(rest, g.scalar(0, dtype))
+    return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, near)
 
 
 def _tan(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -75,7 +75,7 @@ def _tan(g: Builder, dtype: DType, x: Operand) -> Value:
 
 
 def _sinh(g: Builder, dtype: DType, x: Operand) -> Value:
-    """Return sinh(x), of which ONNX Runtime has no kernel for float64."""
+    """Return sinh(x); ONNX Runtime has no Sinh kernel for float64."""
     if dtype is not DType.FLOAT64:
         return g.Sinh(x)
     return g.Mul(g.Sub(_expm1(g, dtype, x), _expm1(g, dtype, g.Neg(x))), g.scalar(0.5, dtype))
@@ -124,7 +124,7 @@ def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
 
 
 def _emit_fill(number: int) -> Emit:
-    """Return what fills the shape of the input with a number."""
+    """Return an emitter that fills the shape of the input with a number."""
     return lambda g, dtype, _, x: g.Expand(g.scalar(number, dtype), g.Shape(x))
 
 
@@ -134,12 +134,12 @@ def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
 
 
 def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
-    """Return x in a type of which ONNX Runtime tells infinities from numbers: an exact one."""
+    """Return x, exactly, in a type for which ONNX Runtime has IsInf and IsNaN kernels."""
     return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
 
 
 class FlexUnary(Elementwise):
-    """One input of TensorFlow's."""
+    """TensorFlow's elementwise operators of one input."""
 
     custom = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -184,7 +184,7 @@ class FlexUnary(Elementwise):
         "FlexTan": ElementwiseRule(_emit_unary(_tan), _REAL),
         "FlexTanh": ElementwiseRule(node("Tanh"), _REAL),
         "FlexZerosLike": ElementwiseRule(_emit_fill(0), f"{_NUMBERS} bool", np.zeros_like),
-        # They stop gradients, of which there are none here, or the run, if something is wrong.
+        # Without gradients, and if their checks succeed, these return their input.
         **dict.fromkeys(
             (
                 "FlexCheckNumerics",
@@ -203,7 +203,7 @@ class FlexUnary(Elementwise):
 
 
 class FlexCheck(Elementwise):
-    """One input of TensorFlow's, about which something is true or not."""
+    """TensorFlow's elementwise predicates of one input."""
 
     custom = True
     makes = DType.BOOL
@@ -224,7 +224,7 @@ class FlexCheck(Elementwise):
 
 
 def _guard_zero(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
-    """Return what emits 0 where one of the two inputs is 0, whatever the other one is."""
+    """Return an emitter whose result is 0 where the input with index `of` is 0."""
 
     def emit_guarded(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
         zero = g.scalar(0, dtype)
@@ -240,15 +240,17 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
     a, b = (x if dtype is wide else g.cast(x, wide) for x in (a, b))
     quotient = g.Div(a, b)
     if dtype not in _UNSIGNED:
-        # Div rounds towards 0: one too much where a rest has not the sign of the divisor.
-        zero, rest = g.scalar(0, wide), g.Sub(a, g.Mul(quotient, b))
-        off = g.And(g.Not(g.Equal(rest, zero)), g.Xor(g.Less(rest, zero), g.Less(b, zero)))
-        quotient = g.Sub(quotient, g.cast(off, wide))
+        # Div rounds towards 0, which is 1 too large if remainder and divisor differ in sign.
+        zero, remainder = g.scalar(0, wide), g.Sub(a, g.Mul(quotient, b))
+        rounded_up = g.And(
+            g.Not(g.Equal(remainder, zero)), g.Xor(g.Less(remainder, zero), g.Less(b, zero))
+        )
+        quotient = g.Sub(quotient, g.cast(rounded_up, wide))
     return g.recast(quotient, wide, dtype)
 
 
 def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
-    """Return the quotient without what is behind its point; ONNX's of integers has no such."""
+    """Return the quotient rounded towards 0, as ONNX's Div of integers is."""
     if not dtype.is_float:
         return g.in_compute_type("Div", dtype, a, b)
     quotient = g.Div(a, b)
@@ -256,10 +258,10 @@ def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Valu
 
 
 def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
-    """Return what is left of a, with its sign."""
+    """Return the remainder of a / b, with the sign of a."""
     if dtype in _UNSIGNED:
         return g.Mod(a, b)
-    if dtype is DType.INT64:  # with fmod ONNX Runtime computes in float64, which is too short
+    if dtype is DType.INT64:  # ONNX Runtime computes fmod in float64, which is not exact
         return g.Sub(a, g.Mul(g.Div(a, b), b))
     return g.Mod(a, b, fmod=1)
 
@@ -267,8 +269,8 @@ def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
 def _power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return a to the power of b.
 
-    ONNX Runtime computes those of integers in float64, too. Of a constant exponent they are
-    products, which wrap around as TensorFlow's do; others are exact below 2 ** 53.
+    ONNX Runtime computes Pow of integers in float64, which is exact below 2 ** 53. For a constant
+    exponent this emits products instead, which wrap around as in TensorFlow.
     """
     data = b.tensor.data if isinstance(b, View) else None
     number = int(data.item()) if data is not None and data.size == 1 else 0
@@ -287,7 +289,7 @@ def _close(g: Builder, dtype: DType, options: Options, a: Operand, b: Operand) -
 
 
 class FlexBinary(Elementwise):
-    """Two inputs of TensorFlow's that broadcast."""
+    """TensorFlow's elementwise operators of two inputs that broadcast."""
 
     custom = True
     arity = 2
@@ -323,7 +325,7 @@ class FlexBinary(Elementwise):
 
 
 class FlexComparison(Elementwise):
-    """Two inputs of TensorFlow's that are compared."""
+    """TensorFlow's comparisons of two inputs that broadcast."""
 
     custom = True
     arity = 2

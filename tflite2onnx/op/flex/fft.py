@@ -1,4 +1,4 @@
-"""TensorFlow's Fourier transforms, of any length; complex numbers are pairs (`lower_complex`)."""
+"""TensorFlow's Fourier transforms of any length; complex numbers are pairs (`lower_complex`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAIR = 2
 
 
 class _Kind(NamedTuple):
-    """Over how many axes it goes, whether of real numbers (or to them), and whether back."""
+    """The number of axes, whether one side is real numbers, and whether it is inverse."""
 
     axes: int
     real: bool
@@ -33,9 +33,9 @@ _KINDS = {
 
 
 class FlexFourier(DynamicShape):
-    """FlexFFT, its inverse, and those of real numbers, over one, two or three axes.
+    """Complex and real Fourier transforms and their inverses, over one, two or three axes.
 
-    Those of real numbers have half of all frequencies, and are cut or filled up to a length.
+    Real transforms have half of the frequencies, and are cropped or zero-padded to a length.
     """
 
     codes = tuple(sorted(_KINDS))
@@ -48,17 +48,20 @@ class FlexFourier(DynamicShape):
 
     @property
     def _pairs(self) -> tuple[bool, bool]:
-        """Whether it reads complex numbers, and whether it makes some."""
+        """Whether the input, and whether the output, is complex."""
         kind = self._kind
         return not kind.real or kind.inverse, not kind.real or not kind.inverse
 
     @cached_property
     def _split_shape(self) -> tuple[Shape, Shape]:
-        """The axes in front of those that are transformed, and those."""
+        """The sizes of the batch axes, and of the transformed axes."""
         x, (pairs, _) = self.input(0), self._pairs
         shape = x.shape[:-1] if pairs else x.shape
         if len(shape) < self._kind.axes or 0 in shape or (pairs and x.shape[-1] != _PAIR):
-            raise OperatorError(f"{list(x.shape)} over {self._kind.axes} axes")
+            raise OperatorError(
+                f"{x.name} must have {self._kind.axes} or more non-empty axes"
+                f"{' and pairs' if pairs else ''}, got {list(x.shape)}"
+            )
         cut = len(shape) - self._kind.axes
         return shape[:cut], shape[cut:]
 
@@ -66,41 +69,47 @@ class FlexFourier(DynamicShape):
     def _lengths(self) -> Shape:
         lengths = tuple(ints(self, 1)) if self._kind.real else self._split_shape[1]
         if len(lengths) != self._kind.axes or min(lengths) < 1:
-            raise OperatorError(f"lengths {list(lengths)}")
+            raise OperatorError(
+                f"its lengths must be {self._kind.axes} positive numbers, got {list(lengths)}"
+            )
         check_element_count(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
         return lengths
 
     @property
     def _halved_lengths(self) -> Shape:
-        """The lengths with half of the frequencies of the last."""
+        """The lengths, with the last reduced to its half of the frequencies."""
         return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
 
     def check(self) -> None:
         x, (_, pairs) = self.input(0), self._pairs
         expect_type(x, (DType.FLOAT32, DType.FLOAT64))
-        made = self._halved_lengths if self._kind.real and pairs else self._lengths
-        expect(self.output, (*self._split_shape[0], *made, *([_PAIR] if pairs else [])), x.dtype)
+        lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
+        expect(self.output, (*self._split_shape[0], *lengths, *([_PAIR] if pairs else [])), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
-        (lead, sizes), kind, (reads, _makes) = self._split_shape, self._kind, self._pairs
-        ahead, value = len(lead) or 1, x.value
-        more = ([] if lead else [0]) + ([] if reads else [ahead + kind.axes])
-        if more:
-            value = g.Unsqueeze(value, g.ints(more))
+        # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
+        (lead, sizes), kind, (complex_input, _complex_output) = (
+            self._split_shape,
+            self._kind,
+            self._pairs,
+        )
+        batch_axes, value = len(lead) or 1, x.value
+        new_axes = ([] if lead else [0]) + ([] if complex_input else [batch_axes + kind.axes])
+        if new_axes:
+            value = g.Unsqueeze(value, g.ints(new_axes))
         if kind.real:
-            wanted = self._halved_lengths if kind.inverse else self._lengths
+            lengths = self._halved_lengths if kind.inverse else self._lengths
             value = _fit_lengths(
-                g, value, ahead, [b - a for a, b in zip(sizes, wanted, strict=True)], x.dtype
+                g, value, batch_axes, [b - a for a, b in zip(sizes, lengths, strict=True)], x.dtype
             )
-        value = self._transform_axes(g, value, ahead, x.dtype)
+        value = self._transform_axes(g, value, batch_axes, x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
-    def _transform_axes(self, g: Builder, value: Value, ahead: int, dtype: DType) -> Value:
-        """Return the transform along all axes, but along the last of those back to real numbers."""
-        kind, axes = self._kind, [*range(ahead, ahead + self._kind.axes)]
+    def _transform_axes(self, g: Builder, value: Value, batch_axes: int, dtype: DType) -> Value:
+        """Return the transform along all axes, except the last of an inverse to real numbers."""
+        kind, axes = self._kind, [*range(batch_axes, batch_axes + self._kind.axes)]
         if kind.real:
             *axes, last = axes
             value = value if kind.inverse else g.dft(value, last, onesided=True)
@@ -110,7 +119,7 @@ class FlexFourier(DynamicShape):
         return value
 
     def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:
-        """Return real numbers of half of the frequencies of the last axis, by a product."""
+        """Return real numbers from half of the frequencies of the last axis, by a product."""
         width = self._lengths[-1]
         matrix = synthesis(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
         parts = (
@@ -126,7 +135,8 @@ class FlexFourier(DynamicShape):
 def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     """Return an inverse transform along an axis of this size.
 
-    ONNX Runtime multiplies doubles by the reciprocal of the size as it is in float32.
+    ONNX Runtime scales float64 by the reciprocal of the size rounded to float32, so float64 uses
+    the conjugate of a forward transform.
     """
     if dtype is not DType.FLOAT64:
         return g.dft(x, axis, inverse=True)
@@ -134,9 +144,11 @@ def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
 
 
-def _fit_lengths(g: Builder, value: Value, ahead: int, more: Sequence[int], dtype: DType) -> Value:
-    """Return numbers or pairs with so many more along their axes: 0; less than none cuts off."""
+def _fit_lengths(
+    g: Builder, value: Value, batch_axes: int, more: Sequence[int], dtype: DType
+) -> Value:
+    """Return numbers or pairs, zero-padded by `more` per axis, or cropped if it is negative."""
     if not any(more):
         return value
-    pads = [0] * (2 * ahead + len(more) + 1) + [*more, 0]
+    pads = [0] * (2 * batch_axes + len(more) + 1) + [*more, 0]
     return g.Pad(value, g.ints(pads), g.scalar(0, dtype))

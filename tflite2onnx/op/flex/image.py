@@ -28,24 +28,28 @@ _F32 = DType.FLOAT32
 
 
 def _image(operator: Operator, index: int = 0) -> Shape:
-    """Return the shape of an input that holds images with pixels."""
+    """Return the shape of an input; OperatorError unless it is images with pixels."""
     x = operator.input(index)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
-        raise OperatorError(f"{x.name} is {list(x.shape)} where images are expected")
+        raise OperatorError(
+            f"{x.name} must be images [batch, height, width, channels] with pixels, got "
+            f"{list(x.shape)}"
+        )
     return x.shape
 
 
 def _two_sizes(operator: Operator, index: int) -> Shape:
     sizes = ints(operator, index)
     if len(sizes) != 2 or min(sizes) < 1:  # height and width
-        raise OperatorError(f"an image of the size {sizes}")
+        raise OperatorError(f"its size must be a positive height and width, got {sizes}")
     return tuple(sizes)
 
 
 class FlexCropAndResize(DynamicShape):
-    """FlexCropAndResize: boxes of images, resized to one size; a number where they are outside.
+    """FlexCropAndResize: crop boxes of images, and resize them to one size.
 
-    Boxes are (y1, x1, y2, x2) from 0 to 1, the centers of the pixels in the corners.
+    Boxes are (y1, x1, y2, x2), where 0 and 1 are the centers of the first and the last pixel.
+    Positions outside of the image get the extrapolation value.
     """
 
     codes = ("FlexCropAndResize",)
@@ -60,10 +64,12 @@ class FlexCropAndResize(DynamicShape):
         expect(boxes, (count, 4), _F32)
         expect(self.input(2), (count,), DType.INT32)
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
-            raise OperatorError(f"the method {self.options.method!r}")
-        made = _two_sizes(self, 3)
-        check_element_count(sum(made))
-        expect(self.output, (count, *made, channels), _F32)
+            raise OperatorError(
+                f"its method must be bilinear or nearest, got {self.options.method!r}"
+            )
+        size = _two_sizes(self, 3)
+        check_element_count(sum(size))
+        expect(self.output, (count, *size, channels), _F32)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
@@ -79,27 +85,29 @@ class FlexCropAndResize(DynamicShape):
 
         def gather_pixel(row: Value, column: Value) -> Value:
             first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
-            place = g.Add(first, g.Unsqueeze(column, g.ints([1])))
-            return g.recast(g.Gather(pixels, place, axis=0), x.dtype, _F32)
+            index = g.Add(first, g.Unsqueeze(column, g.ints([1])))
+            return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            made = gather_pixel(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
+            resized = gather_pixel(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
         else:
             top, bottom, down = _neighbours(g, rows, x.shape[1])
             left, right, across = _neighbours(g, columns, x.shape[2])
             down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
             upper = _interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
             lower = _interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
-            made = _interpolate(g, upper, lower, down)
+            resized = _interpolate(g, upper, lower, down)
         inside = g.And(
             g.Unsqueeze(_is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
             g.Unsqueeze(_is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
         )
-        return g.Where(inside, made, g.scalar(self.options.get("extrapolation_value", 0.0), _F32))
+        return g.Where(
+            inside, resized, g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
+        )
 
 
 def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
-    """Return where, in pixels, the rows or columns of a crop are: [boxes, count]."""
+    """Return the positions of the rows or columns of crops, in pixels: [boxes, count]."""
     pixels = g.scalar(size - 1, _F32)
     if count == 1:
         return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
@@ -113,7 +121,7 @@ def _is_inside(g: Builder, places: Value, size: int) -> Value:
 
 
 def _pixel(g: Builder, places: Value, size: int) -> Value:
-    """Return places, which are whole numbers, as indices of pixels that there are."""
+    """Return integral positions as int64 indices, clipped to the image."""
     return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
 
 
@@ -122,7 +130,7 @@ def _nearest(g: Builder, places: Value, size: int) -> Value:
 
 
 def _neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
-    """Return the pixels before and behind, and how far it is from the one to the other."""
+    """Return the pixels before and after positions, and the distances from the former."""
     before = g.Floor(places)
     return (_pixel(g, before, size), _pixel(g, g.Ceil(places), size), g.Sub(places, before))
 
@@ -132,7 +140,7 @@ def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
 
 
 class FlexResizeBicubic(DynamicShape):
-    """FlexResizeBicubic: each pixel of four by four, by weights along both axes."""
+    """FlexResizeBicubic: cubic interpolation, by matrix products along both axes."""
 
     codes = ("FlexResizeBicubic",)
     custom = True
@@ -162,57 +170,59 @@ class FlexResizeBicubic(DynamicShape):
             )
             for axis in (1, 2)
         )
-        # [columns, width] times [batch, height, width, channels], then the same of the rows.
+        # [columns, width] times [batch, height, width, channels], then rows in the same way.
         image = g.recast(x, x.dtype, _F32)
         across = g.Transpose(g.MatMul(g.constant(columns), image), perm=[0, 2, 1, 3])
         return g.Transpose(g.MatMul(g.constant(rows), across), perm=[0, 2, 1, 3])
 
 
-_STEPS = 1 << 10  # of the table in which TensorFlow's kernel looks up its weights
+_STEPS = 1 << 10  # of the weight table of TensorFlow's kernel
 
 
 def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
-    """Return what each pixel adds to each of the resized axis, float32 [count, size].
+    """Return the weight of each input pixel in each output pixel, float32 [count, size].
 
-    The cubic is Keys' with half-pixel centers, whose weights outside of the image are left out;
-    else one that is steeper, and the pixels at the edges stand for those outside.
+    With half-pixel centers this is Keys' cubic (a = -0.5), normalized over the weights within the
+    image. Otherwise it is a steeper cubic (a = -0.75), and edge pixels extend the image.
     """
     scale = (
         np.float32(size - 1) / np.float32(count - 1)
         if corners and count > 1
         else (np.float32(size) / np.float32(count))
     )
-    place = np.arange(count, dtype=np.float32)
-    place = (place + np.float32(0.5)) * scale - np.float32(0.5) if half else place * scale
-    first = np.floor(place)
-    offset = np.rint((place - first) * np.float32(_STEPS)) / _STEPS
-    steep = -0.5 if half else -0.75
-    made = np.zeros((count, size))
+    position = np.arange(count, dtype=np.float32)
+    position = (position + np.float32(0.5)) * scale - np.float32(0.5) if half else position * scale
+    first = np.floor(position)
+    offset = np.rint((position - first) * np.float32(_STEPS)) / _STEPS
+    coefficient = -0.5 if half else -0.75
+    weights = np.zeros((count, size))
     for i in range(-1, 3):
-        weight = _cubic(np.abs(offset - i), steep)
+        weight = _cubic(np.abs(offset - i), coefficient)
         pixel = first.astype(np.int64) + i
-        kept = (pixel >= 0) & (pixel < size) if half else np.ones(count, np.bool_)
-        np.add.at(made, (np.arange(count), np.clip(pixel, 0, size - 1)), np.where(kept, weight, 0))
-    return np.asarray(made / made.sum(1, keepdims=True) if half else made, np.float32)
+        within = (pixel >= 0) & (pixel < size) if half else np.ones(count, np.bool_)
+        np.add.at(
+            weights, (np.arange(count), np.clip(pixel, 0, size - 1)), np.where(within, weight, 0)
+        )
+    return np.asarray(weights / weights.sum(1, keepdims=True) if half else weights, np.float32)
 
 
 def _cubic(x: Array, steep: float) -> Array:
-    """Return the convolution kernel of cubic interpolation at some distances up to 2."""
+    """Return the convolution kernel of cubic interpolation at distances up to 2."""
     near = ((steep + 2) * x - (steep + 3)) * x * x + 1
     far = ((steep * x - 5 * steep) * x + 8 * steep) * x - 4 * steep
     return np.where(x <= 1, near, far)
 
 
 class _Steps(NamedTuple):
-    """How a window goes along an axis: [steps, size of the window], and what is padded."""
+    """The positions of a window along an axis, [steps, size of the window], and the padding."""
 
     places: Array
     before: int
-    behind: int
+    after: int
 
 
 class FlexExtractImagePatches(DynamicShape):
-    """FlexExtractImagePatches: all pixels of each window, row by row, as one more pixel."""
+    """FlexExtractImagePatches: the pixels of each window, row by row, as channels."""
 
     codes = ("FlexExtractImagePatches",)
     custom = True
@@ -222,14 +232,18 @@ class FlexExtractImagePatches(DynamicShape):
     def _windows(self) -> tuple[_Steps, _Steps]:
         _, height, width, _ = _image(self)
         options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))
-        lists = [list(each) for each in options]
+        lists = [list(values) for values in options]
         padding = self.options.get("padding")
         if any(
-            len(each) != _IMAGE or min(each) < 1 or each[0] * each[3] != 1 for each in lists
+            len(values) != _IMAGE or min(values) < 1 or values[0] * values[3] != 1
+            for values in lists
         ) or padding not in ("SAME", "VALID"):
-            raise OperatorError(f"windows {lists}, padded {padding}")
+            raise OperatorError(
+                f"ksizes, strides and rates must be [1, rows, columns, 1] and padding SAME or "
+                f"VALID, got {lists} and {padding}"
+            )
         rows, columns = (
-            _patch_steps(size, *(each[axis] for each in lists), same=padding == "SAME")
+            _patch_steps(size, *(values[axis] for values in lists), same=padding == "SAME")
             for axis, size in ((1, height), (2, width))
         )
         return rows, columns
@@ -240,7 +254,7 @@ class FlexExtractImagePatches(DynamicShape):
         steps = rows.places.shape[0], columns.places.shape[0]
         check_element_count(rows.places.size + columns.places.size)
         if 0 in steps:
-            raise OperatorError(f"windows larger than the image {list(x.shape)}")
+            raise OperatorError(f"its windows must fit into the image, got {list(x.shape)}")
         expect(self.output, (x.shape[0], *steps, pixels * x.shape[3]), x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -249,14 +263,14 @@ class FlexExtractImagePatches(DynamicShape):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         rows, columns = self._windows
         value = x.value
-        pads = [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0]
+        pads = [0, rows.before, columns.before, 0, 0, rows.after, columns.after, 0]
         if any(pads):
             value = g.with_compute_type(
                 "Pad", x.dtype, partial(_pad_zeros, g, pads, g.compute_type("Pad", x.dtype)), value
             )
-        # [batch, rows, in the window, columns, in the window, channels]
-        taken = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
-        return g.reshape(g.Transpose(taken, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
+        # [batch, rows, rows of the window, columns, columns of the window, channels]
+        patches = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
+        return g.reshape(g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
 
 
 def _pad_zeros(g: Builder, pads: list[int], dtype: DType, x: Value) -> Value:

@@ -1,4 +1,4 @@
-"""TensorFlow's sums of products in types that TFLite has none of: matrices, Einstein's sums."""
+"""TensorFlow's matrix products, Einstein sums and L2 loss, in types that TFLite lacks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TYPES = (
 
 
 class FlexMatMul(DynamicShape):
-    """Products of matrices that TFLite has not: of float64, say, or of integers.
+    """Matrix products in types that TFLite lacks, such as float64 and integers.
 
-    Those of float16 are added up as float32.
+    Products of float16 are accumulated in float32.
     """
 
     codes = ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul")
@@ -33,7 +33,7 @@ class FlexMatMul(DynamicShape):
 
     @property
     def _transposes(self) -> tuple[bool, bool]:
-        """Which of the two is transposed."""
+        """Whether each of the two inputs is transposed."""
         return bool(self.options.get("adj_x")), bool(self.options.get("adj_y"))
 
     def check(self) -> None:
@@ -43,16 +43,18 @@ class FlexMatMul(DynamicShape):
         expect(self.output, product_shape(a.shape, b.shape, self._transposes), a.dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        kind = DType.INT32 if y.dtype is DType.INT16 else y.dtype
+        wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype
         a, b = (
-            g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2]) if turn else x.value
-            for x, turn in zip(xs, self._transposes, strict=True)
+            g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
+            if transposes
+            else x.value
+            for x, transposes in zip(xs, self._transposes, strict=True)
         )
-        return g.recast(g.MatMul(*(g.recast(x, y.dtype, kind) for x in (a, b))), kind, y.dtype)
+        return g.recast(g.MatMul(*(g.recast(x, y.dtype, wide) for x in (a, b))), wide, y.dtype)
 
 
 class FlexEinsum(DynamicShape):
-    """FlexEinsum: Einstein's sums, whose equation ONNX reads as TensorFlow does."""
+    """FlexEinsum: Einstein sums; the equation has the same meaning in ONNX."""
 
     codes = ("FlexEinsum",)
     custom = True
@@ -61,16 +63,16 @@ class FlexEinsum(DynamicShape):
 
     @property
     def _equation(self) -> str:
-        """The equation, with a letter for each axis that an ellipsis stands for."""
-        given = str(self.options.get("equation", ""))
-        terms = given.partition("->")[0].split(",")
+        """The equation, with unused letters in place of an ellipsis."""
+        equation = str(self.options.get("equation", ""))
+        terms = equation.partition("->")[0].split(",")
         ranks = [self.input(i).rank for i in range(len(self.op.inputs))]
         counts = {
             rank - len(term) + 3 for rank, term in zip(ranks, terms, strict=False) if "..." in term
         }
-        unused = [chr(i) for i in range(ord("A"), ord("Z") + 1) if chr(i) not in given]
+        unused = [chr(i) for i in range(ord("A"), ord("Z") + 1) if chr(i) not in equation]
         count = counts.pop() if len(counts) == 1 else -1
-        return given.replace("...", "".join(unused[:count])) if count >= 0 else given
+        return equation.replace("...", "".join(unused[:count])) if count >= 0 else equation
 
     def check(self) -> None:
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
@@ -80,27 +82,31 @@ class FlexEinsum(DynamicShape):
         terms = match[1].split(",") if match else []
         if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
             raise OperatorError(
-                f"its equation is {self.options.get('equation')!r}, of {len(inputs)} inputs"
+                f"its equation must have one term per input and one letter per axis, got "
+                f"{self.options.get('equation')!r} for {len(inputs)} inputs"
             )
         if len(set(match[2])) < len(match[2]):
-            raise OperatorError(f"{self._equation} makes an axis twice")
+            raise OperatorError(
+                f"the output of its equation must not repeat a letter, got {self._equation}"
+            )
         sizes: dict[str, int] = {}
         for term, tensor in zip(terms, inputs, strict=True):
             for letter, size in zip(term, tensor.shape, strict=True):
                 if sizes.setdefault(letter, size) != size:
                     raise OperatorError(
-                        f"axis {letter} of {self._equation} is {sizes[letter]} and {size}"
+                        f"axis {letter} of {self._equation} must have one size, got "
+                        f"{sizes[letter]} and {size}"
                     )
         expect(self.output, [sizes[letter] for letter in match[2]], inputs[0].dtype)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        kind = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
-        made = g.Einsum(*(g.recast(x, y.dtype, kind) for x in xs), equation=self._equation)
-        return g.recast(made, kind, y.dtype)
+        wide = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
+        product = g.Einsum(*(g.recast(x, y.dtype, wide) for x in xs), equation=self._equation)
+        return g.recast(product, wide, y.dtype)
 
 
 class FlexL2Loss(Operator):
-    """FlexL2Loss: half the sum of all squares."""
+    """FlexL2Loss: half of the sum of squares."""
 
     codes = ("FlexL2Loss",)
     custom = True

@@ -1,4 +1,4 @@
-"""TensorFlow's operators that go along an axis: products of all so far, numbers in equal steps."""
+"""TensorFlow's cumulative products and sums of exponentials, and equally spaced numbers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TYPES = {
 
 
 class FlexCumulative(DynamicShape):
-    """FlexCumprod and FlexCumulativeLogsumexp: products, or sums of exponentials, so far.
+    """FlexCumprod and FlexCumulativeLogsumexp: cumulative products, or sums of exponentials.
 
-    Each is without its own element if `exclusive`, and from the end on if `reverse`. In each step
-    all elements take in what is twice as far away as in the step before.
+    `exclusive` excludes the element itself, and `reverse` accumulates from the end. The nodes are a
+    parallel scan: each step combines elements at twice the distance of the step before.
 
-    Products of float32 are those of float64, rounded: of elements in the middle the product may
-    be too large, or too small, where that of all so far is not.
+    Products of float32 are computed in float64, because the product of a subrange may overflow or
+    underflow float32 where the cumulative product does not.
     """
 
     codes = tuple(_TYPES)
@@ -55,24 +55,24 @@ class FlexCumulative(DynamicShape):
         return g.recast(value, dtype, x.dtype)
 
     def _shift_elements(self, g: Builder, value: Value, by: int, dtype: DType) -> Value:
-        """Return elements moved along, and what changes nothing in their place."""
-        nothing = 1.0 if self.op.code == "FlexCumprod" else -np.inf
-        before, behind = ([0] * self.input(0).rank for _ in range(2))
-        forth, back = (behind, before) if self.options.get("reverse", False) else (before, behind)
-        forth[self._axis], back[self._axis] = by, -by
-        return g.Pad(value, g.ints([*before, *behind]), g.scalar(nothing, dtype))
+        """Return elements shifted along the axis, filled with the neutral element."""
+        neutral = 1.0 if self.op.code == "FlexCumprod" else -np.inf
+        before, after = ([0] * self.input(0).rank for _ in range(2))
+        padded, cropped = (after, before) if self.options.get("reverse", False) else (before, after)
+        padded[self._axis], cropped[self._axis] = by, -by
+        return g.Pad(value, g.ints([*before, *after]), g.scalar(neutral, dtype))
 
     def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":
             return g.Mul(a, b)
-        # Not the sum of exponentials, which may be infinite.
-        far = g.Where(g.Equal(a, b), g.scalar(0, dtype), g.Abs(g.Sub(a, b)))
-        apart = g.Exp(g.Neg(far))
-        return g.Add(g.Max(a, b), g.Log(g.Add(apart, g.scalar(1, dtype))))
+        # The sum of exponentials itself may overflow.
+        difference = g.Where(g.Equal(a, b), g.scalar(0, dtype), g.Abs(g.Sub(a, b)))
+        ratio = g.Exp(g.Neg(difference))
+        return g.Add(g.Max(a, b), g.Log(g.Add(ratio, g.scalar(1, dtype))))
 
 
 class FlexLinSpace(Operator):
-    """FlexLinSpace: so many numbers in equal steps from one to another."""
+    """FlexLinSpace: equally spaced numbers from start to stop."""
 
     codes = ("FlexLinSpace",)
     custom = True
@@ -83,7 +83,7 @@ class FlexLinSpace(Operator):
         count = integer(self, 2)
         check_element_count(count)
         if count < 1:
-            raise OperatorError(f"{count} numbers")
+            raise OperatorError(f"the number of values must be positive, got {count}")
         return count
 
     def check(self) -> None:
@@ -99,5 +99,5 @@ class FlexLinSpace(Operator):
         steps = g.scalar(self._count - 1, y.dtype)
         step = g.Div(g.Sub(stop, start), steps)
         all_but_last = np.arange(self._count - 1).astype(y.dtype.numpy)
-        made = g.Add(start, g.Mul(step, g.constant(all_but_last)))
-        return g.Concat(made, g.reshape(stop, [1]), axis=0)
+        values = g.Add(start, g.Mul(step, g.constant(all_but_last)))
+        return g.Concat(values, g.reshape(stop, [1]), axis=0)

@@ -1,4 +1,4 @@
-"""TensorFlow's operators that send elements where an index says: counts, segments, updates."""
+"""TensorFlow's operators that scatter elements by indices: updates, segments, counts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
 class FlexTensorScatter(DynamicShape):
-    """FlexTensorScatterUpdate and its like: a tensor with updates where indices say.
+    """FlexTensorScatterUpdate and its variants: a tensor with updates at indices.
 
-    Of equal indices the last update counts, where updates are not added or compared.
+    Without a reduction the last update of equal indices is written.
     """
 
     reductions: ClassVar[dict[str, str | None]] = {
@@ -42,7 +42,10 @@ class FlexTensorScatter(DynamicShape):
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0
         if not 0 < depth <= x.rank:
-            raise OperatorError(f"indices of the shape {list(indices.shape)} for {x.rank} axes")
+            raise OperatorError(
+                f"the last size of {indices.name} must be from 1 to {x.rank}, got "
+                f"{list(indices.shape)}"
+            )
         expect(updates, (*indices.shape[:-1], *x.shape[depth:]), x.dtype)
         expect(self.output, x.shape, x.dtype)
 
@@ -53,9 +56,9 @@ class FlexTensorScatter(DynamicShape):
 
 
 class FlexSegments(Segments):
-    """FlexSegmentSum, FlexUnsortedSegmentSum and their like: see UNSORTED_SEGMENT_SUM.
+    """FlexSegmentSum, FlexUnsortedSegmentSum and their variants: see UNSORTED_SEGMENT_SUM.
 
-    Sorted numbers may leave some out: of these segments products are 1 and all else is 0.
+    Sorted segment numbers may have gaps. Empty segments are 1 for products, and 0 for all others.
     """
 
     starts: ClassVar[dict[str, tuple[str, int | str]]] = {
@@ -80,25 +83,25 @@ class FlexSegments(Segments):
         return self.op.code.startswith("FlexSegment")
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
-        made = super().emit(g, y, data, numbers, *count)
+        reduced = super().emit(g, y, data, numbers, *count)
         if self.op.code not in ("FlexSegmentMax", "FlexSegmentMean", "FlexSegmentMin"):
-            return made
+            return reduced
         ones = g.Expand(g.scalar(1, DType.INT64), g.Shape(numbers))
         where = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), g.ints([1]))
-        rows = g.Slice(g.Shape(made), g.ints([0]), g.ints([1]))
+        rows = g.Slice(g.Shape(reduced), g.ints([0]), g.ints([1]))
         counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), where, ones, "add")
         counts = g.Unsqueeze(counts, g.ints(range(1, y.rank))) if y.rank > 1 else counts
         if self.op.code == "FlexSegmentMean":
             return g.Div(
-                made, g.recast(g.Max(counts, g.scalar(1, DType.INT64)), DType.INT64, y.dtype)
+                reduced, g.recast(g.Max(counts, g.scalar(1, DType.INT64)), DType.INT64, y.dtype)
             )
-        return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), made, g.scalar(0, y.dtype))
+        return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), reduced, g.scalar(0, y.dtype))
 
 
 class FlexBincount(DynamicShape):
-    """FlexBincount and FlexDenseBincount: how often each number occurs, or with what weights.
+    """FlexBincount and FlexDenseBincount: the count, or the sum of weights, of each number.
 
-    A matrix is counted row by row by the latter, as one list by the former.
+    FlexDenseBincount counts each row of a matrix, FlexBincount counts a matrix as one list.
     """
 
     codes = ("FlexBincount", "FlexDenseBincount")
@@ -111,7 +114,7 @@ class FlexBincount(DynamicShape):
         size = integer(self, 1)
         check_element_count(size)
         if size < 0:
-            raise OperatorError(f"{size} numbers")
+            raise OperatorError(f"its size must not be negative, got {size}")
         return size
 
     @property
@@ -123,42 +126,42 @@ class FlexBincount(DynamicShape):
         expect_type(x, _INDICES)
         expect_type(weights, _ADDED)
         if self.op.code == "FlexDenseBincount" and x.rank not in (1, 2):
-            raise OperatorError(f"{x.name} has {x.rank} axes")
+            raise OperatorError(f"{x.name} must have 1 or 2 axes, got {x.rank}")
         if weights.elements:
             expect(weights, x.shape, weights.dtype)
             if self.options.get("binary_output", False):
-                raise OperatorError("it tells whether numbers occur, whatever they weigh")
+                raise OperatorError("it must not have both binary_output and weights")
         lead = x.shape[:1] if self._by_rows else ()
         expect(self.output, (*lead, self._size), weights.dtype)
 
     def emit(self, g: Builder, y: View, x: View, _: View, weights: View) -> Value:
-        # What is too large is counted behind all others, and cut off.
-        room = g.scalar(self._size + 1, DType.INT64)
+        # Numbers beyond the size are counted in an additional element, which is cropped.
+        row_size = g.scalar(self._size + 1, DType.INT64)
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         numbers = g.recast(x, x.dtype, DType.INT64)
         numbers = g.Min(numbers, g.scalar(self._size, DType.INT64))
         rows = one
         if self._by_rows:
             rows = g.Gather(g.Shape(x), zero, axis=0)
-            firsts = g.Mul(g.Range(zero, rows, one), room)
+            firsts = g.Mul(g.Range(zero, rows, one), row_size)
             numbers = g.Add(numbers, g.Unsqueeze(firsts, g.ints([1])))
         where = g.reshape(numbers, [-1, 1])
-        into = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, room), [1]))
+        zeros = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, row_size), [1]))
         weighted = bool(weights.tensor.elements)
-        added = (
+        updates = (
             g.reshape(weights, [-1])
             if weighted
             else g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
         )
         binary = self.options.get("binary_output", False)
-        counts = g.scatter_nd(into, where, added, None if binary else "add")
+        counts = g.scatter_nd(zeros, where, updates, None if binary else "add")
         table = g.reshape(counts, [-1, self._size + 1])
-        found = g.Slice(table, g.ints([0]), g.ints([self._size]), g.ints([1]))
-        return found if self._by_rows else g.Squeeze(found, g.ints([0]))
+        cropped = g.Slice(table, g.ints([0]), g.ints([self._size]), g.ints([1]))
+        return cropped if self._by_rows else g.Squeeze(cropped, g.ints([0]))
 
 
 class FlexDynamicStitch(Operator):
-    """FlexDynamicStitch: rows of some tensors, in the sequence that constant indices say."""
+    """FlexDynamicStitch: the rows of several tensors, in the order of constant indices."""
 
     codes = ("FlexDynamicStitch", "FlexParallelDynamicStitch")
     custom = True
@@ -166,13 +169,16 @@ class FlexDynamicStitch(Operator):
 
     @property
     def _rows(self) -> Array:
-        """Which row, of those of all tensors, each row is; of equal indices the last counts."""
+        """The index of each output row in the concatenated inputs; the last of equal indices."""
         half = len(self.op.inputs) // 2
         places = [place for i in range(half) for place in ints(self, i)]
         count = max(places, default=-1) + 1
         is_complete = min(places, default=0) == 0 and len({*places}) == count
         if not is_complete or len(self.op.inputs) % 2:
-            raise OperatorError(f"indices {places}, which leave some out")
+            raise OperatorError(
+                f"its indices must be all numbers from 0 to the largest, with one tensor of data "
+                f"each, got {places}"
+            )
         rows = np.empty(count, np.int64)
         for row, place in enumerate(places):
             rows[place] = row
@@ -198,7 +204,7 @@ class FlexDynamicStitch(Operator):
 
 
 class FlexInvertPermutation(DynamicShape):
-    """FlexInvertPermutation: where in a permutation each number stands."""
+    """FlexInvertPermutation: the position of each number in a permutation."""
 
     codes = ("FlexInvertPermutation",)
     custom = True

@@ -1,4 +1,4 @@
-"""TensorFlow's operators on text that ONNX has, too: text is strings of UTF-8."""
+"""TensorFlow's string operators that ONNX can represent; strings are UTF-8."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NUMBERS = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
 def _text(options: Options, name: str) -> str:
-    """Return an attribute that is text; OperatorError if it is something else, such as bytes."""
+    """Return a string attribute; OperatorError if it is bytes that are not UTF-8."""
     text = options.get(name, "")
     if not isinstance(text, str):
-        raise OperatorError(f"its {name} is {text!r}")
+        raise OperatorError(f"its {name} must be UTF-8 text, got {text!r}")
     return text
 
 
 class FlexCase(DynamicShape):
-    """FlexStringLower and FlexStringUpper: text in other letters of ASCII."""
+    """FlexStringLower and FlexStringUpper: change the case of ASCII letters."""
 
     nodes: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
     codes = tuple(nodes)
@@ -50,18 +50,18 @@ class FlexCase(DynamicShape):
         expect(self.output, x.shape, DType.STRING)
         if self.options.get("encoding", ""):
             raise OperatorError(
-                "which letters beyond ASCII it turns is the runtime's affair in ONNX"
+                "its encoding must be empty: ONNX does not specify the case of letters beyond ASCII"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        turned = g.StringNormalizer(
+        converted = g.StringNormalizer(
             g.reshape(x, [-1]), case_change_action=self.nodes[self.op.code], locale="C"
         )
-        return g.reshape(turned, y.sizes)
+        return g.reshape(converted, y.sizes)
 
 
 class FlexStringJoin(DynamicShape):
-    """FlexStringJoin: texts that broadcast, one behind the other."""
+    """FlexStringJoin: concatenate strings, which broadcast."""
 
     codes = ("FlexStringJoin",)
     custom = True
@@ -73,27 +73,29 @@ class FlexStringJoin(DynamicShape):
         return _text(self.options, "separator")
 
     def check(self) -> None:
-        _ = self._separator  # checks it
+        _ = self._separator  # raises OperatorError
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         for tensor in inputs:
             expect(tensor, tensor.shape, DType.STRING)
         shapes = {t.shape for t in inputs if t.rank} or {()}
         if len(shapes) != 1:
-            raise OperatorError(f"shapes {sorted(map(list, shapes))} that differ")
+            raise OperatorError(
+                f"all inputs with axes must have the same shape, got {sorted(map(list, shapes))}"
+            )
         expect(self.output, shapes.pop(), DType.STRING)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        between = self._separator
-        if not between:
+        separator = self._separator
+        if not separator:
             return reduce(g.StringConcat, (x.value for x in xs))
-        text = g.constant(np.array(between.encode(), np.object_), DType.STRING)
+        text = g.constant(np.array(separator.encode(), np.object_), DType.STRING)
         return reduce(
             lambda a, b: g.StringConcat(g.StringConcat(a, text), b), (x.value for x in xs)
         )
 
 
 class FlexMatch(DynamicShape):
-    """FlexRegexFullMatch: whether all of a text is what a pattern of RE2 describes."""
+    """FlexRegexFullMatch and FlexStaticRegexFullMatch: whether an RE2 pattern matches a string."""
 
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
     custom = True
@@ -106,9 +108,9 @@ class FlexMatch(DynamicShape):
             return _text(self.options, "pattern")
         data = self.input(1).data
         if data is None or data.size != 1:
-            raise OperatorError("its pattern is not constant")
-        found = data.reshape(-1)[0]
-        return found.decode() if isinstance(found, bytes) else str(found)
+            raise OperatorError("its pattern must be a constant string")
+        pattern = data.reshape(-1)[0]
+        return pattern.decode() if isinstance(pattern, bytes) else str(pattern)
 
     def check(self) -> None:
         x, _ = self.input(0), self._pattern
@@ -120,7 +122,7 @@ class FlexMatch(DynamicShape):
 
 
 class FlexStringToNumber(DynamicShape):
-    """FlexStringToNumber: the number that a text spells."""
+    """FlexStringToNumber: parse strings as numbers."""
 
     codes = ("FlexStringToNumber",)
     custom = True
@@ -138,7 +140,7 @@ class FlexStringToNumber(DynamicShape):
 
 
 class FlexAsString(DynamicShape):
-    """FlexAsString: integers as text."""
+    """FlexAsString: format integers as strings."""
 
     codes = ("FlexAsString",)
     custom = True
@@ -151,7 +153,9 @@ class FlexAsString(DynamicShape):
         expect(self.output, x.shape, DType.STRING)
         width, fill = self.options.get("width", -1), self.options.get("fill", "")
         if width > 0 or fill:
-            raise OperatorError(f"it fills up to {width} letters with {fill!r}")
+            raise OperatorError(
+                f"its width must not be positive and its fill empty, got {width} and {fill!r}"
+            )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(DType.STRING))

@@ -1,12 +1,11 @@
-"""TFLite's operators in types that only TensorFlow's kernels have: see `passes.flex.rules`."""
+"""TFLite's operators in types that only TensorFlow's kernels support (see `passes.flex.rules`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tflite2onnx.op.elementwise.arithmetic import Elementwise
-from tflite2onnx.op.elementwise.arithmetic import ElementwiseRule as ElementwiseRow
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule
 from tflite2onnx.op.indexing.topk import Arg, TopK
 from tflite2onnx.op.reduction.cumsum_range import CumSum
 from tflite2onnx.op.reduction.reduce import Reduction, ReductionRule
@@ -34,7 +33,7 @@ class FlexReduction(Reduction):
 
 
 class FlexCumSum(CumSum):
-    """FlexCumsum: as CUMSUM, of float64."""
+    """FlexCumsum: CUMSUM of float64."""
 
     codes = ("FlexCumsum",)
     custom = True
@@ -42,7 +41,7 @@ class FlexCumSum(CumSum):
 
 
 class FlexTopK(TopK):
-    """FlexTopKV2: as TOPK_V2, of float64."""
+    """FlexTopKV2: TOPK_V2 of float64."""
 
     codes = ("FlexTopKV2",)
     custom = True
@@ -50,7 +49,7 @@ class FlexTopK(TopK):
 
 
 class FlexArg(Arg):
-    """FlexArgMax and FlexArgMin: as ARG_MAX and ARG_MIN, of float64 and int64."""
+    """FlexArgMax and FlexArgMin: ARG_MAX and ARG_MIN of float64 and int64."""
 
     nodes: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
     codes = tuple(nodes)
@@ -59,7 +58,7 @@ class FlexArg(Arg):
 
 
 class FlexSoftmax(Softmax):
-    """FlexSoftmax: as SOFTMAX, of float64."""
+    """FlexSoftmax: SOFTMAX of float64."""
 
     codes = ("FlexSoftmax",)
     custom = True
@@ -67,7 +66,7 @@ class FlexSoftmax(Softmax):
 
 
 class FlexLogSoftmax(LogSoftmax):
-    """FlexLogSoftmax: as LOG_SOFTMAX, of float64."""
+    """FlexLogSoftmax: LOG_SOFTMAX of float64."""
 
     codes = ("FlexLogSoftmax",)
     custom = True
@@ -75,11 +74,11 @@ class FlexLogSoftmax(LogSoftmax):
 
 
 class FlexLeakyRelu(Elementwise):
-    """FlexLeakyRelu: as LEAKY_RELU, of float64."""
+    """FlexLeakyRelu: LEAKY_RELU of float64."""
 
     custom = True
-    rows: ClassVar[Mapping[str, ElementwiseRow]] = {
-        "FlexLeakyRelu": ElementwiseRow(
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "FlexLeakyRelu": ElementwiseRule(
             lambda g, dtype, options, x: g.in_compute_type(
                 "LeakyRelu", dtype, x, alpha=float(options.alpha)
             ),

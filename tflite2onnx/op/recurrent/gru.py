@@ -1,4 +1,4 @@
-"""GRU: what `raise_recurrent_loops` makes of a loop of Keras, and LiteRT's custom operator."""
+"""GRU: the result of `raise_recurrent_loops` for a Keras layer, and LiteRT's custom operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BIAS = 1 + 2 * _GATES  # the input
 
 
 class Gru(DynamicShape):
-    """GRU: a sequence [time, batch, features], W and R of each gate, b, and the first state."""
+    """GRU: gated recurrent units; inputs are a sequence, W and R per gate, b and a state."""
 
     codes = ("GRU",)
     dynamic_axes = "..."
@@ -41,7 +41,7 @@ class Gru(DynamicShape):
         tensors = [each.tensor for each in matrices]
         halves = tensors[:_GATES], tensors[_GATES:]
         w, r = (stack_matrices(g, x.tensor, each, on_axis_1) for each in halves)
-        made, last = g.node_outputs(
+        sequence, state = g.node_outputs(
             "GRU",
             2,
             x,
@@ -53,15 +53,15 @@ class Gru(DynamicShape):
             hidden_size=h.shape[-1],
             linear_before_reset=int(self.options.reset_after),
         )
-        return g.reshape(made, y[0].sizes), g.reshape(last, y[1].sizes)
+        return g.reshape(sequence, y[0].sizes), g.reshape(state, y[1].sizes)
 
 
 class UnidirectionalSequenceGru(Operator):
-    """UNIDIRECTIONAL_SEQUENCE_GRU: gated recurrent units, time first.
+    """UNIDIRECTIONAL_SEQUENCE_GRU: gated recurrent units over a sequence [time, batch, features].
 
-    The reset gate is applied before the matrix, as ONNX does by default. Weights are those of the
-    input and the state, side by side; the gates are reset and update, where ONNX has the update
-    gate, which it takes for the share of the old state as well, first.
+    The reset gate is applied before the recurrent matrix, which is ONNX's default. A weight matrix
+    has the columns of the input, then those of the state. The gates are reset, then update; ONNX's
+    order is update, then reset. In both the update gate is the share of the old state.
     """
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
@@ -77,7 +77,10 @@ class UnidirectionalSequenceGru(Operator):
     def check(self) -> None:
         x, state = self.input(0), self.input(1)
         if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:
-            raise OperatorError(f"an input of {list(x.shape)}, and {len(self.op.outputs)} outputs")
+            raise OperatorError(
+                f"its input must have 3 axes without 0, and it must have 2 outputs, got "
+                f"{list(x.shape)} and {len(self.op.outputs)}"
+            )
         (_, batch, inputs), units = x.shape, state.shape[-1]
         expect(x, x.shape, DType.FLOAT32)
         expect(state, (batch, units), DType.FLOAT32)
@@ -87,7 +90,7 @@ class UnidirectionalSequenceGru(Operator):
         expect(self.input(5), (units,), DType.FLOAT32)
         for i in range(2, 6):
             if self.input(i).data is None:
-                raise OperatorError(f"{self.input(i).name} is not constant")
+                raise OperatorError(f"{self.input(i).name} must be constant")
         for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
 
@@ -104,24 +107,26 @@ class UnidirectionalSequenceGru(Operator):
     ) -> tuple[Value, Value]:
         units, inputs = state.shape[-1], x.shape[-1]
         weights = _update_first(gates.constant, candidate.constant)
-        added = np.concatenate([_update_first(biases.constant, bias.constant), np.zeros(3 * units)])
-        named = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
-        w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in named)
-        made, last = g.node_outputs(
+        added_biases = np.concatenate(
+            [_update_first(biases.constant, bias.constant), np.zeros(3 * units)]
+        )
+        parts = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
+        w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in parts)
+        sequence, final = g.node_outputs(
             "GRU",
             2,
             x,
             w,
             r,
-            added[None].astype(np.float32),
+            added_biases[None].astype(np.float32),
             None,
             g.Unsqueeze(state, g.ints([0])),
             hidden_size=units,
         )
-        return g.reshape(made, ys[0].shape), g.reshape(last, ys[1].shape)
+        return g.reshape(sequence, ys[0].shape), g.reshape(final, ys[1].shape)
 
 
 def _update_first(gates: Array, candidate: Array) -> Array:
-    """Return the parameters of the gates, reset and update, and of the candidate as ONNX's."""
+    """Return the parameters of update gate, reset gate and candidate, in ONNX's order."""
     reset, update = np.split(gates, 2)
     return np.concatenate([update, reset, candidate])

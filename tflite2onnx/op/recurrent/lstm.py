@@ -1,8 +1,9 @@
 """LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
 
-What ONNX's LSTM means as well becomes one, all else the formulas of the kernels: ONNX's has no
-projection and no layer normalization, and its `clip` bounds what goes into the gates where
-`cell_clip` bounds the cell. Files made of Keras layers have a `cell_clip` of 10.
+An operator that ONNX's LSTM can represent becomes an LSTM node. All others become the formulas of
+the kernels: ONNX's LSTM has no projection and no layer normalization, and its `clip` bounds the
+inputs of the gates, while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of
+10.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
 from tflite2onnx.tensor import DType, Shape
 
-# TFLite's sequence of gates, and how far behind the first weights each group of inputs begins.
+# TFLite's order of gates, and the offset of each group of inputs from the first weights.
 _GATES = "ifco"
 _RECURRENT, _PEEPHOLE, _BIAS, _PROJECTION = 4, 8, 11, 15
 _PEEPHOLES = "ifo"
@@ -29,9 +30,9 @@ _BASIC = 1  # LSTMKernelType
 
 
 class Slots(NamedTuple):
-    """Where the inputs of one direction are: the first of each group.
+    """The indices of the inputs of one direction: the first input of each group.
 
-    A group has one for each gate; the states are h and c.
+    A group has one input per gate; the states are h and c.
     """
 
     weights: int
@@ -41,36 +42,41 @@ class Slots(NamedTuple):
 
 
 class UnidirectionalLstm(Recurrent):
-    """UNIDIRECTIONAL_SEQUENCE_LSTM: a cell with gates, step after step."""
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: long short-term memory over a sequence."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
-    # The kernel looks up its functions in tables and rounds each gate.
+    # The kernel computes its functions with tables, and rounds each gate.
     steps: ClassVar[Mapping[str, int]] = {"UNIDIRECTIONAL_SEQUENCE_LSTM int8": 3}
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
     states: ClassVar[tuple[tuple[int, ...], ...]] = ((18, 19),)
     ranks: ClassVar[tuple[int, ...]] = (2, 3)
 
     def check(self) -> None:
-        """Raise OperatorError for what the kernels do not take."""
+        """Raise OperatorError unless the kernels support the operator."""
         expect_type(self.input(0), (DType.FLOAT32, DType.INT8))
         if min(self.options.cell_clip, self.options.proj_clip) < 0:
-            raise OperatorError("a clip is negative")
+            raise OperatorError(
+                f"cell_clip and proj_clip must not be negative, got {self.options.cell_clip:g} and "
+                f"{self.options.proj_clip:g}"
+            )
         if self.activation_function == "NONE":
-            # ApplyActivationToVector then leaves its output as it is, which is that of a gate.
-            raise OperatorError("the kernels have no result without an activation function")
+            # ApplyActivationToVector then does not write its output, a buffer that a gate has used.
+            raise OperatorError(
+                "it must have an activation function: without one the kernels' result is undefined"
+            )
         self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
 
     @property
     def shares_state(self) -> bool:
-        """Whether h and c are the same variable, as Keras makes of `initial_state=[s, s]`."""
+        """Whether h and c are the same variable, as in a Keras layer with initial_state=[s, s]."""
         h, c = (self.input(i) for i in self.states[0])
         return bool(self.options.get("shared_state")) and h is c and len(self.states) == 1
 
     @property
     def units(self) -> list[int]:
-        """How many features each direction makes."""
+        """The number of output features of each direction."""
         last = _RECURRENT + _GATES.index("o")
         return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
 
@@ -91,25 +97,28 @@ class UnidirectionalLstm(Recurrent):
         expect_constant(cell.projection, (h, n))
         expect_constant(cell.projection_bias, (h,))
         if cell.projection is None and n != h:
-            raise OperatorError(f"{n} cells make no {h} outputs without a projection")
-        if cell.grids.cell and n != h and cell.gates["o"].peephole:
-            # It would take the vectors to be as long as the output.
             raise OperatorError(
-                "the integer kernel does not look at the cell where there is a projection"
+                f"without a projection the cells must be as many as the outputs, got {n} and {h}"
+            )
+        if cell.grids.cell and n != h and cell.gates["o"].peephole:
+            # The kernel takes the length of the vectors for that of the output.
+            raise OperatorError(
+                "it must not have peepholes and a projection: the integer kernel does not support "
+                "both"
             )
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
 
     def _cell(self, slots: Slots) -> Cell:
         gates = {letter: self._gate(slots, letter) for letter in ORDER}
-        there = {letter: gate for letter, gate in gates.items() if gate}
-        first = there["o"]
+        present = {letter: gate for letter, gate in gates.items() if gate}
+        output_gate = present["o"]
         projection = self.optional(slots.weights + _PROJECTION)
         x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
         return Cell(
             x,
             h,
-            there,
+            present,
             projection,
             self.optional(slots.weights + _PROJECTION + 1),
             self.activation_function if x.dtype is DType.FLOAT32 else "TANH",
@@ -119,36 +128,36 @@ class UnidirectionalLstm(Recurrent):
             if x.dtype is DType.FLOAT32
             else grids(
                 self.op.intermediates,
-                "".join(there),
+                "".join(present),
                 c,
                 h,
                 self.output,
-                normalized=first.normalization is not None,
+                normalized=output_gate.normalization is not None,
                 projected=projection is not None,
             ),
             self.shares_state,
         )
 
     def _gate(self, slots: Slots, letter: str) -> Gate | None:
-        """Return the parameters of a gate; None if it is the input gate, and there are none."""
+        """Return the parameters of a gate; None for an input gate that has none (CIFG)."""
         place = _GATES.index(letter)
         if letter == "i" and self.optional(slots.weights) is None:
             return None
-        after = slots.weights + _PEEPHOLE + _PEEPHOLES.find(letter)
-        norm, extra = slots.normalization, slots.auxiliary
+        peephole = slots.weights + _PEEPHOLE + _PEEPHOLES.find(letter)
+        normalization, auxiliary = slots.normalization, slots.auxiliary
         return Gate(
             self.input(slots.weights + place),
             self.input(slots.weights + _RECURRENT + place),
             self.input(slots.weights + _BIAS + place),
-            self.optional(after) if letter in _PEEPHOLES else None,
-            None if norm is None else self.optional(norm + place),
-            None if extra is None else self.optional(extra + place),
+            self.optional(peephole) if letter in _PEEPHOLES else None,
+            None if normalization is None else self.optional(normalization + place),
+            None if auxiliary is None else self.optional(auxiliary + place),
         )
 
     def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
-        """Emit ONNX's LSTM, or the steps."""
+        """Return the outputs of ONNX's LSTM, or of the steps."""
         cell, reverse = self._cell(self.slots[direction]), direction > 0
         h, c = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
@@ -158,16 +167,16 @@ class UnidirectionalLstm(Recurrent):
             return cell.run_steps(g, x, auxiliary, before, shape, reverse=reverse)
         sequence = x if x.rank == _SEQUENCE else x.reshape((1, *x.shape))
         initial = [state.reshape((1, batch, c)) for state in states]
-        y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
-        last = tuple(g.Squeeze(state, g.ints([0])) for state in after)
-        return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else last[0]), last
+        y, *after_states = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
+        final = tuple(g.Squeeze(state, g.ints([0])) for state in after_states)
+        return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else final[0]), final
 
 
 class Lstm(UnidirectionalLstm):
-    """LSTM: a single step. Its kernel BASIC has operands of its own, see `lstm_basic`."""
+    """LSTM: a single step. The kernel BASIC has other operands, see `lstm_basic`."""
 
     codes = ("LSTM",)
-    # The kernel BASIC, of uint8, rounds the gates of the cell to 12 bits.
+    # The kernel BASIC for uint8 rounds the gates of the cell to 12 bits.
     steps: ClassVar[Mapping[str, int]] = {"LSTM int8": 3, "LSTM uint8": 64}
     ranks = (2,)
 
@@ -176,27 +185,27 @@ class Lstm(UnidirectionalLstm):
         return bool(self.options.kernel_type == _BASIC)
 
     def check(self) -> None:
-        """Raise OperatorError for what the kernels do not take."""
+        """Raise OperatorError unless the kernels support the operator."""
         if self._is_basic:
             lstm_basic.check(self)
         else:
             super().check()
 
     def infer_outputs(self) -> Sequence[Shape]:
-        """Return the outputs' shapes: the kernels find them, and some files have none."""
+        """Return the outputs' shapes, which kernels compute and some files lack."""
         return lstm_basic.lstm_output_shapes(self) if self._is_basic else super().infer_outputs()
 
     def frames(self) -> Sequence[Frame]:
-        """Return none: there is no time."""
+        """Return no frames: the operands have no time axis."""
         return []
 
     def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
-        """Emit a step."""
+        """Return the outputs of a step."""
         return lstm_basic.emit(self, g, *xs) if self._is_basic else super().emit(g, y, *xs)
 
 
 class BidirectionalLstm(UnidirectionalLstm):
-    """BIDIRECTIONAL_SEQUENCE_LSTM: two of them, the second from the last step on."""
+    """BIDIRECTIONAL_SEQUENCE_LSTM: two LSTM layers; the second runs backwards in time."""
 
     codes = ("BIDIRECTIONAL_SEQUENCE_LSTM",)
     slots = (Slots(1, 35, auxiliary=40), Slots(18, 37, auxiliary=44))
@@ -206,5 +215,5 @@ class BidirectionalLstm(UnidirectionalLstm):
 
     @property
     def adds_auxiliary(self) -> bool:
-        """Whether there are parameters for the auxiliary sequence."""
+        """Whether the auxiliary sequence has parameters."""
         return self.optional(41) is not None

@@ -1,12 +1,12 @@
 """The kernel BASIC of LSTM: one matrix for all gates (lstm_cell.h).
 
-Inputs are x [batch, features], the h before [batch, units], weights [4 * units, features + units],
-a bias, and the c before; outputs are h, c, what the weights are multiplied by, and the sums that
-go into the gates, in the sequence input, cell, forget, output. The states are outputs anyway, and
-may be variables as well.
+Inputs are x [batch, features], the previous h [batch, units], weights [4 * units, features +
+units], a bias, and the previous c. Outputs are h, c, the concatenation of x and h, and the inputs
+of the gates, in the order input, cell, forget, output. The states are always outputs, and may be
+variables as well.
 
-Integers: x and h are within -1 and 1 (uint8), sums have 12 bits behind the point (int16), and c
-has 11. What is within -1 and 1 has 15.
+Integers: x and h are within -1 and 1 (uint8). The inputs of the gates have 12 fractional bits, c
+has 11, and the outputs of the functions, within -1 and 1, have 15 (int16).
 """
 
 from __future__ import annotations
@@ -42,18 +42,23 @@ def lstm_output_shapes(operator: Operator) -> Sequence[Shape]:
 
 
 def check(operator: Operator) -> None:
-    """Raise OperatorError for what the kernel does not take."""
+    """Raise OperatorError unless the kernel supports the operator."""
     op = operator.op
     if len(op.inputs) != _INPUTS or len(op.outputs) < _OUTPUTS:
-        raise OperatorError(f"{len(op.inputs)} inputs and {len(op.outputs)} outputs")
+        raise OperatorError(
+            f"it must have {_INPUTS} inputs and {_OUTPUTS} or more outputs, got {len(op.inputs)} "
+            f"and {len(op.outputs)}"
+        )
     if op.options.get("shared_state"):
         raise OperatorError(
-            "two of its inputs are the same variable, which the kernel writes to twice"
+            "its states must be different variables: the kernel writes to one variable twice"
         )
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
     if x.rank != 2 or h.rank != 2:  # batch and features
-        raise OperatorError(f"{list(x.shape)} and {list(h.shape)} are no matrices")
+        raise OperatorError(
+            f"{x.name} and {h.name} must have 2 axes, got {list(x.shape)} and {list(h.shape)}"
+        )
     (batch, features), units = x.shape, h.shape[1]
     expect_constant(w, (4 * units, features + units))
     expect_constant(b, (4 * units,))
@@ -73,40 +78,50 @@ def check(operator: Operator) -> None:
 def _check_scales(
     within_1: tuple[Tensor, ...], cells: tuple[Tensor, ...], w: Tensor, b: Tensor
 ) -> None:
-    """Raise OperatorError unless scales are those that the kernel takes for granted."""
+    """Raise OperatorError unless the scales are those that the kernel requires."""
     for tensor in within_1:
         _expect_scale(tensor, 2.0**-7, 128)
     for tensor in cells:
         _expect_scale(tensor, 2.0**-11, 0)
     if w.quantization is None or not np.isclose(scale_of(b), scale_of(w) / 128):
-        raise OperatorError(f"{b.name} has the scale {scale_of(b)}, not that of the products")
+        raise OperatorError(
+            f"the scale of {b.name} must be the product of the scales of x and weights, got "
+            f"{scale_of(b)}"
+        )
 
 
 def _expect_scale(tensor: Tensor, scale: float, zero_point: int) -> None:
-    found = tensor.quantization
-    if found is None or (float(found.scale[0]), int(found.zero_point[0])) != (scale, zero_point):
+    quantization = tensor.quantization
+    if quantization is None or (float(quantization.scale[0]), int(quantization.zero_point[0])) != (
+        scale,
+        zero_point,
+    ):
         raise OperatorError(
-            f"{tensor.name} has not the scale {scale} and the zero point {zero_point}"
+            f"{tensor.name} must have the scale {scale} and the zero point {zero_point}"
         )
 
 
 def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
-    """Emit the four outputs, and the states that are variables."""
+    """Return the four outputs, and the states h and c."""
     x, h, _, _, c = (view for view in xs)
     data, w, b = (operator.input(i) for i in (0, 2, 3))
     sums, cell, functions = (
         grid if data.dtype is DType.UINT8 else None for grid in (_SUMS, _CELL, _FUNCTIONS)
     )
-    both = g.Concat(x, h, axis=1)
-    added = bias(b, scale_of(b))
-    z = round_to_storage(g, g.Gemm(both, stack_matrices(g, data, [w], np.transpose), added), sums)
+    x_and_h = g.Concat(x, h, axis=1)
+    biases = bias(b, scale_of(b))
+    z = round_to_storage(
+        g, g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases), sums
+    )
     sizes = g.ints([operator.input(1).shape[1]] * 4)
-    new, candidate, forget, shown = (
+    input_gate, candidate, forget_gate, output_gate = (
         round_to_storage(g, g.Tanh(part) if place == 1 else g.Sigmoid(part), functions)
         for place, part in enumerate(g.node_outputs("Split", 4, z, sizes, axis=1))
     )
-    add = round_to_storage(g, round_to_storage(g, g.Mul(new, candidate), functions), cell)
-    after = round_to_storage(g, g.Add(add, round_to_storage(g, g.Mul(forget, c), cell)), cell)
-    seen = round_to_storage(g, g.Tanh(round_to_storage(g, after, sums)), functions)
-    made = round_to_storage(g, g.Mul(shown, seen), functions)
-    return made, after, both, z, made, after
+    update = round_to_storage(g, round_to_storage(g, g.Mul(input_gate, candidate), functions), cell)
+    cell_state = round_to_storage(
+        g, g.Add(update, round_to_storage(g, g.Mul(forget_gate, c), cell)), cell
+    )
+    activated = round_to_storage(g, g.Tanh(round_to_storage(g, cell_state, sums)), functions)
+    hidden = round_to_storage(g, g.Mul(output_gate, activated), functions)
+    return hidden, cell_state, x_and_h, z, hidden, cell_state

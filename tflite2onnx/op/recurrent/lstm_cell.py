@@ -1,17 +1,17 @@
 """The cell of an LSTM: its gates, and a step from one state to the next (lstm_eval.cc).
 
-    i, f, o = sigmoid(x W + h R + c P + b), each with parameters of its own
+    i, f, o = sigmoid(x W + h R + c P + b), with separate parameters for each
     c' = clip(f * c + i * activation(x W + h R + b))
     h' = clip(projection(o * activation(c')))
 
-where the peephole P of o looks at c'. Layer normalization comes before b is added. If input and
-forget gate are coupled (CIFG) there are no parameters for i, which is 1 - f.
+where the peephole P of o reads c'. Layer normalization is applied before b is added. If input and
+forget gate are coupled (CIFG), i has no parameters and is 1 - f.
 
-An integer kernel stores sums, gates and states as integers; `Grids` says in which scales.
+An integer kernel stores sums, gates and states as integers; `Grids` contains their scales.
 
 The kernels write states in place. If h and c are one variable, the float kernel multiplies the
-recurrent weights of o by c' in place of h (the hybrid kernel has quantized h before), and both
-states are h' in the end.
+recurrent weights of o by c' in place of h (the hybrid kernel quantizes h before that), and both
+states are h' after the step.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from tflite2onnx.op.recurrent.base import (
 from tflite2onnx.quantize import Storage, integer_range
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
-# ONNX's sequence of gates: input, output, forget, cell.
+# ONNX's order of gates: input, output, forget, cell.
 ORDER = "iofc"
 
 # MeanStddevNormalization in portable_tensor_utils.cc.
 _EPSILON = 1e-8
-# The activations that ONNX's LSTM has as well.
+# The activations that ONNX's LSTM supports, with ONNX's names.
 _ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu"}
 
 
 class Gate(NamedTuple):
-    """The parameters of a gate: matrices [cells, features], and vectors with one for each cell.
+    """The parameters of a gate: matrices [cells, features] and vectors [cells].
 
-    A recurrent matrix may be a vector, its diagonal.
+    A recurrent matrix may be a vector, which is its diagonal.
     """
 
     weights: Tensor
@@ -64,10 +64,16 @@ class Gate(NamedTuple):
 
 
 class Grids(NamedTuple):
-    """How an integer kernel stores what it computes; a float kernel stores real numbers (None).
+    """The storage of each intermediate value of an integer kernel; None for a float kernel.
 
-    `sums` go into the gates, one storage for each; `functions` are what is within -1 and 1. What is
-    hidden stays within limits, if these are not those of its storage.
+    Attributes:
+        sums: the inputs of the gates, one storage per gate.
+        normalized: the inputs of the gates after layer normalization.
+        functions: the outputs of sigmoid and tanh.
+        cell: the state c.
+        hidden: o * activation(c'), before a projection.
+        hidden_limits: bounds of the hidden values, if these are not the bounds of their storage.
+        output: the result of a projection.
     """
 
     sums: tuple[Storage, ...] = ()
@@ -80,7 +86,7 @@ class Grids(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What steps multiply by: [units, gates * cells], and [cells, units] of a projection."""
+    """The weights of a step: recurrent [units, gates * cells], and projection [cells, units]."""
 
     recurrent: Value
     projection: Value | None
@@ -103,16 +109,16 @@ class Cell:
 
     @property
     def cells(self) -> int:
-        """How many elements the state c has for each element of a batch."""
+        """The size of the state c, per element of the batch."""
         return self.gates["o"].weights.shape[0]
 
     @property
     def units(self) -> int:
-        """How many elements the state h has for each element of a batch."""
+        """The size of the state h, per element of the batch."""
         return self.gates["o"].recurrent.shape[-1]
 
     def is_onnx(self, c: Tensor, times: int | str) -> bool:
-        """Return whether ONNX's LSTM does the same for so many steps from this state on."""
+        """Return whether ONNX's LSTM computes the same for `times` steps from the state c."""
         if self.grids.cell or self.projection or self.gates["o"].normalization:
             return False
         if self.shares_state:
@@ -120,11 +126,11 @@ class Cell:
         return self.activation in _ACTIVATIONS and not self._can_clip(c, times)
 
     def _can_clip(self, c: Tensor, times: int | str) -> bool:
-        """Return whether the cell may come to its limits: with tanh it grows by 1 in a step.
+        """Return whether the cell may reach its limits: with tanh it grows by at most 1 per step.
 
-        No `clip` of ONNX's LSTM stands for them. It bounds the sums that go into all gates, where
-        these bound f * c + i * g behind the gates: however tight the one is, f can be so near to 1
-        that the other is reached. And a state that is fed can begin at its limits.
+        ONNX's `clip` cannot replace the limits. It bounds the inputs of the gates, whereas the
+        limits bound f * c + i * g after the gates, which can reach them for any `clip`, because f
+        may be close to 1. A state that is a model input may also start at its limits.
         """
         if self.cell_limits is None:
             return False
@@ -135,10 +141,10 @@ class Cell:
     def onnx(
         self, g: Builder, x: Operand, auxiliary: Operand, states: Sequence[Value], *, reverse: bool
     ) -> tuple[Value, ...]:
-        """Return [times, 1, batch, cells], and the states in the end, all [1, batch, cells].
+        """Return the sequence [times, 1, batch, cells], and the last states [1, batch, cells].
 
-        1 - sigmoid(z) is sigmoid(-z): a coupled input gate has the opposites of the parameters of
-        the forget gate.
+        1 - sigmoid(z) is sigmoid(-z), so a coupled input gate has the negated parameters of the
+        forget gate.
         """
         signs = [1 if letter in self.gates else -1 for letter in ORDER]
         gates = [self.gates.get(letter, self.gates["f"]) for letter in ORDER]
@@ -182,9 +188,9 @@ class Cell:
         *,
         reverse: bool,
     ) -> tuple[Value, tuple[Value, ...]]:
-        """Return what the steps make, [times, batch, units], and the states [batch, n] in the end.
+        """Return the sequence [times, batch, units], and the last states [batch, n].
 
-        Without times x is [batch, features], and there is one step.
+        If x is [batch, features] there is one step, and the sequence is [batch, units].
         """
         projection = None
         if self.projection:
@@ -192,7 +198,7 @@ class Cell:
         matrices = [gate.recurrent for gate in self.gates.values()]
         weights = Weights(stack_matrices(g, self.h, matrices, np.transpose), projection)
         step = partial(self._step, weights)
-        sums = self._of_inputs(g, x, auxiliary, len(shape))
+        sums = self._project_inputs(g, x, auxiliary, len(shape))
         if len(shape) == 2:  # batch and units
             states = step(g, sums, states)
             return states[0], states
@@ -200,28 +206,28 @@ class Cell:
         shapes = (*shape[:-1], n * len(self.gates)), (batch, self.units), (batch, n)
         return over_time(g, step, sums, states, shapes, reverse=reverse)
 
-    def _of_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
-        """Return what x adds to the sums of all gates, side by side."""
+    def _project_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
+        """Return the contribution of x to the inputs of all gates, concatenated."""
         gates = list(self.gates.values())
-        made = g.MatMul(
+        sums = g.MatMul(
             x, stack_matrices(g, self.x, [gate.weights for gate in gates], np.transpose)
         )
         if auxiliary is not None:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
-            made = g.Add(
-                made, g.MatMul(auxiliary, stack_matrices(g, self.x, matrices, np.transpose))
+            sums = g.Add(
+                sums, g.MatMul(auxiliary, stack_matrices(g, self.x, matrices, np.transpose))
             )
         if not gates[0].normalization:
-            # Of a product of int8 and an Add ONNX Runtime (1.31) makes what it then refuses.
+            # ONNX Runtime (1.31) fuses an int8 product and Add into a node that it then rejects.
             add = g.Sum if self.grids.sums else g.Add
-            made = add(made, np.concatenate([self._bias(gate) for gate in gates]))
-        return round_to_storage(g, made, self._sums, rank)
+            sums = add(sums, np.concatenate([self._bias(gate) for gate in gates]))
+        return round_to_storage(g, sums, self._sums, rank)
 
     @property
     def _sums(self) -> Storage | None:
-        """How the sums of all gates are stored, side by side."""
+        """The storage of the inputs of all gates, concatenated."""
         grids = self.grids.sums
-        if len({float(grid.scale[0]) for grid in grids}) < 2:  # no two differ
+        if len({float(grid.scale[0]) for grid in grids}) < 2:  # all have the same scale
             return grids[0] if grids else None
         return storage_of_scale(
             DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells)
@@ -231,21 +237,23 @@ class Cell:
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         h, c = states
-        each = self._sums_of_gates(weights, g, now, h)
-        forget = self._gate(g, "f", each["f"], c)
+        sums = self._sums_of_gates(weights, g, now, h)
+        forget_gate = self._gate(g, "f", sums["f"], c)
         if "i" in self.gates:
-            new = self._gate(g, "i", each["i"], c)
+            input_gate = self._gate(g, "i", sums["i"], c)
         else:
             one = 1 if g.float_only else self._unit_value
-            new = g.Sub(g.scalar(one, DType.FLOAT32), forget)
-        kept = round_to_storage(g, g.Mul(forget, c), self.grids.cell)
-        added = g.Mul(new, self._gate(g, "c", each["c"], c))
-        c = round_to_storage(g, g.Add(kept, added), self.grids.cell)
+            input_gate = g.Sub(g.scalar(one, DType.FLOAT32), forget_gate)
+        remembered = round_to_storage(g, g.Mul(forget_gate, c), self.grids.cell)
+        update = g.Mul(input_gate, self._gate(g, "c", sums["c"], c))
+        c = round_to_storage(g, g.Add(remembered, update), self.grids.cell)
         c = clip_to_limits(g, c, self.cell_limits)
         if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
-            each = self._sums_of_gates(weights, g, now, c)
-        shown = round_to_storage(g, apply_activation(g, self.activation, c), self.grids.functions)
-        hidden = g.Mul(self._gate(g, "o", each["o"], c), shown)
+            sums = self._sums_of_gates(weights, g, now, c)
+        activated = round_to_storage(
+            g, apply_activation(g, self.activation, c), self.grids.functions
+        )
+        hidden = g.Mul(self._gate(g, "o", sums["o"], c), activated)
         if not g.float_only:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
         h = self._output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
@@ -277,7 +285,7 @@ class Cell:
 
     @property
     def _unit_value(self) -> float:
-        """1, or the largest of the numbers that functions are stored as."""
+        """1, or the largest number that the storage of the functions represents."""
         grid = self.grids.functions
         return 1 if grid is None else integer_range(grid.dtype)[1] * float(grid.scale[0])
 
@@ -289,5 +297,7 @@ class Cell:
             grid = self.grids.hidden
             scale = 1 if grid is None else float(grid.scale[0])
             b = bias(self.projection_bias, scale, scale_of(self.projection))
-        made = g.Gemm(hidden, weights.projection, b)
-        return clip_to_limits(g, round_to_storage(g, made, self.grids.output), self.output_limits)
+        projected = g.Gemm(hidden, weights.projection, b)
+        return clip_to_limits(
+            g, round_to_storage(g, projected, self.grids.output), self.output_limits
+        )

@@ -1,8 +1,8 @@
-"""The scales in which the integer LSTM kernel stores what it computes (8 x 8 -> 16, lstm.cc).
+"""The scales of the intermediate values of the integer LSTM kernel (8 x 8 -> 16, lstm.cc).
 
-The sums that go into the gates are 16 bits with 12 behind the point, or have a scale of their own
-if they are normalized; gates are within -1 and 1. What o * tanh(c) makes is h, unless there is a
-projection: then it is stored once more, with a zero point of the opposite sign.
+The inputs of the gates have 16 bits, 12 of them fractional, or scales given by intermediate tensors
+with layer normalization. Gates are within -1 and 1. o * tanh(c) is h, unless there is a projection:
+then it is stored as an additional integer, with the negated zero point.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tflite2onnx.op.recurrent.lstm_cell import Grids
 from tflite2onnx.quantize import Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
-# Of the sums of four gates in TFLite's sequence, then of what is projected.
+# The inputs of four gates in TFLite's order, then the input of the projection.
 _INTERMEDIATES = 5
 _HIDDEN = 4
 
@@ -32,56 +32,61 @@ def grids(
     normalized: bool,
     projected: bool,
 ) -> Grids:
-    """Return the scales; `gates` are letters of "ifco", in the sequence that `sums` has.
+    """Return the scales; `gates` are letters of "ifco", in the order of `Grids.sums`.
 
     Raises:
-        OperatorError: the kernel would not compute with these.
+        OperatorError: the kernel does not support the tensors.
     """
     if len(intermediates) != _INTERMEDIATES:
-        # With 12 it is another kernel, which reads past the end of its own tables.
+        # 12 select another kernel (8 x 8 -> 8), which reads past the end of its tables.
         raise OperatorError(
-            f"{len(intermediates)} intermediate tensors where {_INTERMEDIATES} are expected"
+            f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
     for tensor in (c, h, y, intermediates[_HIDDEN]):
         _quantization(tensor)
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
-        raise OperatorError("the states are not int8 and int16")
+        raise OperatorError(
+            f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
+            f"and {y.dtype.label}"
+        )
     hidden = _quantization(intermediates[_HIDDEN])
     if not _quantization(h).same_as(y.quantization) or not (
         projected or hidden.same_as(y.quantization)
     ):
-        raise OperatorError(f"{y.name}, {h.name} and what is hidden have different scales")
+        raise OperatorError(
+            f"{y.name}, {h.name} and, without a projection, {intermediates[_HIDDEN].name} must "
+            f"have the same scale"
+        )
     scales = [2.0**-12] * len(gates)
     if normalized:
         scales = [_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
     step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
     low, high = integer_range(DType.INT8)
     opposite = -zero if projected else zero
-    held = opposite <= high  # 128 is not: all that int8 stores with it is negative
+    fits = opposite <= high  # 128 does not: then all numbers that int8 represents are negative
     return Grids(
         sums=tuple(storage_of_scale(DType.INT16, scale) for scale in scales),
         normalized=storage_of_scale(DType.INT16, 2.0**-12),
         functions=storage_of_scale(DType.INT16, 2.0**-15),
         cell=storage_of_scale(DType.INT16, _quantization(c).scale),
         hidden=storage_of_scale(DType.INT8, step, opposite)
-        if held
+        if fits
         else storage_of_scale(DType.INT16, step),
-        hidden_limits=None if held else ((low - opposite) * step, (high - opposite) * step),
+        hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
         output=Storage(DType.INT8, _quantization(y)),
     )
 
 
 def _quantization(tensor: Tensor) -> Quantization:
     if tensor.quantization is None or tensor.quantization.per_axis:
-        raise OperatorError(f"{tensor.name} has not one scale")
+        raise OperatorError(f"{tensor.name} must have a single scale")
     return tensor.quantization
 
 
 def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the real numbers to which a clip of quantized integers keeps them, None if it is 0.
+    """Return the bounds (low, high) of a clip in real numbers, or None if there is no clip.
 
-    It is the integers that are clipped, at the quotient of limit and scale, whatever the zero
-    point.
+    The kernel clips the stored integers at limit / scale, and ignores the zero point.
     """
     if limit <= 0:
         return None

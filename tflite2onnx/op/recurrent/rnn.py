@@ -22,25 +22,25 @@ from tflite2onnx.op.recurrent.base import (
 )
 from tflite2onnx.tensor import DType
 
-# The activations that ONNX's RNN has as well.
+# The activations that ONNX's RNN supports, with its attribute `activations`.
 _ONNX = {"TANH": None, "RELU": ["Relu"]}
 _SEQUENCE = 3  # axes
 
 
 class Slots(NamedTuple):
-    """Where the inputs of one direction are: weights, recurrent weights and bias, and the state."""
+    """The indices of the inputs of one direction: weights, recurrent weights, bias and state."""
 
     weights: int
     auxiliary: int | None = None
 
     @property
     def state(self) -> int:
-        """The input h."""
+        """The index of the input h."""
         return self.weights + 3
 
 
 class UnidirectionalRnn(Recurrent):
-    """UNIDIRECTIONAL_SEQUENCE_RNN: one layer that hears itself, step after step."""
+    """UNIDIRECTIONAL_SEQUENCE_RNN: a simple recurrent layer over a sequence."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_RNN",)
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1),)
@@ -48,7 +48,7 @@ class UnidirectionalRnn(Recurrent):
     ranks: ClassVar[tuple[int, ...]] = (3,)
 
     def check(self) -> None:
-        """Raise OperatorError for what the kernels do not take."""
+        """Raise OperatorError unless the kernels support the operator."""
         x, other = self.input(0), self.optional(self.auxiliary)
         expect_type(x, (DType.FLOAT32,))
         self.expect_sequences(self.ranks)
@@ -60,34 +60,34 @@ class UnidirectionalRnn(Recurrent):
             expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
             self.expect_state(slots.state, n, x.dtype)
         if len({self.optional(slots.auxiliary) is None for slots in self.slots}) > 1:
-            raise OperatorError("one direction has auxiliary weights, the other has none")
+            raise OperatorError("both directions must have auxiliary weights, or none of them")
 
     @property
     def units(self) -> list[int]:
-        """How many features each direction makes."""
+        """The number of output features of each direction."""
         return [self.input(slots.weights).shape[0] for slots in self.slots]
 
     @property
     def adds_auxiliary(self) -> bool:
-        """Whether there are weights for the auxiliary sequence."""
+        """Whether the auxiliary sequence has weights."""
         return self.optional(self.slots[0].auxiliary) is not None
 
     def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
-        """Emit ONNX's RNN, or the steps."""
+        """Return the outputs of ONNX's RNN, or of the steps."""
         slots = self.slots[direction]
         w, r, b = (self.input(slots.weights + i) for i in range(3))
-        extra = [self.input(slots.auxiliary)] if auxiliary and slots.auxiliary else []
+        auxiliary_weights = [self.input(slots.auxiliary)] if auxiliary and slots.auxiliary else []
         data, units, reverse = x.tensor, w.shape[0], direction > 0
         shape = (*x.sizes[:-1], units)
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
-            rows = [stack_matrices(g, data, [each], on_axis_1) for each in (w, *extra)]
+            rows = [stack_matrices(g, data, [each], on_axis_1) for each in (w, *auxiliary_weights)]
             y, h = g.node_outputs(
                 "RNN",
                 2,
-                g.Concat(x, auxiliary, axis=2) if extra else x,
-                g.Concat(*rows, axis=2) if extra else rows[0],
+                g.Concat(x, auxiliary, axis=2) if auxiliary_weights else x,
+                g.Concat(*rows, axis=2) if auxiliary_weights else rows[0],
                 stack_matrices(g, data, [r], on_axis_1),
                 np.concatenate([bias(b), np.zeros(units, np.float32)])[None],
                 None,
@@ -104,12 +104,14 @@ class UnidirectionalRnn(Recurrent):
             return (apply_activation(g, self.activation_function, sums),)
 
         sums = g.Add(g.MatMul(x, stack_matrices(g, data, [w], np.transpose)), bias(b))
-        if auxiliary and extra:
-            sums = g.Add(sums, g.MatMul(auxiliary, stack_matrices(g, data, extra, np.transpose)))
+        if auxiliary and auxiliary_weights:
+            sums = g.Add(
+                sums, g.MatMul(auxiliary, stack_matrices(g, data, auxiliary_weights, np.transpose))
+            )
         before = (states[0].reshape((self.batch, units)),)
         if x.rank < _SEQUENCE:
-            after = step(g, sums, before)
-            return after[0], after
+            states_after = step(g, sums, before)
+            return states_after[0], states_after
         return over_time(g, step, sums, before, (shape, shape[1:]), reverse=reverse)
 
 
@@ -121,11 +123,11 @@ class Rnn(UnidirectionalRnn):
 
 
 class BidirectionalRnn(UnidirectionalRnn):
-    """BIDIRECTIONAL_SEQUENCE_RNN: two of them, the second from the last step on.
+    """BIDIRECTIONAL_SEQUENCE_RNN: two RNN layers; the second runs backwards in time.
 
-    Two things its kernel does are not converted, as no model can mean them: of sequences that are
-    time-major it multiplies all times by integer weights as often as there are times, and it
-    takes auxiliary sequences to have as many features as the others where it should not.
+    Two faults of the kernel are not converted, because no model can rely on them. For time-major
+    sequences with integer weights it repeats the whole product for each time. In some cases it
+    assumes that auxiliary sequences have as many features as the first sequence.
     """
 
     codes = ("BIDIRECTIONAL_SEQUENCE_RNN",)
@@ -134,19 +136,22 @@ class BidirectionalRnn(UnidirectionalRnn):
     auxiliary = 9
 
     def check(self) -> None:
-        """Raise OperatorError for what the kernel does not take."""
+        """Raise OperatorError unless the kernel supports the operator."""
         super().check()
         x, other, major = self.input(0), self.optional(self.auxiliary), self.options.time_major
         hybrid = is_hybrid(x, self.input(self.slots[0].weights))
         if hybrid and major:
             raise OperatorError(
-                "LiteRT runs integer weights over time-major sequences again and again"
+                "time-major sequences must not have integer weights: LiteRT's result is wrong"
             )
         if other is not None and other.shape != x.shape and (hybrid or major):
-            raise OperatorError(f"LiteRT reads {list(other.shape)} as if it were {list(x.shape)}")
+            raise OperatorError(
+                f"{other.name} must have the shape of {x.name}, as LiteRT assumes, got "
+                f"{list(other.shape)} and {list(x.shape)}"
+            )
 
     def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
-        """Return what a direction reads; batch by batch it is the first sequence for both."""
+        """Return the sequences that a direction reads; batch-major both read the first sequence."""
         if self.adds_auxiliary or self.options.time_major:
             return super().sources(direction, views)
         return views[0], None

@@ -1,6 +1,6 @@
-"""What becomes of energies in bands, one after another: steps of the front end, in int64.
+"""Steps of the audio front end from band energies to features, in int64.
 
-TFLite Micro and TensorFlow's AudioMicrofrontend take the same ones.
+TFLite Micro and TensorFlow's AudioMicrofrontend share these steps.
 """
 
 from __future__ import annotations
@@ -21,32 +21,37 @@ from tflite2onnx.op.signal.tflm_base import (
 )
 from tflite2onnx.tensor import Array, DType
 
-# Natural logarithms as log2(1 + x) - x in 128 steps, in units of 2 ** -16; of log.cc.
+# The table of log2(1 + x) - x in 128 steps, in units of 2 ** -16 (log.cc).
 _SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
 _HALF = 1 << (_LOG_BITS - 1)
-# Fractional bits of the signal-to-noise ratio, and of what gain control makes of it.
+# Fractional bits of the signal-to-noise ratio, and of the output of gain control.
 SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 def square_root(g: Builder, x: Value) -> Value:
-    """Return square roots, rounded, but not beyond 16 bits."""
+    """Return square roots, rounded to nearest, and at most 16 bits."""
     one = g.scalar(1, DType.INT64)
     root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
-    # A double has 53 bits, and so the root may be one off.
+    # float64 has 53 bits, so the root may be off by one.
     root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), x), DType.INT64))
     above = g.Add(root, one)
     root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), x), DType.INT64))
-    up = g.And(
+    rounds_up = g.And(
         g.Greater(g.Sub(x, g.Mul(root, root)), root),
         g.Not(g.Equal(root, g.scalar(0xFFFF, DType.INT64))),
     )
-    return g.Add(root, g.cast(up, DType.INT64))
+    return g.Add(root, g.cast(rounds_up, DType.INT64))
 
 
 class Subtraction(NamedTuple):
-    """How noise is estimated, with as many bits more than the signal, and taken away.
+    """Estimation and subtraction of noise.
 
-    Rates, of each channel, and what remains in any case are parts of `unit`.
+    Attributes:
+        g: the builder.
+        bits: additional fractional bits of the estimate.
+        unit: the integer that represents 1 in `rising`, `falling` and `remaining`.
+        rising, falling: the weight of the signal and of the previous estimate, per channel.
+        remaining: the minimum part of the signal that is kept.
     """
 
     g: Builder
@@ -57,24 +62,24 @@ class Subtraction(NamedTuple):
     remaining: int
 
     def signal(self, x: Value) -> Value:
-        """Return the signal with the bits that the estimate has."""
+        """Return the signal with the fractional bits of the estimate."""
         return self._word(self.g.Mul(x, self._number(1 << self.bits)))
 
     def weigh_signal(self, signal: Value) -> Value:
-        """Return what a signal adds to the estimate."""
+        """Return the signal times its weight in the estimate."""
         return self.g.Mul(signal, self.rising)
 
     def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
-        """Return the estimate after another one, in a graph that may be a loop's."""
+        """Return the next estimate; g may be the builder of a loop body."""
         total = g.Add(gained, g.Mul(before, self.falling))
         return g.Mod(g.Div(total, self._number(self.unit)), self._number(1 << WORD))
 
     def subtract_estimate(self, x: Value, signal: Value, estimate: Value) -> Value:
-        """Return what is left of the signal."""
+        """Return the signal without the estimated noise."""
         g = self.g
-        kept = g.Sub(signal, emit_minimum(g, estimate, signal))
-        least = g.Div(g.Mul(x, self._number(self.remaining)), self._number(self.unit))
-        return emit_maximum(g, g.Div(kept, self._number(1 << self.bits)), self._word(least))
+        difference = g.Sub(signal, emit_minimum(g, estimate, signal))
+        minimum = g.Div(g.Mul(x, self._number(self.remaining)), self._number(self.unit))
+        return emit_maximum(g, g.Div(difference, self._number(1 << self.bits)), self._word(minimum))
 
     def _word(self, x: Value) -> Value:
         return self.g.Mod(x, self._number(1 << WORD))
@@ -84,7 +89,7 @@ class Subtraction(NamedTuple):
 
 
 def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
-    """Return numbers [n] with the gain that their noise asks for, and large ones made smaller."""
+    """Return numbers [n] multiplied by the gain of their noise; large results are compressed."""
     number = scalars(g)
     product = g.Mul(x, _gain(g, noise, gains))
     ratio = g.Mod(shift_right(g, product, shift), number(1 << WORD))
@@ -94,40 +99,42 @@ def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -
 
 
 def _gain(g: Builder, noise: Value, gains: Operand) -> Value:
-    """Return a parabola's value: the table has three numbers for each power of two."""
+    """Return the gain of a noise level, from a table of one parabola per power of two."""
     number = scalars(g)
     interval = bit_length(g, noise, WORD)
-    place = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+    index = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
     power = g.Gather(powers(WORD + 1), interval)
-    within = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
-    base, linear, square = (g.Gather(gains, g.Add(place, number(i))) for i in range(3))
-    slope = g.Add(shift_right(g, g.Mul(square, within), 5), g.Mul(linear, number(1 << 5)))
-    rise = shift_right(g, g.Add(g.Mul(slope, within), number(1 << 14)), 15)
-    wide = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
-    few = g.Gather(gains, emit_minimum(g, noise, number(2)))
-    return g.Where(g.LessOrEqual(noise, number(2)), few, wide)
+    fraction = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
+    base, linear, square = (g.Gather(gains, g.Add(index, number(i))) for i in range(3))
+    slope = g.Add(shift_right(g, g.Mul(square, fraction), 5), g.Mul(linear, number(1 << 5)))
+    rise = shift_right(g, g.Add(g.Mul(slope, fraction), number(1 << 14)), 15)
+    gain = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
+    small_gain = g.Gather(gains, emit_minimum(g, noise, number(2)))
+    return g.Where(g.LessOrEqual(noise, number(2)), small_gain, gain)
 
 
 def logarithm(g: Builder, x: Value, scale: int) -> Value:
-    """Return natural logarithms of numbers [n], in parts of `scale`; 0 of what is less than 1."""
+    """Return natural logarithms of numbers [n] times `scale`; 0 for numbers up to 1."""
     number = scalars(g)
     whole = g.Sub(bit_length(g, emit_maximum(g, x, number(1)), WORD), number(1))
     power = g.Gather(powers(WORD), whole)
-    part = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
-    part = emit_maximum(g, part, number(0))
-    segment = g.Div(part, number((1 << _LOG_BITS) // _SEGMENTS))
+    fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
+    fraction = emit_maximum(g, fraction, number(0))
+    segment = g.Div(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
     table = _log_table()
-    here, there = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
-    within = g.Mod(part, number((1 << _LOG_BITS) // _SEGMENTS))
-    between = shift_right(g, g.Mul(g.Sub(there, here), within), _LOG_BITS)
-    binary = g.Add(g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(part, here), between))
+    value, next_value = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
+    remainder = g.Mod(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
+    interpolated = shift_right(g, g.Mul(g.Sub(next_value, value), remainder), _LOG_BITS)
+    binary = g.Add(
+        g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(fraction, value), interpolated)
+    )
     natural = shift_right(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
-    grown = g.Add(g.Mul(natural, number(scale)), number(_HALF))
-    made = shift_right(g, g.Mod(grown, number(1 << WORD)), _LOG_BITS)
-    return g.Where(g.Greater(x, number(1)), made, number(0))
+    scaled = g.Add(g.Mul(natural, number(scale)), number(_HALF))
+    result = shift_right(g, g.Mod(scaled, number(1 << WORD)), _LOG_BITS)
+    return g.Where(g.Greater(x, number(1)), result, number(0))
 
 
 def _log_table() -> Array:
-    """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as the kernel has them."""
+    """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as in the kernel's table."""
     x = np.arange(_SEGMENTS + 1) / _SEGMENTS
     return np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS)).astype(np.int64)

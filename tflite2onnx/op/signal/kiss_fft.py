@@ -1,9 +1,9 @@
-"""Fourier transforms of integers with a point, rounded in every step as KISS FFT (v130) does.
+"""Fixed-point Fourier transforms, rounded in every step as in KISS FFT (v130).
 
-TFLite Micro computes with that library. A transform of n complex numbers is one of p transforms of
-n / p, whose numbers are divided by p, turned, and combined by p ("butterflies"), until p is all
-that is left. Each step is a few nodes over all numbers at once, exact integers in int64. What does
-not fit into the elements' own type wraps around where the library stores it.
+TFLite Micro uses that library. A transform of n complex numbers is split into p transforms of n / p
+numbers. Their results are divided by p, multiplied by twiddle factors, and combined in groups of p
+("butterflies"). Each step is a few nodes over all numbers, in int64. Numbers that overflow the type
+of the elements wrap around where the library stores them.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _CONJUGATE = np.array([1, -1], np.int64)
 
 
 def factors(length: int) -> list[int]:
-    """Return the sizes of butterflies, the last one to be combined first.
+    """Return the sizes of the butterflies; the last to be combined is first.
 
     Raises:
-        OperatorError: a prime factor is greater than 5; TFLite Micro has left out what that takes.
+        OperatorError: a prime factor is greater than 5, which TFLite Micro does not support.
     """
-    found = []
+    sizes = []
     for factor in (4, 2, 3, 5):
         while length % factor == 0:
-            found.append(factor)
+            sizes.append(factor)
             length //= factor
-    if length > 1 or not found:
+    if length > 1 or not sizes:
         raise OperatorError(
-            "half of its length is not a product of 2, 3 and 5, and the kernel fails"
+            "half of its length must be a product of 2, 3 and 5, as the kernel requires"
         )
-    return found
+    return sizes
 
 
 class Fixed(NamedTuple):
-    """Complex numbers [..., 2] in int64, whose parts are int16 or int32, and how to compute.
+    """Arithmetic on fixed-point complex numbers: int64 [..., 2], with parts of int16 or int32.
 
-    A part of 1 is the largest number of the type.
+    The largest integer of the type represents 1.
     """
 
     g: Builder
@@ -51,25 +51,25 @@ class Fixed(NamedTuple):
 
     @property
     def one(self) -> int:
-        """What stands for 1."""
+        """The integer that represents 1."""
         return (1 << self.point) - 1
 
     @property
     def point(self) -> int:
-        """How many bits are behind the point."""
+        """The number of fractional bits."""
         return self.dtype.bits - 1
 
     def wrap_to_type(self, x: Value) -> Value:
-        """Return numbers as they are stored: what does not fit wraps around."""
+        """Return numbers wrapped around to the range of the type."""
         return self.g.cast(self.g.cast(x, self.dtype), DType.INT64)
 
     def shift_right(self, x: Value, places: int) -> Value:
-        """Return x >> places, as it is stored: of a shift of 64 bits the lowest are right."""
+        """Return x >> places, wrapped; the low bits of an unsigned 64-bit shift are the same."""
         word = UnsignedInt(self.g, self.g.cast(x, DType.UINT64), DType.UINT64)
         return self.wrap_to_type((word >> places).value)
 
     def multiply_fraction(self, x: Value, by: Array, more: Array | None = None) -> Value:
-        """Return products with fractions, rounded half up, or with `more` in place of a half."""
+        """Return products with fractions, rounded half up; `more` is added in place of a half."""
         return self._round_product(self.g.Mul(x, by), self._half if more is None else more)
 
     @property
@@ -80,11 +80,11 @@ class Fixed(NamedTuple):
         return self.shift_right(self.g.Add(x, more), self.point)
 
     def divide_by(self, x: Value, by: int) -> Value:
-        """Return quotients, as products with a fraction."""
+        """Return x divided by an integer, computed as a product with a fraction."""
         return self.multiply_fraction(x, np.array(self.one // by, np.int64))
 
     def halve_sum(self, x: Value) -> Value:
-        """Return halves, rounded down, of sums, which C computes in 32 bits."""
+        """Return sums halved and rounded down; C computes the sums in 32 bits."""
         return self.shift_right(self.wrap_to_type(x) if self.dtype is DType.INT32 else x, 1)
 
     def multiply_complex(self, x: Value, by: Array) -> Value:
@@ -92,19 +92,19 @@ class Fixed(NamedTuple):
         g = self.g
         real, imaginary = by[..., :1], by[..., 1:] * -_CONJUGATE
         other = g.Gather(x, g.ints([1, 0]), axis=-1)
-        # ReduceSum would compute in float64, which is too short for products of int32.
+        # ReduceSum would compute in float64, which cannot represent products of int32.
         total = g.Add(g.Mul(x, real), g.Mul(other, imaginary))
         return self._round_product(total, self._half)
 
     def roots_of_unity(self, phases: Sequence[float]) -> Array:
-        """Return e to the power of i times phases, int64 [n, 2]."""
+        """Return exp(i * phase) as fixed-point complex numbers, int64 [n, 2]."""
         turns = [(math.cos(phase), math.sin(phase)) for phase in phases]
         whole = [[math.floor(0.5 + self.one * part) for part in turn] for turn in turns]
         return np.array(whole, np.int64)
 
 
 class Complex(NamedTuple):
-    """The transform of so many complex numbers, or its inverse; either is divided by the length."""
+    """The transform of `length` complex numbers, or its inverse; both divide by the length."""
 
     fixed: Fixed
     length: int
@@ -118,25 +118,25 @@ class Complex(NamedTuple):
         value = g.reshape(g.Gather(x, places, axis=1), (-1, *sizes, 2))
         order = list(range(count))  # of the axes between the first and the last
         for step in reversed(range(count)):
-            wanted = [*(i for i in range(count) if i != step), step]
-            if wanted != order:
-                perm = [0, *(1 + order.index(i) for i in wanted), 1 + count]
+            new_order = [*(i for i in range(count) if i != step), step]
+            if new_order != order:
+                perm = [0, *(1 + order.index(i) for i in new_order), 1 + count]
                 value = g.Transpose(value, perm=perm)
-            order = wanted
+            order = new_order
             value = self.fixed.divide_by(value, sizes[step])
             if step < count - 1:
-                turns = _twiddle_factors(circle, sizes, step)
-                value = self.fixed.multiply_complex(value, turns.transpose(*order, count))
+                twiddles = _twiddle_factors(circle, sizes, step)
+                value = self.fixed.multiply_complex(value, twiddles.transpose(*order, count))
             value = self._run_butterflies(value, [sizes[i] for i in order], circle)
         perm = [0, *(1 + order.index(i) for i in range(count)), 1 + count]
         return g.reshape(g.Transpose(value, perm=perm), (-1, self.length, 2))
 
     def _roots(self) -> Array:
-        once = 2 * math.pi if self.inverse else -2 * math.pi
-        return self.fixed.roots_of_unity([once * i / self.length for i in range(self.length)])
+        turn = 2 * math.pi if self.inverse else -2 * math.pi
+        return self.fixed.roots_of_unity([turn * i / self.length for i in range(self.length)])
 
     def _run_butterflies(self, x: Value, sizes: Sequence[int], circle: Array) -> Value:
-        """Return what butterflies make of the last axis."""
+        """Return the butterflies of the last axis of numbers."""
         g, part = self.fixed.g, sizes[-1]
         value = g.reshape(x, (-1, *sizes[:-1], part * 2))
         if part in _ROUNDED:
@@ -148,10 +148,10 @@ class Complex(NamedTuple):
         return g.reshape(self.fixed.wrap_to_type(g.MatMul(value, _in_parts(last))), (-1, *sizes, 2))
 
     def _fractions(self, part: int, names: Sequence[str], circle: Array) -> tuple[Array, Array]:
-        """Return what butterflies multiply by, and what is added before it is rounded down."""
+        """Return the factors of a butterfly, and the numbers added before rounding down."""
         point = self.fixed.point
         a, b = (circle[i * self.length // part] for i in (1, 2))
-        by = {
+        factors_by_name = {
             "1": 1 << point,
             "1/2": 1 << (point - 1),
             "a": a[0],
@@ -159,16 +159,16 @@ class Complex(NamedTuple):
             "b": b[0],
             "b'": b[1],
         }
-        down = [0 if "1" in name else 1 << (point - 1) for name in names]
-        scale = np.array([by[name] for name in names], np.int64)
-        return np.repeat(scale, 2), np.repeat(np.array(down, np.int64), 2)
+        added = [0 if "1" in name else 1 << (point - 1) for name in names]
+        scale = np.array([factors_by_name[name] for name in names], np.int64)
+        return np.repeat(scale, 2), np.repeat(np.array(added, np.int64), 2)
 
 
 class Real(NamedTuple):
-    """The transform of so many real numbers, an even number, or its inverse.
+    """The transform of `length` real numbers, an even number, or its inverse.
 
-    Neighbours are taken for complex numbers; their transform has that of even and of odd numbers
-    in it, which are told apart and put together.
+    Pairs of adjacent numbers are transformed as complex numbers. The transforms of even and odd
+    numbers are then separated by symmetry, and combined.
     """
 
     fixed: Fixed
@@ -203,24 +203,30 @@ class Real(NamedTuple):
         return g.reshape(value, (-1, self.length))
 
     def _split_even_odd(self, x: Operand, *, inverse: bool) -> tuple[Value, Value]:
-        """Return what even and odd numbers make of the frequencies from 1 to the middle."""
+        """Return the even and odd parts of the frequencies from 1 to the middle."""
         g, half = self.fixed.g, self._half
         below = np.arange(1, half // 2 + 1)
-        both = g.Gather(x, np.stack([below, half - below]), axis=1)
-        both = self.fixed.wrap_to_type(g.Mul(both, np.stack([_CONJUGATE**2, _CONJUGATE])[:, None]))
-        both = self.fixed.divide_by(both, 2)
-        here, there = (g.Gather(both, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
+        pairs = g.Gather(x, np.stack([below, half - below]), axis=1)
+        pairs = self.fixed.wrap_to_type(
+            g.Mul(pairs, np.stack([_CONJUGATE**2, _CONJUGATE])[:, None])
+        )
+        pairs = self.fixed.divide_by(pairs, 2)
+        rising, falling = (g.Gather(pairs, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
         sign = 1 if inverse else -1
-        turns = self.fixed.roots_of_unity([sign * math.pi * (float(k) / half + 0.5) for k in below])
-        even, odd = (self.fixed.wrap_to_type(v) for v in (g.Add(here, there), g.Sub(here, there)))
-        return even, self.fixed.multiply_complex(odd, turns)
+        twiddles = self.fixed.roots_of_unity(
+            [sign * math.pi * (float(k) / half + 0.5) for k in below]
+        )
+        even, odd = (
+            self.fixed.wrap_to_type(v) for v in (g.Add(rising, falling), g.Sub(rising, falling))
+        )
+        return even, self.fixed.multiply_complex(odd, twiddles)
 
     def _in_sequence(
         self, parts: Sequence[Value], first: Sequence[int], last: Sequence[int]
     ) -> Value:
-        """Return ends, the frequencies from 1 up and those from the last one down, in sequence.
+        """Return parts (ends, ascending frequencies, descending frequencies) in ascending order.
 
-        The one in the middle is among those that are counted down.
+        The middle frequency is in the descending part.
         """
         ends, middle = len(first) + len(last), self._half // 2
         up = [ends + k - 1 for k in range(1, (self._half + 1) // 2)]
@@ -230,7 +236,7 @@ class Real(NamedTuple):
 
 
 def _twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
-    """Return by how much numbers are turned before a step, along all axes (1 if alike)."""
+    """Return the twiddle factors of a step, with an axis (size 1 if constant) per butterfly."""
     part, inner = sizes[step], math.prod(sizes[step + 1 :])
     stride = len(circle) // (part * inner)
     places = stride * np.outer(np.arange(part), np.arange(inner))
@@ -238,21 +244,21 @@ def _twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
 
 
 def _in_parts(matrix: Array) -> Array:
-    """Return a complex matrix as one of real and imaginary parts, for rows of such: int64."""
+    """Return a complex matrix as int64, for rows of interleaved real and imaginary parts."""
     real, imaginary = matrix.real, matrix.imag
     parts = np.array([[real, imaginary], [-imaginary, real]])
     rows, columns = matrix.shape
     return parts.transpose(2, 0, 3, 1).reshape(2 * rows, 2 * columns).astype(np.int64)
 
 
-# Butterflies of which nothing is rounded.
+# Butterflies without rounding.
 _FOURTHS = {
     2: np.array([[1, 1], [1, -1]]),
     4: np.array([[1, 1, 1, 1], [1, -1j, -1, 1j], [1, -1, 1, -1], [1, 1j, -1, -1j]]),
 }
-# And those of which some is: sums and differences, what each is multiplied by, and how that is
-# added up. Halves are rounded down. a and b are the real parts of the first two roots of 1, a' and
-# b' the imaginary ones.
+# Butterflies with rounding: the matrix of sums and differences, the factor of each, and the matrix
+# that adds the products up. Halves are rounded down. a and b are the real parts of the first two
+# roots of unity, a' and b' the imaginary parts.
 _ROUNDED = {
     3: (
         np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, -1]]),

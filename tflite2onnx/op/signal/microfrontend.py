@@ -1,4 +1,4 @@
-"""AudioMicrofrontend: the front end of microcontrollers in one operator, over a whole sound."""
+"""AudioMicrofrontend: the audio front end for microcontrollers as one operator."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _SAMPLE = 16  # bits
 
 
 class AudioMicrofrontend(Operator):
-    """AudioMicrofrontend: features of a sound, by frames, with those before and behind.
+    """AudioMicrofrontend: features of audio per frame, stacked with preceding and following frames.
 
-    LiteRT makes int32 or float32, TensorFlow uint16 in place of int32; the file says which. Only
-    the noise of a frame hangs on the frames before it: that is a loop, all else is for all frames
-    at once.
+    LiteRT outputs int32 or float32, TensorFlow uint16 in place of int32; the type is that of the
+    output tensor. Only the noise estimate depends on earlier frames and becomes a Scan. All other
+    steps compute all frames at once.
     """
 
     codes = ("AudioMicrofrontend",)
@@ -54,7 +54,7 @@ class AudioMicrofrontend(Operator):
 
     @cached_property
     def _subtraction(self) -> tuple[int, Array, int]:
-        """The bits of the estimate, the rate of each channel, and what remains."""
+        """The additional bits of the estimate, the rate per channel, and the minimum signal."""
         s = self._settings
         even, odd = s.read_fraction("even_smoothing"), s.read_fraction("odd_smoothing")
         rates = np.where(np.arange(s.channels) % 2, odd, even).astype(np.int64)
@@ -70,7 +70,7 @@ class AudioMicrofrontend(Operator):
 
     @property
     def _stacks(self) -> Array:
-        """Which frames stand side by side, [stacks, frames]; one behind the last is of zeros."""
+        """The frames of each stack, [stacks, frames]; the index after the last means zeros."""
         s, count = self._settings, self._frames
         left, right = (
             s.read_integer(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right")
@@ -85,7 +85,9 @@ class AudioMicrofrontend(Operator):
     def check(self) -> None:
         s, x = self._settings, self.input(0)
         if x.elements < s.size:
-            raise OperatorError(f"a frame of {s.size} samples of {x.elements}")
+            raise OperatorError(
+                f"its input must have at least the {s.size} samples of a frame, got {x.elements}"
+            )
         check_element_count(x.elements)
         check_element_count(self._frames * s.length)
         expect(x, (x.elements,), DType.INT16)
@@ -101,31 +103,33 @@ class AudioMicrofrontend(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         s = self._settings
-        energy, room = self._energies(g, g.cast(x, DType.INT64))
+        energy, scale_power = self._energies(g, g.cast(x, DType.INT64))
         bands = g.MatMul(energy, filters(s))
-        signal = g.Div(square_root(g, bands), room)
+        signal = g.Div(square_root(g, bands), scale_power)
         features = self._features(g, *self._subtract_noise(g, signal))
         scale = s.read_integer("out_scale", 1, (1 << 31) - 1)
         if y.dtype is DType.FLOAT32:
-            made = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
+            features_out = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
         else:
-            made = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
+            features_out = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
         if self.options.get("zero_padding", 0):
-            made = g.Concat(made, g.constant(np.zeros((1, s.channels), y.dtype.numpy)), axis=0)
-        return g.reshape(g.Gather(made, self._stacks, axis=0), y.shape)
+            features_out = g.Concat(
+                features_out, g.constant(np.zeros((1, s.channels), y.dtype.numpy)), axis=0
+            )
+        return g.reshape(g.Gather(features_out, self._stacks, axis=0), y.shape)
 
     def _energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
-        """Return energies [frames, frequencies], and the power of 2 that is in their roots."""
+        """Return energies [frames, frequencies], and the power of 2 that scales their roots."""
         s = self._settings
         places = s.step * np.arange(self._frames)[:, None] + np.arange(s.size)
         frames = shift_right(g, g.Mul(g.Gather(x, places, axis=0), window(s.size)), WINDOW_BITS)
-        # Of the least number the absolute value is no int16, and so does not count.
+        # abs(-32768) overflows int16 in the kernel, so this value does not affect the maximum.
         loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
         largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
         largest = emit_maximum(g, largest, g.scalar(0, DType.INT64))
-        used = bit_length(g, largest, _SAMPLE)
-        room = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used)
-        power = g.Gather(powers(_SAMPLE), g.Unsqueeze(room, g.ints([1])))
+        used_bits = bit_length(g, largest, _SAMPLE)
+        shift = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used_bits)
+        power = g.Gather(powers(_SAMPLE), g.Unsqueeze(shift, g.ints([1])))
         fixed = Fixed(g, DType.INT16)
         scaled = fixed.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
@@ -134,7 +138,7 @@ class AudioMicrofrontend(Operator):
         return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
 
     def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
-        """Return what is left of a signal [frames, channels], and the noise that was there."""
+        """Return the signal [frames, channels] without noise, and the noise estimate."""
         bits, rates, remaining = self._subtraction
         unit = 1 << NOISE_BITS
         steps = Subtraction(g, bits, unit, rates, unit - rates, remaining)
@@ -145,16 +149,16 @@ class AudioMicrofrontend(Operator):
             for name in ("before", "gained")
         )
         estimate = inner.annotate(steps.estimate(inner, gained, before), DType.INT64, shape)
-        seen = inner.annotate(inner.Identity(estimate), DType.INT64, shape)
-        body = Body("step", (before, gained), tuple(inner.nodes), (estimate, seen), ())
-        silence = g.constant(np.zeros(shape, np.int64))
+        output = inner.annotate(inner.Identity(estimate), DType.INT64, shape)
+        body = Body("step", (before, gained), tuple(inner.nodes), (estimate, output), ())
+        initial_estimate = g.constant(np.zeros(shape, np.int64))
         _, noise = g.node_outputs(
-            "Scan", 2, silence, steps.weigh_signal(signal), body=body, num_scan_inputs=1
+            "Scan", 2, initial_estimate, steps.weigh_signal(signal), body=body, num_scan_inputs=1
         )
         return steps.subtract_estimate(x, signal, noise), noise
 
     def _features(self, g: Builder, x: Value, noise: Value) -> Value:
-        """Return loudness in proportion to noise, as a logarithm, [frames, channels]."""
+        """Return features [frames, channels]: gain control, then logarithm, if enabled."""
         s = self._settings
         value = g.reshape(x, (-1,))
         if self.options.get("enable_pcan", 0):

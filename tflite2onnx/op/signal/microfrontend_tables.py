@@ -1,4 +1,4 @@
-"""The tables of AudioMicrofrontend: window, filters and gains, in float32 where the kernel is."""
+"""The tables of AudioMicrofrontend: window, filters and gains, in the kernel's precision."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ _INTERVALS = 32
 
 
 class Settings:
-    """The options; numbers that the kernel reads as float32 are such.
+    """The options of the operator; real numbers are float32, as in the kernel.
 
     Attributes:
-        size, step: samples of a frame, and how many it is to the next one.
-        length: of the Fourier transform, a power of 2.
-        correction: by how many bits energies are less than they could be.
+        rate: the sample rate, in Hz.
+        size, step: the length of a frame and the distance to the next frame, in samples.
+        length: the length of the Fourier transform, a power of 2.
+        correction: the bits by which energies are scaled before the logarithm.
+        channels: the number of bands.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -33,32 +35,35 @@ class Settings:
         self.size = self.read_integer("window_size", 1, _MOST) * self.rate // 1000
         self.step = self.read_integer("window_step", 1, _MOST) * self.rate // 1000
         if not 2 < self.size <= _MOST or not 1 <= self.step <= self.size:
-            raise OperatorError(f"frames of {self.size} samples, {self.step} apart")
+            raise OperatorError(
+                f"window_size must be from 3 to {_MOST} samples and window_step from 1 sample to "
+                f"window_size, got {self.size} and {self.step} samples"
+            )
         self.length = 1 << (self.size - 1).bit_length()
         self.correction = self.length.bit_length() - 1 - _FILTER_BITS // 2
         self.channels = self.read_integer("num_channels", 1, self.length)
 
     def read_integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer; OperatorError if it is less, or more."""
+        """Return an integer option; OperatorError unless low <= option <= high."""
         number = int(self._options.get(name, 0))
         if not low <= number <= high:
-            raise OperatorError(f"its {name} is {number}")
+            raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
         return number
 
     def read_real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
-        """Return a real number; OperatorError if it is less, or more."""
+        """Return a real option; OperatorError unless low <= option <= high."""
         number = np.float32(self._options.get(name, 0))
         if not low <= number <= high:
-            raise OperatorError(f"its {name} is {number}")
+            raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
         return number
 
     def read_fraction(self, name: str) -> int:
-        """Return a part of 1 as one of what 1 is in the reduction of noise."""
+        """Return an option from 0 to 1 as a fixed-point number of the noise reduction."""
         return int(self.read_real(name, 0, 1) * np.float32(1 << NOISE_BITS))
 
 
 def window(size: int) -> Array:
-    """Return Hann's window, int64, of which 1 is 2 ** 12 (window_util.c)."""
+    """Return the Hann window, int64 with 12 fractional bits (window_util.c)."""
     turn = float(np.float32(2 * math.pi / size))
     values = [np.float32(0.5 - 0.5 * math.cos(turn * (i + 0.5))) for i in range(size)]
     whole = [math.floor(float(v * np.float32(1 << WINDOW_BITS)) + 0.5) for v in values]
@@ -76,12 +81,12 @@ class _Band(NamedTuple):
 
 
 def filters(settings: Settings) -> Array:
-    """Return the weight of each frequency in each channel, int64 (filterbank_util.c).
+    """Return the weights, int64 [frequencies, channels] (filterbank_util.c).
 
-    A band rises from the middle of the one before to its own, and falls to that of the next.
+    A band rises from the centre of the previous band to its own, and falls to that of the next.
 
     Raises:
-        OperatorError: the bands reach beyond half of the sample rate, or are too many.
+        OperatorError: the bands exceed half of the sample rate, or the table is too large.
     """
     low = settings.read_real("lower_band_limit")
     high = settings.read_real("upper_band_limit", float(np.nextafter(low, np.float32(np.inf))))
@@ -90,7 +95,10 @@ def filters(settings: Settings) -> Array:
     check_element_count(frequencies * (settings.channels + 2))
     bands = _bands(settings, low, high, spacing)
     if bands[-1].end >= frequencies:
-        raise OperatorError(f"its bands reach frequency {bands[-1].end} of {frequencies}")
+        raise OperatorError(
+            f"its bands must end below frequency {frequencies} of the transform, got "
+            f"{bands[-1].end}; lower upper_band_limit"
+        )
     matrix = np.zeros((frequencies, settings.channels + 2), np.int64)
     before = _mel(low)
     for channel, band in enumerate(bands):
@@ -107,36 +115,41 @@ def filters(settings: Settings) -> Array:
 def _bands(
     settings: Settings, low: np.float32, high: np.float32, spacing: np.float32
 ) -> list[_Band]:
-    """Return where bands begin and end; the first one serves for its falling half alone."""
+    """Return the frequencies of each band; only the falling half of the first is used."""
     count = settings.channels + 1
-    wide = (_mel(high) - _mel(low)) / np.float32(count)
-    place = int(1.5 + float(low / spacing))  # without the constant part
+    width = (_mel(high) - _mel(low)) / np.float32(count)
+    frequency = int(1.5 + float(low / spacing))  # without the constant part
     bands = []
     for channel in range(count):
-        center = _mel(low) + wide * np.float32(channel + 1)
-        start = place
-        while place < settings.length and _mel(np.float32(place) * spacing) <= center:
-            place += 1
-        bands.append(_Band(start, place, center))
+        center = _mel(low) + width * np.float32(channel + 1)
+        start = frequency
+        while frequency < settings.length and _mel(np.float32(frequency) * spacing) <= center:
+            frequency += 1
+        bands.append(_Band(start, frequency, center))
     return bands
 
 
 def gains(settings: Settings) -> Array:
-    """Return the parabolas of gains over noise, int64 [125] (pcan_gain_control_util.c)."""
-    made = [_gain(settings, 0), _gain(settings, 1)]
+    """Return the parabolas of the gain over noise, int64 [125] (pcan_gain_control_util.c)."""
+    table = [_gain(settings, 0), _gain(settings, 1)]
     for interval in range(2, _INTERVALS + 1):
         first = 1 << (interval - 1)
         last = 2 * first - (interval == _INTERVALS)
-        here, middle, there = (_gain(settings, x) for x in (first, first + (first >> 1), last))
-        linear = 4 * (middle - here) - (there - here)
-        made += [here, linear, there - here - linear, 0]
-    return np.array(made[:-1], np.int64).astype(np.int16).astype(np.int64)
+        at_first, at_middle, at_last = (
+            _gain(settings, x) for x in (first, first + (first >> 1), last)
+        )
+        linear = 4 * (at_middle - at_first) - (at_last - at_first)
+        table += [at_first, linear, at_last - at_first - linear, 0]
+    return np.array(table[:-1], np.int64).astype(np.int16).astype(np.int64)
 
 
 def _gain(settings: Settings, x: int) -> int:
     bits = settings.read_integer("smoothing_bits", 0, 31) - settings.correction
     if not 0 <= bits <= 31:
-        raise OperatorError(f"its smoothing_bits are {bits + settings.correction}")
+        raise OperatorError(
+            f"its smoothing_bits must be at least {settings.correction}, got "
+            f"{bits + settings.correction}"
+        )
     noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
     strength = np.float64(settings.read_real("pcan_strength"))
     with np.errstate(all="ignore"):
@@ -146,8 +159,11 @@ def _gain(settings: Settings, x: int) -> int:
 
 
 def snr_shift(settings: Settings) -> int:
-    """Return how many bits a product with a gain has too many; OperatorError if that is none."""
+    """Return the right shift after a product with a gain; OperatorError if it is negative."""
     shift = settings.read_integer("gain_bits", 0, 31) - settings.correction - SNR_BITS
     if shift < 0:
-        raise OperatorError(f"its gain_bits are {settings.read_integer('gain_bits', 0, 31)}")
+        raise OperatorError(
+            f"its gain_bits must be at least {settings.correction + SNR_BITS}, got "
+            f"{settings.read_integer('gain_bits', 0, 31)}"
+        )
     return shift

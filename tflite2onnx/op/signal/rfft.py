@@ -1,4 +1,4 @@
-"""RFFT2D, its inverse, and the parts of complex numbers, which are pairs: see `lower_complex`."""
+"""RFFT2D, its inverse, and parts of complex numbers, which are pairs (see `lower_complex`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _PAIR = 2
 
 
 class Part(DynamicShape, Foldable):
-    """REAL, IMAG and COMPLEX_ABS: a real number of each complex one, which is a pair here.
+    """REAL, IMAG and COMPLEX_ABS: a part, or the absolute value, of each complex number.
 
-    The kernel's hypot neither overflows nor loses small numbers. The squares of floats are no
-    more than doubles can hold; those of doubles above 1e154 overflow, and below 1e-162 they vanish.
+    Complex numbers are pairs here. The kernel computes hypot, which does not overflow. Squares of
+    float32 numbers fit into float64; squares of float64 numbers overflow above 1e154, and are 0
+    below 1e-162.
     """
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
@@ -32,7 +33,9 @@ class Part(DynamicShape, Foldable):
         x = self.input(0)
         expect_type(x, (DType.FLOAT32, DType.FLOAT64))
         if x.shape[-1:] != (_PAIR,):
-            raise OperatorError(f"{x.name} holds no complex numbers")
+            raise OperatorError(
+                f"{x.name} must hold complex numbers, got {x.dtype.label}{list(x.shape)}"
+            )
         expect(self.output, x.shape[:-1], x.dtype)
 
     def frames(self) -> Sequence[Frame]:
@@ -54,10 +57,10 @@ class Part(DynamicShape, Foldable):
 
 
 class RealFourier(DynamicShape):
-    """RFFT2D: the Fourier transform of the last two axes, cut or filled up to a length with 0.
+    """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
 
-    Of the last axis only the frequencies up to the half are kept. LiteRT computes in double
-    precision, which the lengths, powers of two, make no great difference to.
+    The last axis has only the frequencies up to half of its length. LiteRT computes in double
+    precision; for lengths that are powers of two, float32 differs little.
     """
 
     codes = ("RFFT2D",)
@@ -76,48 +79,47 @@ class RealFourier(DynamicShape):
         x = self.input(0)
         expect_type(self.input(1), (DType.INT32,))
         if x.rank < 2:  # the two axes
-            raise OperatorError(f"{x.name} has {x.rank} axes")
+            raise OperatorError(f"{x.name} must have 2 or more axes, got {x.rank}")
         expect(x, x.shape, DType.FLOAT32)
         if self.has_data_dependent_shape:
             expect(self.input(1), (2,), DType.INT32)
-            made = self.output.shape[-3:-1] if self.output.rank == x.rank + 1 else (1, 1)
+            transformed = self.output.shape[-3:-1] if self.output.rank == x.rank + 1 else (1, 1)
         else:
-            made = self._lengths[0], self._lengths[1] // 2 + 1
-        expect(self.output, (*x.shape[:-2], *made, _PAIR), DType.FLOAT32)
+            transformed = self._lengths[0], self._lengths[1] // 2 + 1
+        expect(self.output, (*x.shape[:-2], *transformed, _PAIR), DType.FLOAT32)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return (
-            self.has_data_dependent_shape or axis < self.input(0).rank - 2
-        )  # which axes are transformed
+        # With static lengths only the axes that are not transformed may be dynamic.
+        return self.has_data_dependent_shape or axis < self.input(0).rank - 2
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
-        # DFT wants an axis of batches in front and one of real numbers, or pairs, behind.
-        batches = x.rank == 2
+        # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
+        adds_batch = x.rank == 2
         value = g.Unsqueeze(
-            self._fit_length(g, x, lengths), g.ints([0, 3] if batches else [x.rank])
+            self._fit_length(g, x, lengths), g.ints([0, 3] if adds_batch else [x.rank])
         )
-        axis = x.rank - 1 + batches
+        axis = x.rank - 1 + adds_batch
         value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
-        return g.Squeeze(value, g.ints([0])) if batches else value
+        return g.Squeeze(value, g.ints([0])) if adds_batch else value
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
         if self.has_data_dependent_shape:
-            have = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([BEHIND]))
-            more = g.Sub(g.as_int64_list(lengths), have)
-            pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), more, axis=0)
+            current = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([BEHIND]))
+            missing_sizes = g.Sub(g.as_int64_list(lengths), current)
+            pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
         missing = [want - size for want, size in zip(self._lengths, x.shape[-2:], strict=True)]
         if not any(missing):
             return x.value
-        less = [0] * (2 * x.rank - 2) + missing  # less than nothing cuts off
-        return g.Pad(x, g.ints(less), g.scalar(0, DType.FLOAT32))
+        all_pads = [0] * (2 * x.rank - 2) + missing  # negative pads crop
+        return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
 class InverseRealFourier(Operator):
-    """IRFFT2D: the real numbers of which RFFT2D has made these, cut or filled up to a length.
+    """IRFFT2D: the inverse of RFFT2D, cropped or zero-padded to a length.
 
-    Columns are transformed back as pairs; rows, of which one half is there, by a matrix that
-    counts what has a counterpart in the other half twice.
+    Columns are transformed by an inverse DFT. Rows, which have only half of the frequencies, are
+    multiplied by a matrix that counts frequencies twice if they have a conjugate.
     """
 
     codes = ("IRFFT2D",)
@@ -129,7 +131,7 @@ class InverseRealFourier(Operator):
         return _powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[Shape]:
-        # Of pairs, or of complex numbers before there are pairs.
+        # The input is complex before `lower_complex`, and pairs after it.
         x = self.input(0)
         lead = x.shape[: -2 if x.dtype is DType.COMPLEX64 else -3]
         return [(*lead, *self._lengths)]
@@ -137,7 +139,9 @@ class InverseRealFourier(Operator):
     def check(self) -> None:
         x, (_, width) = self.input(0), self._lengths
         if x.rank < 3 or x.shape[-1] != _PAIR:  # two axes of pairs
-            raise OperatorError(f"{x.name} has {x.rank - 1} axes of complex numbers")
+            raise OperatorError(
+                f"{x.name} must be pairs with 2 or more leading axes, got {list(x.shape)}"
+            )
         check_element_count(width * width)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
@@ -155,19 +159,19 @@ class InverseRealFourier(Operator):
 
 
 def synthesis(width: int) -> Array:
-    """Return what makes real numbers of half of their frequencies, float64 [pairs, width]."""
+    """Return the matrix from frequencies to real numbers, float64 [2 * half, width]."""
     half = width // 2 + 1
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
     twice = np.full((half, 1), 2.0)
     twice[0] = 1
-    if width % 2 == 0:  # the last frequency is its own counterpart, as the first is
+    if width % 2 == 0:  # the last frequency has no conjugate, like the first
         twice[-1] = 1
     parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
     return parts.reshape(half * _PAIR, width)
 
 
 def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
-    """Return two lengths; OperatorError if they are no powers of 2, as the kernels want them."""
+    """Return two lengths; OperatorError unless they are powers of 2, as the kernels require."""
     if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
-        raise OperatorError(f"lengths {lengths} are not two powers of 2")
+        raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
     return lengths[0], lengths[1]

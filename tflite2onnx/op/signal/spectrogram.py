@@ -1,4 +1,4 @@
-"""Sound as spectra: AudioSpectrogram and Mfcc, as speech models of 2018 and after begin."""
+"""AudioSpectrogram and Mfcc, the first operators of speech models since 2018."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tflite2onnx.op.common.checks import check_element_count, expect, integer
 from tflite2onnx.tensor import Array, DType, Shape
 
 _SPECTRA = 3  # axes
-_FLOOR = 1e-12  # of the energy in a band, below which its logarithm is not taken
+_FLOOR = 1e-12  # the minimum energy of a band before the logarithm
 
 
 class AudioSpectrogram(Operator):
-    """AudioSpectrogram: the power, or the magnitude, of frequencies in windows of sound.
+    """AudioSpectrogram: the power or magnitude of the frequencies in windows of audio.
 
-    The windows are those of Hann, filled up with 0 to a power of two. The kernel computes in
-    double precision, and so does STFT: a logarithm may follow, of what is next to nothing.
+    The Hann windows are zero-padded to a power of two. The kernel computes in double precision.
+    STFT is float64 too, because a logarithm of very small numbers may follow.
     """
 
     codes = ("AudioSpectrogram",)
@@ -29,10 +29,12 @@ class AudioSpectrogram(Operator):
 
     @cached_property
     def _sizes(self) -> tuple[int, int, int]:
-        """The length of a window, the step to the next, and the length that is transformed."""
+        """The length of a window, the step to the next, and the length of the transform."""
         window, step = (int(self.options.get(name, 0)) for name in ("window_size", "stride"))
         if window < 2 or step < 1:
-            raise OperatorError(f"windows of {window} samples at steps of {step}")
+            raise OperatorError(
+                f"window_size must be at least 2 and stride at least 1, got {window}, {step}"
+            )
         check_element_count(window)
         return window, step, 1 << (window - 1).bit_length()
 
@@ -45,7 +47,8 @@ class AudioSpectrogram(Operator):
         x = self.input(0)
         if x.rank != 2 or 0 in (*x.shape, *self.infer_outputs()[0]):
             raise OperatorError(
-                f"there is no window of {self._sizes[0]} samples in {list(x.shape)}"
+                f"its input must be [samples, channels] with at least one window of "
+                f"{self._sizes[0]} samples, got {list(x.shape)}"
             )
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
@@ -58,7 +61,7 @@ class AudioSpectrogram(Operator):
         if length > window:
             sound = g.Pad(sound, g.ints([0, 0, 0, length - window]))
         signal = g.Unsqueeze(sound, g.ints([2]))
-        # onesided is the default, but not to the inference of shapes.
+        # onesided=1 is the default of STFT, but ONNX's shape inference needs it.
         parts = g.STFT(signal, g.scalar(step, DType.INT64), hann, onesided=1)
         power = g.cast(g.reduce("ReduceSumSquare", parts, [3], keepdims=False), DType.FLOAT32)
         return power if self.options.get("magnitude_squared", False) else g.Sqrt(power)
@@ -67,8 +70,8 @@ class AudioSpectrogram(Operator):
 class Mfcc(Operator):
     """Mfcc: mel-frequency cepstral coefficients of power spectra.
 
-    Magnitudes, weighed by overlapping triangles on the mel scale; the cosine transform (DCT-II)
-    of their logarithms.
+    Magnitudes are weighted by overlapping triangles on the mel scale. The output is the cosine
+    transform (DCT-II) of their logarithms.
     """
 
     codes = ("Mfcc",)
@@ -78,17 +81,22 @@ class Mfcc(Operator):
     @cached_property
     def _counts(self) -> tuple[int, int]:
         names = "filterbank_channel_count", "dct_coefficient_count"
-        bands, kept = (int(self.options.get(name, 0)) for name in names)
-        if not 0 < kept <= bands:
-            raise OperatorError(f"{kept} coefficients of {bands} bands")
-        check_element_count(bands * kept)
+        bands, coefficients = (int(self.options.get(name, 0)) for name in names)
+        if not 0 < coefficients <= bands:
+            raise OperatorError(
+                f"dct_coefficient_count must be from 1 to filterbank_channel_count, got "
+                f"{coefficients} and {bands}"
+            )
+        check_element_count(bands * coefficients)
         check_element_count(bands * self.input(0).shape[2])
-        return bands, kept
+        return bands, coefficients
 
     def infer_outputs(self) -> Sequence[Shape]:
         x = self.input(0)
         if x.rank != _SPECTRA:
-            raise OperatorError(f"{list(x.shape)} is not [channels, times, frequencies]")
+            raise OperatorError(
+                f"its input must be [channels, times, frequencies], got {list(x.shape)}"
+            )
         return [(*x.shape[:2], self._counts[1])]
 
     def check(self) -> None:
@@ -105,8 +113,8 @@ class Mfcc(Operator):
 
     def _cosines(self) -> Array:
         """Return the cosine transform, [bands, coefficients]."""
-        bands, kept = self._counts
-        angles = np.outer(np.arange(bands) + 0.5, np.arange(kept)) * (math.pi / bands)
+        bands, coefficients = self._counts
+        angles = np.outer(np.arange(bands) + 0.5, np.arange(coefficients)) * (math.pi / bands)
         return math.sqrt(2 / bands) * np.cos(angles)
 
     def _bands(self) -> Array:
@@ -122,21 +130,24 @@ class Mfcc(Operator):
         )
         if rate <= 0 or frequencies < 2 or not 0 <= low < high:
             raise OperatorError(
-                f"{frequencies} frequencies from {low} to {high} Hz at a rate of {rate} Hz"
+                f"its sample rate and upper_frequency_limit - lower_frequency_limit must be "
+                f"positive, and its input must have 2 or more frequencies, got {rate} Hz, {low} to "
+                f"{high} Hz and {frequencies}"
             )
         spacing = 0.5 * rate / (frequencies - 1)
         first, last = int(1.5 + low / spacing), int(high / spacing)
         if last >= frequencies:
             raise OperatorError(
-                f"{frequencies} frequencies, {spacing} Hz apart, do not reach {high} Hz"
+                f"upper_frequency_limit must be below {frequencies * spacing} Hz, the range of its "
+                f"{frequencies} frequencies, got {high} Hz"
             )
         edges = np.linspace(_mel(low), _mel(high), bands + 2)
-        places = _mel(np.arange(first, last + 1) * spacing)
-        # Where between the first edge and the last: 1.25 is a quarter of the way on from edge 1.
-        between = (places - edges[0]) / (edges[1] - edges[0])
+        mels = _mel(np.arange(first, last + 1) * spacing)
+        # The position in units of edges: 1.25 is a quarter of the way from edge 1 to edge 2.
+        position = (mels - edges[0]) / (edges[1] - edges[0])
         weights = np.zeros((frequencies, bands))
-        each = np.abs(between[:, None] - np.arange(1, bands + 1))
-        weights[first : last + 1] = np.maximum(1 - each, 0)
+        distances = np.abs(position[:, None] - np.arange(1, bands + 1))
+        weights[first : last + 1] = np.maximum(1 - distances, 0)
         return weights
 
 

@@ -1,4 +1,4 @@
-"""The Fourier transforms of the front end of microcontrollers."""
+"""The Fourier transforms of TFLite Micro's audio front end."""
 
 from __future__ import annotations
 
@@ -16,52 +16,55 @@ _LONGEST, _LONGEST_OF_INTEGERS = 1 << 20, 1 << 16
 
 
 class _Fourier(Signal):
-    """What both have in common: transforms along the last axis."""
+    """Base class of the transforms, along the last axis."""
 
     @property
     def length(self) -> int:
-        """How many real numbers are transformed; OperatorError if the kernel could not."""
-        whole = self.input(0).dtype is not DType.FLOAT32
-        length = self.option("fft_length", 2, _LONGEST_OF_INTEGERS if whole else _LONGEST)
-        if whole:
+        """The number of real numbers; OperatorError unless the kernel supports it."""
+        is_integer = self.input(0).dtype is not DType.FLOAT32
+        length = self.option("fft_length", 2, _LONGEST_OF_INTEGERS if is_integer else _LONGEST)
+        if is_integer:
             if length % 2:
-                raise OperatorError(f"a transform of the length {length}, which is odd")
+                raise OperatorError(f"its fft_length must be even, got {length}")
             factors(length // 2)
         return length
 
     @property
     def frequencies(self) -> int:
-        """How many complex numbers stand for the real ones."""
+        """The number of complex frequencies."""
         return self.length // 2 + 1
 
     @property
     def compute_type(self) -> DType:
         """The type to compute in.
 
-        ONNX Runtime's sums over other lengths than powers of 2 are off by 5e-5 of the range.
+        Lengths that are not powers of 2 use float64: ONNX Runtime's float32 result is off by 5e-5
+        of the range.
         """
         if self.input(0).dtype is not DType.FLOAT32:
             return DType.INT64
         return DType.FLOAT64 if self.length & (self.length - 1) else DType.FLOAT32
 
     def samples(self) -> int:
-        """Return the size of the last axis, of a type that there is a kernel for."""
+        """Return the size of the last axis; OperatorError if no kernel supports the input."""
         x = self.input(0)
         expect_type(x, _TYPES)
         if not x.rank or not x.elements:
-            raise OperatorError(f"a transform of {list(x.shape)}")
+            raise OperatorError(f"{x.name} must have axes and elements, got {list(x.shape)}")
         return x.shape[-1]
 
 
 class SignalRfft(_Fourier):
-    """SignalRfft: the Fourier transform of real numbers; that of integers divides by the length."""
+    """SignalRfft: the Fourier transform of real numbers, divided by the length for integers."""
 
     codes = ("SignalRfft",)
 
     def check(self) -> None:
         x, size, length = self.input(0), self.samples(), self.length
         if size > length:
-            raise OperatorError(f"a transform of the length {length} for {list(x.shape)}")
+            raise OperatorError(
+                f"its fft_length must be at least the last size of {list(x.shape)}, got {length}"
+            )
         expect(self.output, (*x.shape[:-1], _COMPLEX * self.frequencies), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -70,41 +73,44 @@ class SignalRfft(_Fourier):
         if length > size:
             value = g.Pad(value, g.ints([0, 0, 0, length - size]))
         if self.compute_type is DType.INT64:
-            made = Real(Fixed(g, x.dtype), length).transform(value)
+            frequencies = Real(Fixed(g, x.dtype), length).transform(value)
         else:
-            made = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
-        return g.reshape(g.recast(made, self.compute_type, x.dtype), y.shape)
+            frequencies = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
+        return g.reshape(g.recast(frequencies, self.compute_type, x.dtype), y.shape)
 
 
 class SignalIrfft(_Fourier):
-    """SignalIrfft: the real numbers of which SignalRfft has made these; integers stay as small."""
+    """SignalIrfft: the inverse of SignalRfft, also divided by the length for integers."""
 
     codes = ("SignalIrfft",)
 
     def check(self) -> None:
         x, size = self.input(0), self.samples()
         if size != _COMPLEX * self.frequencies:
-            raise OperatorError(f"a transform of the length {self.length} from {list(x.shape)}")
+            raise OperatorError(
+                f"the last size of its input must be {_COMPLEX * self.frequencies} for an "
+                f"fft_length of {self.length}, got {list(x.shape)}"
+            )
         expect(self.output, (*x.shape[:-1], self.length), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         pairs = -1, self.frequencies, _COMPLEX
         value = g.reshape(g.recast(x, x.dtype, self.compute_type), pairs)
         if self.compute_type is DType.INT64:
-            made = Real(Fixed(g, x.dtype), self.length).inverse(value)
+            samples = Real(Fixed(g, x.dtype), self.length).inverse(value)
         else:
-            whole = self._mirror_frequencies(g, value)
-            parts = g.dft(whole, 1, inverse=True)
-            made = g.Gather(parts, g.scalar(0, DType.INT64), axis=2)
-        return g.reshape(g.recast(made, self.compute_type, x.dtype), y.shape)
+            mirrored = self._mirror_frequencies(g, value)
+            parts = g.dft(mirrored, 1, inverse=True)
+            samples = g.Gather(parts, g.scalar(0, DType.INT64), axis=2)
+        return g.reshape(g.recast(samples, self.compute_type, x.dtype), y.shape)
 
     def _mirror_frequencies(self, g: Builder, x: Value) -> Value:
-        """Return all frequencies: those above the middle mirror those below.
+        """Return all frequencies; those above the middle are conjugates of those below.
 
-        What has no counterpart is real, whatever the imaginary part says.
+        Frequencies without a conjugate are real, so their imaginary parts are ignored.
         """
         places = np.arange(self.length)
-        there = (self.length - places) % self.length
-        imaginary = np.sign(there - places)
+        conjugates = (self.length - places) % self.length
+        imaginary = np.sign(conjugates - places)
         signs = np.stack([np.ones(self.length), imaginary], -1).astype(self.compute_type.numpy)
-        return g.Mul(g.Gather(x, np.minimum(places, there), axis=1), signs)
+        return g.Mul(g.Gather(x, np.minimum(places, conjugates), axis=1), signs)

@@ -1,4 +1,4 @@
-"""The front end of microcontrollers: sound as features, in integers, like TFLite Micro's."""
+"""The stateless operators of TFLite Micro's audio front end, in integers."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _COMPLEX = 2  # numbers
 
 
 class SignalWindow(Signal):
-    """SignalWindow: samples times the weights of a window, shifted to the right, saturated."""
+    """SignalWindow: samples times the weights of a window, shifted right and saturated."""
 
     codes = ("SignalWindow",)
 
     def check(self) -> None:
         x, size = self.input(0), self.vector(1, DType.INT16)
         if x.shape[-1:] != (size,):
-            raise OperatorError(f"a window of {size} for samples {list(x.shape)}")
+            raise OperatorError(f"the last size of its input must be {size}, got {list(x.shape)}")
         expect(x, x.shape, DType.INT16)
         expect(self.output, x.shape, DType.INT16)
         self.option("shift")
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
-        made = shift_right(g, product, self.option("shift"))
+        shifted = shift_right(g, product, self.option("shift"))
         least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(g.clamp_int64(made, least, most), DType.INT16)
+        return g.cast(g.clamp_int64(shifted, least, most), DType.INT16)
 
 
 class SignalFftAutoScale(Signal):
-    """SignalFftAutoScale: as many bits to the left as there is room for, and how many these are.
+    """SignalFftAutoScale: samples shifted left without overflow, and the number of bits.
 
-    (Of -32768 the kernel cannot take the absolute value; it leaves no room.)
+    (With -32768, whose absolute value overflows in the kernel, samples are not shifted.)
     """
 
     codes = ("SignalFftAutoScale",)
@@ -53,7 +53,7 @@ class SignalFftAutoScale(Signal):
     def check(self) -> None:
         size = self.vector(0, DType.INT16)
         if len(self.op.outputs) != 2:
-            raise OperatorError(f"{len(self.op.outputs)} outputs, not 2")
+            raise OperatorError(f"it must have 2 outputs, got {len(self.op.outputs)}")
         scaled, bits = self.op.outputs
         expect(scaled, (size,), DType.INT16)
         expect(bits, (1,) * bits.rank, DType.INT32)
@@ -61,28 +61,31 @@ class SignalFftAutoScale(Signal):
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         wide = g.cast(x, DType.INT64)
         largest = g.reduce("ReduceMax", g.Abs(wide), [0], keepdims=True)
-        room = g.Sub(g.scalar(15, DType.INT64), bit_length(g, largest, 16))
-        silent = g.Equal(largest, g.scalar(0, DType.INT64))
-        none = g.scalar(0, DType.INT64)
-        bits = g.Where(silent, none, emit_maximum(g, room, none))
+        free_bits = g.Sub(g.scalar(15, DType.INT64), bit_length(g, largest, 16))
+        is_silent = g.Equal(largest, g.scalar(0, DType.INT64))
+        zero = g.scalar(0, DType.INT64)
+        bits = g.Where(is_silent, zero, emit_maximum(g, free_bits, zero))
         scaled = g.Mul(wide, g.Gather(powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
 
 class SignalEnergy(Signal):
-    """SignalEnergy: the squares of complex numbers, within a range; 0 beyond."""
+    """SignalEnergy: the squared magnitudes of complex numbers; 0 outside of a range."""
 
     codes = ("SignalEnergy",)
 
     def _range(self, size: int) -> tuple[int, int]:
-        """Return the first complex number of the range, and the first behind it."""
+        """Return the first complex number of the range, and the first one after it."""
         return self.option("start_index", 0, size), self.option("end_index", 0, size)
 
     def check(self) -> None:
         size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
         start, end = self._range(size)
         if rest or start > end:
-            raise OperatorError(f"complex numbers {start} to {end} of {size}")
+            raise OperatorError(
+                f"it must have pairs, and start_index must not exceed end_index, got "
+                f"{self.input(0).elements} elements, {start} and {end}"
+            )
         expect(self.output, (size,), DType.UINT32)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -91,13 +94,13 @@ class SignalEnergy(Signal):
         energy = g.reduce("ReduceSum", g.Mul(pairs, pairs), [1], keepdims=False)
         start, end = self._range(size)
         if (start, end) != (0, size):
-            within = (np.arange(size) >= start) & (np.arange(size) < end)
-            energy = g.Mul(energy, within.astype(np.int64))
+            in_range = (np.arange(size) >= start) & (np.arange(size) < end)
+            energy = g.Mul(energy, in_range.astype(np.int64))
         return g.cast(energy, DType.UINT32)
 
 
 class SignalFilterBank(Signal):
-    """SignalFilterBank: energies added up in overlapping bands, by weights that are constant."""
+    """SignalFilterBank: sums of energies in overlapping bands, with constant weights."""
 
     codes = ("SignalFilterBank",)
 
@@ -114,29 +117,37 @@ class SignalFilterBank(Signal):
     def _matrix(self, size: int) -> Array:
         """Return the weight of each frequency in each band, int64 [size, bands].
 
-        What a frequency does not give to one band it gives to the next. The first band there is
-        serves for that alone.
+        Each frequency contributes to a band and, with the complementary weight, to the next band.
+        Only this second part of the first band of the file is used.
         """
         weights, unweights, starts, places, widths = (ints(self, i) for i in range(1, 6))
         bands = self.option("num_channels", 1, size)
         if min(len(starts), len(places), len(widths)) <= bands:
-            raise OperatorError(f"{bands} bands of {len(widths)}")
+            raise OperatorError(
+                f"its starts, places and widths must have {bands + 1} or more elements, got "
+                f"{len(starts)}, {len(places)} and {len(widths)}"
+            )
         check_element_count(size * (bands + 2))
         matrix = np.zeros((size, bands + 2), np.int64)
         for band in range(bands + 1):
             width, start, place = widths[band], starts[band], places[band]
             parts = weights[place : place + width], unweights[place : place + width]
             if width < 0 or min(start, place) < 0 or start + width > size:
-                raise OperatorError(f"a band of {width} frequencies from {start} of {size}")
+                raise OperatorError(
+                    f"band {band} must be within {size} frequencies, got {width} from {start}"
+                )
             for offset, part in enumerate(parts):
                 matrix[start : start + width, band + offset] += np.array(part, np.int64)
         if matrix.min() < 0 or int(matrix.sum(0).max()) >= 1 << (63 - WORD):
-            raise OperatorError("its weights are negative, or too large")
+            raise OperatorError(
+                f"the weights of a band must not be negative, and their sum must be less than "
+                f"{1 << (63 - WORD)}"
+            )
         return matrix[:, 1 : bands + 1]
 
 
 class SignalFilterBankSquareRoot(Signal):
-    """SignalFilterBankSquareRoot: roots, rounded, of which so many bits are dropped."""
+    """SignalFilterBankSquareRoot: rounded square roots, shifted right."""
 
     codes = ("SignalFilterBankSquareRoot",)
 
@@ -153,7 +164,7 @@ class SignalFilterBankSquareRoot(Signal):
 
 
 class SignalFilterBankLog(Signal):
-    """SignalFilterBankLog: natural logarithms, by a table of 128 steps for each power of two."""
+    """SignalFilterBankLog: natural logarithms by a table of 128 steps per power of two."""
 
     codes = ("SignalFilterBankLog",)
 
@@ -161,7 +172,7 @@ class SignalFilterBankLog(Signal):
         size = self.vector(0, DType.UINT32)
         expect(self.output, (size,), DType.INT16)
         self.option("input_correction_bits")
-        _ = self._scale  # checks it
+        _ = self._scale  # raises OperatorError
 
     @property
     def _scale(self) -> int:
@@ -171,12 +182,14 @@ class SignalFilterBankLog(Signal):
         correction = g.scalar(1 << self.option("input_correction_bits"), DType.INT64)
         word = g.scalar(1 << WORD, DType.INT64)
         scaled = g.Mod(g.Mul(g.cast(x, DType.INT64), correction), word)
-        made = logarithm(g, scaled, self._scale)
-        return g.cast(emit_minimum(g, made, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16)
+        logarithms = logarithm(g, scaled, self._scale)
+        return g.cast(
+            emit_minimum(g, logarithms, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16
+        )
 
 
 class SignalPcan(Signal):
-    """SignalPCAN: gain control for each band, by a table over the noise in it."""
+    """SignalPCAN: gain control per band, by a table of gains over the noise."""
 
     codes = ("SignalPCAN",)
 
@@ -184,11 +197,13 @@ class SignalPcan(Signal):
         size = self.vector(0, DType.UINT32)
         expect(self.input(1), (size,), DType.UINT32)
         if self.vector(2, DType.INT16) < 4 * WORD - 3:
-            raise OperatorError(f"a table of {self.input(2).elements} gains")
+            raise OperatorError(
+                f"its table must have {4 * WORD - 3} or more gains, got {self.input(2).elements}"
+            )
         expect(self.output, (size,), DType.UINT32)
         self.option("snr_shift")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
         numbers, estimate, table = (g.cast(v, DType.INT64) for v in (x, noise, gains))
-        made = apply_gain(g, numbers, estimate, table, self.option("snr_shift"))
-        return g.cast(made, DType.UINT32)
+        scaled = apply_gain(g, numbers, estimate, table, self.option("snr_shift"))
+        return g.cast(scaled, DType.UINT32)

@@ -1,8 +1,8 @@
-"""What the front end of microcontrollers keeps of a stream of sound, from one run to the next.
+"""The operators of TFLite Micro's audio front end that keep state between runs.
 
-TFLite Micro has buffers inside of these operators. Here each is a state (see `lift_kernel_memory`)
-that holds what later runs read of it, always as many elements: before that much has been heard,
-they are 0.
+In TFLite Micro these operators contain buffers. Here each buffer is a state of the model (see
+`lift_kernel_memory`) of a static size, with the elements that later runs read. Its initial value is
+0.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _MOST = 1 << 20  # samples
 _ADDITIONS = 256
-# Coefficients are less than this, so that sums of two products have no more than 63 bits.
+# The limit of coefficients, so that sums of two products have at most 63 bits.
 _MOST_COEFFICIENT = 1 << 30
-# How many inputs CIRCULAR_BUFFER keeps where the rest of the model is run every time, and their
-# size where it may be.
-_EVERY_TIME, _NOW_AND_THEN = (5, 13, 25), (2, 96)
+# For files without cycles_max: the output lengths of CIRCULAR_BUFFER with which the kernel runs the
+# rest of the model in every run, and the shape of inputs with which the kernel would have to count
+# operators.
+_EVERY_RUN_LENGTHS, _AMBIGUOUS_SHAPE = (5, 13, 25), (2, 96)
 
 
 class _Stream(Signal):
-    """What all have in common: samples along the last axis, of several streams at once."""
+    """Base class: samples along the last axis, of one or several streams."""
 
     returns_tuple = True
 
     def outputs(self, count: int) -> tuple[Tensor, ...]:
-        """Return the outputs, without the next states; OperatorError if the file has others."""
-        made = self.op.outputs[:count]
-        if len(made) != count:
-            raise OperatorError(f"{len(made)} outputs, not {count}")
-        return made
+        """Return the outputs, without the next states; OperatorError if there are fewer."""
+        outputs = self.op.outputs[:count]
+        if len(outputs) != count:
+            raise OperatorError(f"it must have {count} outputs, got {len(outputs)}")
+        return outputs
 
     def samples(self, *types: DType) -> tuple[Shape, int]:
-        """Return the leading sizes of the input, and the last one."""
+        """Return the leading sizes of the input, and its last size."""
         x = self.input(0)
         check_element_count(x.elements)
         expect_type(x, types)
         if not x.rank or not x.elements:
-            raise OperatorError(f"{x.name} is {list(x.shape)}")
+            raise OperatorError(f"{x.name} must have axes and elements, got {list(x.shape)}")
         return x.shape[:-1], x.shape[-1]
 
 
 class SignalDelay(_Stream, HasInternalState):
-    """SignalDelay: what was heard so many samples before."""
+    """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
 
@@ -78,33 +79,34 @@ class SignalDelay(_Stream, HasInternalState):
 
 
 class SignalFramer(_Stream, HasInternalState):
-    """SignalFramer: frames that overlap, of a stream; and whether all of them are whole yet.
+    """SignalFramer: overlapping frames of a stream, and whether all of them are complete.
 
-    (What the kernel says of frames that are not it has written into no frame at all; here these
-    begin with 0.)
+    (For incomplete frames the kernel leaves the output buffer uninitialised. Here these frames
+    start with 0.)
     """
 
     codes = ("SignalFramer",)
 
     @property
     def _frame(self) -> tuple[int, int]:
-        """The size of a frame, and how far it is to the next."""
+        """The size of a frame, and the distance to the next frame."""
         return self.option("frame_size", 1, _MOST), self.option("frame_step", 1, _MOST)
 
     @property
     def _missing_steps(self) -> int:
-        """How many steps it takes until there is a frame, without the one that completes it.
+        """The number of steps before the step that completes the first frame.
 
-        If zeros come first that is none: they fill up the first frame.
+        With prefill it is 0: zeros fill up the first frame.
         """
         size, step = self._frame
         return 0 if self.options.get("prefill", 0) else -(-size // step) - 1
 
     @property
     def _kept_samples(self) -> int:
-        """How many samples are kept: a frame is read as soon as there are steps enough for it.
+        """The number of samples that the state keeps.
 
-        So it ends before the last sample, unless zeros have come first.
+        A frame is read as soon as there are enough whole steps for it. It therefore ends before the
+        last sample, except with prefill.
         """
         size, step = self._frame
         return max(self._missing_steps * step or size - step, 0)
@@ -113,11 +115,14 @@ class SignalFramer(_Stream, HasInternalState):
         lead, count = self.samples(DType.INT16)
         size, step = self._frame
         if count % step or (size < step and self.options.get("prefill", 0)):
-            raise OperatorError(f"frames of {size} samples, {step} apart, of {count} samples")
+            raise OperatorError(
+                f"the number of samples must be a multiple of frame_step, and with prefill "
+                f"frame_size must be at least frame_step, got {count} samples, {step} and {size}"
+            )
         check_element_count(size * (count // step) * prod(lead))
-        frames, whole = self.outputs(2)
+        frames, complete = self.outputs(2)
         expect(frames, (*lead, count // step, size), DType.INT16)
-        expect(whole, (1,) * whole.rank, DType.BOOL)
+        expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def internal_state(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
@@ -133,31 +138,31 @@ class SignalFramer(_Stream, HasInternalState):
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         size, step = self._frame
         count = x.shape[-1] // step
-        line = g.Concat(memory[0], x, axis=-1) if memory else x.value
+        samples = g.Concat(memory[0], x, axis=-1) if memory else x.value
         places = step * np.arange(count)[:, None] + np.arange(size)
-        made = [g.Gather(line, places, axis=x.rank - 1)]
-        after = list(_split(g, line, x.shape[-1])[1:]) if memory else []
+        frames = [g.Gather(samples, places, axis=x.rank - 1)]
+        next_state = list(_split(g, samples, x.shape[-1])[1:]) if memory else []
         if not self._missing_steps:
-            return (*made, _constant_true(g, ys[1]), *after)
-        steps, most = memory[1], g.constant(np.array([self._missing_steps], np.int32))
-        whole = g.GreaterOrEqual(steps, most)
-        more = g.Add(steps, g.constant(np.array([count], np.int32)))
-        heard = g.in_compute_type("Min", DType.INT32, more, most)
-        return (*made, g.reshape(whole, ys[1].shape), *after, heard)
+            return (*frames, _constant_true(g, ys[1]), *next_state)
+        steps, required = memory[1], g.constant(np.array([self._missing_steps], np.int32))
+        complete = g.GreaterOrEqual(steps, required)
+        total = g.Add(steps, g.constant(np.array([count], np.int32)))
+        next_steps = g.in_compute_type("Min", DType.INT32, total, required)
+        return (*frames, g.reshape(complete, ys[1].shape), *next_state, next_steps)
 
 
 class SignalStacker(_Stream, HasInternalState):
-    """SignalStacker: the last frames one behind the other, every so many runs; and if it is one.
+    """SignalStacker: the last frames concatenated, and whether the run outputs a stack.
 
-    The first frame stands for those before it. (In other runs the kernel writes no frames; here
-    the last ones are made in any case.)
+    A stack is output every `stacker_step` runs. The first frame replaces the missing frames before
+    it. (In other runs the kernel does not write its output; here it is the last frames too.)
     """
 
     codes = ("SignalStacker",)
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
-        """The channels of a frame, all frames, those behind the middle one, and the step."""
+        """The channels of a frame, the frames of a stack, those after the middle, and the step."""
         channels = self.option("num_channels", 1, _MOST)
         left = self.option("stacker_left_context", 0, _MOST)
         right = self.option("stacker_right_context", 0, _MOST)
@@ -167,13 +172,13 @@ class SignalStacker(_Stream, HasInternalState):
     def check(self) -> None:
         channels, frames, _, _ = self._sizes
         check_element_count(channels * frames)
-        stack, whole = self.outputs(2)
+        stack, complete = self.outputs(2)
         expect(self.input(0), (channels,), DType.INT16)
         expect(stack, (channels * frames,), DType.INT16)
-        expect(whole, (1,) * whole.rank, DType.BOOL)
+        expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def internal_state(self) -> Sequence[Tensor]:
-        """Return the frames before, and after how many there is a stack: 0 before the first."""
+        """Return the previous frames, and the runs until the next stack: 0 in the first run."""
         channels, frames, _, _ = self._sizes
         if frames == 1:
             return []
@@ -185,27 +190,32 @@ class SignalStacker(_Stream, HasInternalState):
         if not memory:
             return x.value, _constant_true(g, ys[1])
         past, missing = memory
-        none, one, behind, again = (
+        zero, one, first_count, period = (
             g.constant(np.array([n], np.int32)) for n in (0, 1, right + 1, step)
         )
-        first = g.Equal(missing, none)
+        first = g.Equal(missing, zero)
         places = np.arange(channels * (frames - 1)) % channels
-        before = g.with_compute_type(
+        previous = g.with_compute_type(
             "Where",
             DType.INT16,
             lambda new, old: g.Where(first, new, old),
             g.Gather(x, places, axis=0),
             past,
         )
-        stack = g.Concat(before, x, axis=0)
-        left = g.Sub(g.Where(first, behind, missing), one)
-        whole = g.Equal(left, none)
-        after = _split(g, stack, channels)[1]
-        return stack, g.reshape(whole, ys[1].shape), after, g.Where(whole, again, left)
+        stack = g.Concat(previous, x, axis=0)
+        remaining = g.Sub(g.Where(first, first_count, missing), one)
+        complete = g.Equal(remaining, zero)
+        next_past = _split(g, stack, channels)[1]
+        return (
+            stack,
+            g.reshape(complete, ys[1].shape),
+            next_past,
+            g.Where(complete, period, remaining),
+        )
 
 
 class SignalOverlapAdd(_Stream, HasInternalState):
-    """SignalOverlapAdd: frames that overlap, added up to a stream; int16 is saturated."""
+    """SignalOverlapAdd: the sum of overlapping frames as a stream; int16 saturates."""
 
     codes = ("SignalOverlapAdd",)
 
@@ -217,10 +227,16 @@ class SignalOverlapAdd(_Stream, HasInternalState):
         x, step = self.input(0), self._step
         self.samples(DType.FLOAT32, DType.INT16)
         if x.rank < 2 or x.shape[-1] < step:
-            raise OperatorError(f"frames {list(x.shape)}, {step} apart")
+            raise OperatorError(
+                f"frames must have 2 or more axes and at least frame_step samples, got "
+                f"{list(x.shape)} and {step}"
+            )
         *lead, count, size = x.shape
         if min(count, -(-size // step)) > _ADDITIONS:
-            raise OperatorError(f"it takes more than {_ADDITIONS} additions, one after another")
+            raise OperatorError(
+                f"the number of frames, or of steps in a frame, must be at most {_ADDITIONS}, got "
+                f"{count} and {-(-size // step)}"
+            )
         expect(self.output, (*lead, count * step), x.dtype)
 
     def internal_state(self) -> Sequence[Tensor]:
@@ -229,10 +245,11 @@ class SignalOverlapAdd(_Stream, HasInternalState):
         return [self.state_tensor("past", shape, self.input(0).dtype)] if size > self._step else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
-        """Add up in the kernel's sequence, which saturation makes a difference to.
+        """Return the stream and the next state.
 
-        Either frame after frame, or the last step of all frames, then the one before it, ...: each
-        step of the stream is added to in the same sequence.
+        Frames are added in the kernel's order, because additions saturate: either frame by frame,
+        or the last step of all frames first, then the step before it, and so on. Both add to each
+        step of the stream in the same order.
         """
         if not memory:
             return (g.reshape(x, ys[0].shape),)
@@ -244,18 +261,18 @@ class SignalOverlapAdd(_Stream, HasInternalState):
         frames = _pad_samples(g, g.recast(x, x.dtype, wide), (streams * count, size), steps * step)
         parts = g.reshape(frames, (streams, count, steps, step))
         past = g.recast(memory[0], x.dtype, wide)
-        line = _pad_samples(g, past, (streams, size - step), total * step)
-        line = g.reshape(line, (streams, total, step))
+        stream = _pad_samples(g, past, (streams, size - step), total * step)
+        stream = g.reshape(stream, (streams, total, step))
         by_frame = count <= steps
         axis, length = (1, steps) if by_frame else (2, count)
-        for place in range(count) if by_frame else reversed(range(steps)):
-            part = g.Gather(parts, g.scalar(place, DType.INT64), axis=axis)
-            part = g.Pad(part, g.ints([0, place, 0, 0, total - length - place, 0]))
-            line = self._saturate_int16(g, g.Add(line, part), wide)
-        line = g.reshape(g.recast(line, wide, x.dtype), (streams, total * step))
-        made, rest = _split(g, line, count * step)
-        after = g.Slice(rest, g.ints([0]), g.ints([size - step]), g.ints([1]))
-        return g.reshape(made, ys[0].shape), g.reshape(after, ys[1].shape)
+        for index in range(count) if by_frame else reversed(range(steps)):
+            part = g.Gather(parts, g.scalar(index, DType.INT64), axis=axis)
+            part = g.Pad(part, g.ints([0, index, 0, 0, total - length - index, 0]))
+            stream = self._saturate_int16(g, g.Add(stream, part), wide)
+        stream = g.reshape(g.recast(stream, wide, x.dtype), (streams, total * step))
+        output, remainder = _split(g, stream, count * step)
+        next_past = g.Slice(remainder, g.ints([0]), g.ints([size - step]), g.ints([1]))
+        return g.reshape(output, ys[0].shape), g.reshape(next_past, ys[1].shape)
 
     @staticmethod
     def _saturate_int16(g: Builder, x: Value, dtype: DType) -> Value:
@@ -265,17 +282,18 @@ class SignalOverlapAdd(_Stream, HasInternalState):
 
 
 class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
-    """SignalFilterBankSpectralSubtraction: energies without the noise that is always there.
+    """SignalFilterBankSpectralSubtraction: energies minus an estimate of the stationary noise.
 
-    The noise is a mean that lasts, with one rate for even channels and one for odd ones.
+    The estimate is an exponential moving average, with one rate for even channels and one for odd
+    channels.
     """
 
     codes = ("SignalFilterBankSpectralSubtraction",)
 
     def check(self) -> None:
         size = self.vector(0, DType.UINT32)
-        for made in self.outputs(2):
-            expect(made, (size,), DType.UINT32)
+        for tensor in self.outputs(2):
+            expect(tensor, (size,), DType.UINT32)
         self.option("num_channels", size, size)
         self.option("smoothing_bits")
         self.option("spectral_subtraction_bits")
@@ -304,19 +322,21 @@ class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
             self._rates("one_minus_smoothing"),
             self._coefficient("min_signal_remaining"),
         )
-        energy, before = (g.cast(v, DType.INT64) for v in (x, noise))
+        energy, previous = (g.cast(v, DType.INT64) for v in (x, noise))
         signal = steps.signal(energy)
-        estimate = steps.estimate(g, steps.weigh_signal(signal), before)
-        made = g.cast(steps.subtract_estimate(energy, signal, estimate), DType.UINT32)
-        after = emit_minimum(g, estimate, signal) if self.options.get("clamping", 0) else estimate
-        after = g.cast(after, DType.UINT32)
-        return made, after, after
+        estimate = steps.estimate(g, steps.weigh_signal(signal), previous)
+        output = g.cast(steps.subtract_estimate(energy, signal, estimate), DType.UINT32)
+        next_noise = (
+            emit_minimum(g, estimate, signal) if self.options.get("clamping", 0) else estimate
+        )
+        next_noise = g.cast(next_noise, DType.UINT32)
+        return output, next_noise, next_noise
 
 
 class CircularBuffer(HasInternalState):
-    """CIRCULAR_BUFFER: the last inputs, one behind the other.
+    """CIRCULAR_BUFFER: the last inputs, concatenated.
 
-    But for every so many runs the kernel ends the run when it has taken its input.
+    The kernel ends the run after it has stored its input, except in every `cycles_max`-th run.
     """
 
     codes = ("CIRCULAR_BUFFER",)
@@ -328,24 +348,24 @@ class CircularBuffer(HasInternalState):
 
     @property
     def _cycles(self) -> int:
-        """How often the model is run until what comes behind the operator is run once.
+        """The number of runs until the operators after this one run once.
 
-        Old files do not say: the kernel knows the two models that there were by shapes.
+        Old files lack the option; the kernel recognizes the two old models by their shapes.
 
         Raises:
-            OperatorError: the kernel would have to count the operators before this one, or runs
-                beyond 32 bits.
+            OperatorError: the kernel would count the operators before this one, or more runs than
+                int32 can represent.
         """
         number = int(self.options.get("cycles_max", 0))
         if number >= 1 << 31:
-            raise OperatorError(f"its cycles_max is {number}")
+            raise OperatorError(f"its cycles_max must be less than {1 << 31}, got {number}")
         if number > 0:
             return number
-        if self.output.shape[1] in _EVERY_TIME:
+        if self.output.shape[1] in _EVERY_RUN_LENGTHS:
             return 1
-        if self.output.shape[2:] == _NOW_AND_THEN:
+        if self.output.shape[2:] == _AMBIGUOUS_SHAPE:
             raise OperatorError(
-                "it does not say after how many runs the model goes on behind it (cycles_max)"
+                "it must have cycles_max, the number of runs until the operators after it run"
             )
         return 2
 
@@ -356,46 +376,49 @@ class CircularBuffer(HasInternalState):
     def check(self) -> None:
         x, y = self.input(0), self.output
         if x.rank != 4 or y.rank != 4 or x.shape[:2] != (1, 1) or not y.elements:
-            raise OperatorError(f"{list(x.shape)} cannot become {list(y.shape)}")
+            raise OperatorError(
+                f"input and output must be [1, 1, n, m] and [1, length, n, m], got {list(x.shape)} "
+                f"and {list(y.shape)}"
+            )
         check_element_count(y.elements)
         expect(x, x.shape, DType.INT8)
         expect(y, (1, y.shape[1], *x.shape[2:]), DType.INT8)
         if not same_scale(x, y):
-            raise OperatorError("its input and its output have different scales")
+            raise OperatorError("its input and its output must have the same scale")
         _ = self._cycles
 
     def internal_state(self) -> Sequence[Tensor]:
-        """Return the inputs, the first of which is read no more, and the runs that are left."""
-        kept = [replace(self.output, name=f"{self.output.name}/past")]
+        """Return the last inputs, the first of which is not read again, and the remaining runs."""
+        states = [replace(self.output, name=f"{self.output.name}/past")]
         if self.may_end_run:
             runs = np.array([self._cycles], np.int32)
-            kept.append(Tensor(f"{self.output.name}/runs", (1,), DType.INT32, runs))
-        return kept
+            states.append(Tensor(f"{self.output.name}/runs", (1,), DType.INT32, runs))
+        return states
 
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, past: View, *runs: View
     ) -> tuple[Value, ...]:
         axis = x.axis(1)
-        line = x.value
+        buffer = x.value
         if past.tensor.shape[1] > 1:
-            kept = g.Slice(past, g.ints([1]), g.ints([BEHIND]), g.ints([axis]))
-            line = g.Concat(kept, x, axis=axis)
+            recent = g.Slice(past, g.ints([1]), g.ints([BEHIND]), g.ints([axis]))
+            buffer = g.Concat(recent, x, axis=axis)
         if not runs:
-            return line, line
-        none, one, again = (g.constant(np.array([n], np.int32)) for n in (0, 1, self._cycles))
-        left = g.Sub(*runs, one)
-        goes_on = g.Equal(left, none)
-        return line, goes_on, line, g.Where(goes_on, again, left)
+            return buffer, buffer
+        zero, one, period = (g.constant(np.array([n], np.int32)) for n in (0, 1, self._cycles))
+        remaining = g.Sub(*runs, one)
+        continues = g.Equal(remaining, zero)
+        return buffer, continues, buffer, g.Where(continues, period, remaining)
 
 
 def _split(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
-    """Return so many samples, along the last axis, and those behind."""
+    """Return the first `size` samples along the last axis, and the samples after them."""
     at, last = g.ints([size]), g.ints([-1])
     return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([BEHIND]), last)
 
 
 def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:
-    """Return samples [streams, samples] with zeros behind."""
+    """Return samples [streams, samples] padded with zeros at the end."""
     missing = size - shape[1]
     flat = g.reshape(x, shape)
     return g.Pad(flat, g.ints([0, 0, 0, missing])) if missing else flat
