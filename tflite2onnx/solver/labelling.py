@@ -121,11 +121,11 @@ def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
 class _Cut:
     """The minimum cut that decides which nodes take a proposal.
 
-    The nodes on the source side take it, the nodes on the sink side keep their labels. A state costs
-    as soon as one node consumes it, unless it is produced. So each term of the cost is "any of these
-    nodes takes (or keeps), and the producer does not", which is an arc. If these nodes are several,
-    an extra node stands for "any of these". `minimum_cut` returns the smallest source side, so a
-    proposal is taken only if that is strictly cheaper.
+    The nodes on the source side take it, the nodes on the sink side keep their labels. A state
+    costs as soon as one node consumes it, unless it is produced. So each term of the cost is "any
+    of these nodes takes (or keeps), and the producer does not", which is an arc. If these nodes are
+    several, an extra node stands for "any of these". `minimum_cut` returns the smallest source
+    side, so a proposal is taken only if that is strictly cheaper.
     """
 
     TAKE, KEEP = 0, 1
