@@ -135,7 +135,7 @@ def _split_endpoints(
     ports: Sequence[Port], states: int
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     """Return the inputs or outputs without states, and the states."""
-    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
+    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]
 
 

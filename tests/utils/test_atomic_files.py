@@ -117,7 +117,8 @@ import os, sys, time
 from pathlib import Path
 from tflite2onnx.utils import atomic_files
 {change}
-with atomic_files.replace_atomically(Path("page.html")) as page, atomic_files.replacing_all() as create:
+create_all = atomic_files.replacing_all()
+with atomic_files.replace_atomically(Path("page.html")) as page, create_all as create:
     create(Path("model.onnx")).write(b"new")
     file = create(Path("model.onnx.data"))
     file.write(b"half")
