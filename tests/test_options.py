@@ -12,7 +12,7 @@ from tflite2onnx.options import ConversionOptions
 def test_convert_takes_every_option_with_its_default() -> None:
     """The signature of `convert` repeats the options and their defaults for type checkers."""
     parameters = inspect.signature(convert).parameters
-    assert {*parameters} - {"model", "output"} == {
+    assert {*parameters} - {"model", "output", "external_data"} == {
         option.name for option in fields(ConversionOptions)
     }
     for option in fields(ConversionOptions):

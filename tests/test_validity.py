@@ -31,10 +31,10 @@ _INT8 = np.ones(3, np.int8)
 FAULTS: dict[str, tuple[Emit, str]] = {
     "type": (lambda g, x: g.Sigmoid(g.cast(x, DType.INT32)), "Sigmoid does not take int32"),
     "two types": (lambda g, x: g.Add(x, _INT8), "Add takes float32 and int8 for one type"),
-    "made": (lambda g, x: g.cast(x, DType.INT32), "Cast makes int32, not float32"),
-    "made by one type": (lambda g, x: g.Shape(x), "Shape makes int64, not float32"),
-    "sequence": (lambda g, _: g.Abs(Value()), "Abs reads what is not made before"),
-    "nothing": (lambda *_: Value(), "y is not made as float32"),
+    "made": (lambda g, x: g.cast(x, DType.INT32), "Cast computes int32, not float32"),
+    "made by one type": (lambda g, x: g.Shape(x), "Shape computes int64, not float32"),
+    "sequence": (lambda g, _: g.Abs(Value()), "Abs reads a value that is not computed before it"),
+    "nothing": (lambda *_: Value(), "y is not computed as float32"),
     "opset": (lambda g, x: g.Whatever(x), "Whatever is not in opset 17"),
     "deprecated": (lambda g, x: g.Upsample(x), "Upsample is not in opset 17"),
     "integer": (lambda g, x: g.LeakyRelu(x, alpha=0), "LeakyRelu has no attribute alpha that is 0"),
@@ -42,9 +42,9 @@ FAULTS: dict[str, tuple[Emit, str]] = {
     "name": (lambda g, x: g.Abs(x, size=1), "Abs has no attribute size that is 1"),
     "attribute": (lambda g, x: g.Cast(x), "Cast lacks an attribute"),
     "input": (lambda g, x: g.Add(None, x), "Add lacks an input"),
-    "few": (lambda g, x: g.Add(x), "Add has 1 inputs or outputs, which are too few"),
-    "many": (lambda g, x: g.Abs(x, x), "Abs has 2 inputs or outputs, which are too many"),
-    "many made": (lambda g, x: g.node_outputs("Abs", 2, x)[0], "which are too many"),
+    "few": (lambda g, x: g.Add(x), "Add has too few inputs or outputs: 1"),
+    "many": (lambda g, x: g.Abs(x, x), "Abs has too many inputs or outputs: 2"),
+    "many made": (lambda g, x: g.node_outputs("Abs", 2, x)[0], "too many inputs or outputs: 2"),
     "other domain": (
         lambda g, _: g.node("LabelEncoder", g.Identity(_INT8), domain="ai.onnx.ml"),
         "LabelEncoder does not take int8",
@@ -70,7 +70,7 @@ def test_faults_of_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         convert(chain("NEG", "ABS"))
     assert reason in str(caught.value)
     place = "main" if name == "nothing" else "ABS (operator 1, y)"
-    assert f"{place}: this is a fault of the converter" in str(caught.value)
+    assert f"{place}: this is a bug in the converter" in str(caught.value)
 
 
 def test_nothing_is_written(
@@ -79,7 +79,7 @@ def test_nothing_is_written(
     emitting(monkeypatch, "ABS", lambda g, x: g.Shape(x))
     (tmp_path / "model.tflite").write_bytes(chain("ABS", "NEG"))
     assert main([str(tmp_path / "model.tflite")]) == 1
-    assert "ABS (operator 0, inner_1): this is a fault" in capsys.readouterr().err
+    assert "ABS (operator 0, inner_1): this is a bug" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["model.tflite"]
 
 
@@ -88,7 +88,7 @@ def test_operators_in_graphs_within_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input([2, 3])
     m.output(*add_if(m, condition, [x], apply_operator("ABS"), apply_operator("NEG")))
-    with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 0, .*: this is a fault"):
+    with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 0, .*: this is a bug"):
         convert(m.bytes())
 
 

@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has
-    """Import what verifies when it is asked for: converting goes without, in less time."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - attributes of the module have any type
+    """Import the verification on first use, because conversions start faster without it."""
     if name in ("Report", "verify"):
         return getattr(import_module("tflite2onnx.verification"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The interface of tflite2onnx 0.x, so that programs written for it run unchanged."""
+"""The interface of tflite2onnx 0.x, so that programs written for 0.x run unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "
 
 
 def accept_legacy_arguments(convert: Callable[P, R]) -> Callable[P, R]:
-    """Let arguments go by the names that they had in 0.x, too."""
+    """Accept the names that arguments had in 0.x as well."""
 
     @wraps(convert)
     def convert_renamed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -27,11 +27,11 @@ def accept_legacy_arguments(convert: Callable[P, R]) -> Callable[P, R]:
 
 
 def getSupportedOperators() -> list[str]:  # noqa: N802 - its name since 0.x
-    """Return what `supported_operators` does."""
+    """Return the names of all supported operators; the old name of `supported_operators`."""
     return supported_operators()
 
 
 def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
-    """Log the stages of each conversion, to stderr unless the program has set up logging."""
+    """Log the stages of each conversion, to stderr unless the program configures logging."""
     logging.basicConfig(format="%(asctime)s %(levelname).1s [%(name)s] %(message)s")
     logging.getLogger("tflite2onnx").setLevel(logging.DEBUG)

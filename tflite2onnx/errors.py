@@ -1,7 +1,7 @@
-"""Every error a user can meet.
+"""The errors that users may get.
 
-All are `ConversionError`s, so that one `except` catches what a model or an option can provoke.
-A message names the operator, its index, the tensor and the reason wherever there is one.
+All are `ConversionError`s, so that one `except` catches every error of a model or an option. The
+message of an error in an operator has the operator's code, index and output, and the reason.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ _MOST_REASONS = 3  # that are listed of one type of operator
 
 
 class ConversionError(Exception):
-    """The model cannot be converted; the message says why in words meant for its user."""
+    """The model cannot be converted; the message gives the reason."""
 
 
 class ModelFileError(ConversionError):
-    """The file is missing, empty, truncated, or no TFLite model."""
+    """The file is missing, empty, truncated, or not a TFLite model."""
 
 
 class BundleError(ConversionError):
-    """The bundle is no archive, is damaged, or holds a model that cannot be converted."""
+    """The bundle is not an archive, is damaged, or has a model that cannot be converted."""
 
 
 class LayoutError(ConversionError):
-    """The layout mapping names no tensor, or does not fit the tensor that it names."""
+    """A layout is not for a tensor of the model, or does not fit the tensor."""
 
 
 class OptionError(ConversionError):
-    """An option of the conversion has a value that cannot be honoured."""
+    """An option of the conversion has an invalid value, or one that the model does not support."""
 
 
 class OutputError(ConversionError):
-    """The ONNX file cannot be written where it was asked for."""
+    """The ONNX file cannot be written to the output path."""
 
 
 class VerifyError(ConversionError):
-    """The converted model cannot be compared with the original; nothing is said about either."""
+    """The converted model cannot be compared with the original; either may be right."""
 
 
 class RegistrationError(ConversionError):
-    """A class cannot be registered as an operator, or not under that name."""
+    """A class cannot be registered as an operator, or not under this name."""
 
 
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 
-    Raised inside an operator with the reason alone; `with_place` adds which operator it was.
+    Operators raise it with the reason only; `with_place` adds the operator.
     """
 
     def __init__(self, reason: str, place: str = "") -> None:
@@ -63,7 +63,7 @@ class OperatorError(ConversionError):
 
 
 class FixedSizeError(OperatorError):
-    """An operator that cannot be converted for all sizes of its operands."""
+    """An operator does not support a dynamic axis, but may be converted with fixed sizes."""
 
     def with_place(self, place: str) -> FixedSizeError:
         """Return the same error with the operator's name, index and output tensor in front."""
@@ -72,12 +72,12 @@ class FixedSizeError(OperatorError):
 
 @contextmanager
 def as_operator_error() -> Iterator[None]:
-    """Raise an OperatorError for what Python and numpy raise when operands make no sense.
+    """Turn the errors that Python and numpy raise for contradictory operands into OperatorError.
 
-    An operator checks what files get wrong. What only a damaged file says (an options table of
-    another operator, sizes that overflow, a shape that does not belong to these inputs) need
-    not be thought of in each: it comes to light as one of these errors, and ends here. What is no
-    error to numpy, such as an infinite option, it says nothing about.
+    Operators check what valid files may contain. They need not check for the contents of a damaged
+    file (an options table of another operator, sizes that overflow, a shape that contradicts the
+    inputs): these raise one of the errors below. Floating-point warnings of numpy, for an infinite
+    option for example, are silenced.
     """
     try:
         with np.errstate(all="ignore"):
@@ -96,7 +96,7 @@ def as_operator_error() -> Iterator[None]:
 
 
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised
-    """One or more operators of the model cannot be converted; all of them are listed."""
+    """Operators of the model cannot be converted; the message lists all of them."""
 
     def __init__(self, problems: Sequence[OperatorError]) -> None:
         self.problems = tuple(problems)

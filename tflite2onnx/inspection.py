@@ -1,4 +1,4 @@
-"""What is in a TFLite model, and what of it can be converted."""
+"""The contents of a TFLite model, and whether its operators can be converted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-# Operators that change how a tensor is kept and say nothing of how a network computes.
+# Operators that only change the storage of a tensor, and so are not evidence of a scheme.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output; a size that is not known before the model runs is -1.
+    """An input or output; dynamic sizes are -1.
 
-    `quantization` reads real = scale * (stored - zero point), empty if there is none.
+    `quantization` is the formula scale * (stored - zero point) as text, empty if there is none.
     """
 
     name: str
@@ -37,9 +37,9 @@ class TensorInfo:
 class OperatorInfo:
     """All operators of one code in a sub-graph.
 
-    `bytes` are those of the constants that they read, as the file stores them; each counts for
-    the operator that reads it first. `opset` is the ONNX opset that they need, None if it
-    is not known or one of them cannot be converted; then `problems` says why.
+    `bytes` is the size in the file of the constants that they read; a constant counts for the
+    operator that reads it first. `opset` is the ONNX opset that they need. It is None if it is not
+    known, or if one of them cannot be converted; then `problems` has the reasons.
     """
 
     code: str
@@ -63,7 +63,7 @@ class SubgraphInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """A named entry point: the names it gives to the inputs and outputs of a sub-graph."""
+    """A named entry point: tensor names by its names of the inputs and outputs of a sub-graph."""
 
     key: str
     subgraph: int
@@ -73,11 +73,12 @@ class SignatureInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a model.
+    """The contents of a model.
 
-    `scheme` is how it is quantized, in words. `opset` is that of the ONNX model, None if the model
-    cannot be converted; then `problem` says why. `bytes` is the size of the file. `metadata` is
-    what its authors say of it (see `metadata.describe_model`), `buffers` the names of all metadata.
+    `scheme` describes its quantization in words. `opset` is the opset of the ONNX model, None if
+    the model cannot be converted; then `problem` is the reason. `bytes` is the size of the file.
+    `metadata` is the authors' description (see `metadata.describe_model`), and `buffers` are the
+    names of all metadata.
     """
 
     description: str
@@ -92,26 +93,26 @@ class Inspection:
     problem: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as dictionaries, lists, strings and numbers."""
+        """Return the inspection as dictionaries, lists, strings and numbers."""
         return asdict(self)
 
 
 def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
-    """Return what is in a model, and what of it can be converted; nothing is written.
+    """Inspect a model, given as a path or as the bytes of its file; nothing is written.
 
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model; or its
             metadata are damaged.
     """
     size = len(model) if isinstance(model, bytes) else 0
-    said = read_model(model)
+    source = read_model(model)
     size = size or os.path.getsize(model)  # noqa: PTH202 - paths may be any os.PathLike
-    whole = _convert_whole(said)
+    whole = _convert_whole(source)
     return Inspection(
-        said.description,
-        said.version,
+        source.description,
+        source.version,
         size,
-        scheme(said.graphs),
+        scheme(source.graphs),
         tuple(
             SignatureInfo(
                 s.key,
@@ -119,18 +120,18 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
                 {name: t.name for name, t in s.inputs.items()},
                 {name: t.name for name, t in s.outputs.items()},
             )
-            for s in said.signatures
+            for s in source.signatures
         ),
-        tuple(_subgraph(said, graph, whole) for graph in said.graphs),
-        tuple(sorted(said.metadata)),
-        describe_model(said, model),
+        tuple(_subgraph(source, graph, whole) for graph in source.graphs),
+        tuple(sorted(source.metadata)),
+        describe_model(source, model),
         whole.opset,
         whole.problem,
     )
 
 
 def scheme(graphs: Iterable[Graph]) -> str:
-    """Return how a model is quantized, in words: what is computed, and with which weights."""
+    """Return the quantization of a model in words: the types of its activations and weights."""
     ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
     computed = {_real_type(t) for op in ops for t in op.outputs if _real_type(t)}
     weights = {
@@ -162,7 +163,7 @@ def scheme(graphs: Iterable[Graph]) -> str:
 
 
 def _real_type(tensor: Tensor) -> str:
-    """Return the type of real numbers, or of the integers that stand for them; else nothing."""
+    """Return the type of floats or of quantized integers, empty for other tensors."""
     real = tensor.dtype.is_float or is_quantized(tensor)
     return tensor.dtype.label if real else ""
 
@@ -172,9 +173,9 @@ def _counts_as_weight(tensor: Tensor) -> bool:
 
 
 class _Whole(NamedTuple):
-    """What comes of the model as a whole: `reasons` say by place why operators are refused.
+    """The conversion of the whole model; `reasons` has the problems of operators by their places.
 
-    They are None if something else than operators is at fault.
+    `reasons` is None if the conversion fails for a reason that no operator has.
     """
 
     opset: int | None
@@ -214,9 +215,9 @@ def _subgraph(model: Model, graph: Graph, whole: _Whole) -> SubgraphInfo:
 def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
     """Return the bytes of the constants that each operator is the first to read."""
     seen: set[Any] = set()
-    found: dict[Op, int] = {}
+    read_bytes: dict[Op, int] = {}
     for op in ops:
-        found[op] = 0
+        read_bytes[op] = 0
         for tensor in op.inputs:
             if (
                 tensor is not None
@@ -224,8 +225,8 @@ def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
                 and _buffer_address(tensor.data) not in seen
             ):
                 seen.add(_buffer_address(tensor.data))
-                found[op] += -(-tensor.data.size * tensor.dtype.bits // 8)
-    return found
+                read_bytes[op] += -(-tensor.data.size * tensor.dtype.bits // 8)
+    return read_bytes
 
 
 def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
@@ -233,9 +234,10 @@ def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the ar
 
 
 def _converts(model: Model, ops: Sequence[Op], whole: _Whole) -> tuple[int | None, tuple[str, ...]]:
-    """Return the opset that operators need, each on its own, and why some cannot be converted.
+    """Return the opset that operators need, and the reasons why some cannot be converted.
 
-    State and control flow make sense in a whole model alone: what is said of that goes first.
+    Each operator is also converted alone. The problems of the whole model take precedence, because
+    state and control flow cannot be converted alone.
     """
     alone = [_convert_alone(model, op) for op in _distinct_ops(ops)]
     opsets = [opset or whole.opset for opset, _ in alone]
@@ -259,7 +261,7 @@ def _convert_alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
 
 
 def _distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
-    """Yield operators that differ in more than the elements of their tensors."""
+    """Yield one of the operators that differ only in the elements of their tensors."""
     seen = set()
     for op in ops:
         operands = tuple(_form(t) for t in (*op.inputs, *op.outputs))

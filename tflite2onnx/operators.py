@@ -1,6 +1,6 @@
-"""What an operator of your own is made of: see docs/adding-an-operator.md.
+"""The names that a user-defined operator needs; see docs/adding-an-operator.md.
 
-It begins as
+A user-defined operator begins with
 
 >>> from tflite2onnx.operators import Builder, Category, Operator, Value, View, register
 >>> @register("MyOperator")
@@ -24,7 +24,7 @@ from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
-# Operators written for earlier versions import these by their old names.
+# Old names, for operators that were written for earlier versions.
 Unshaped = NeedsReshape
 affordable = check_element_count
 pinned = pin_operand

@@ -1,4 +1,4 @@
-"""What comes out of a conversion, and what the ONNX model says of itself in its metadata."""
+"""The result of a conversion, and the metadata of the ONNX model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What came out: the model, its interface, and what the plan cost.
+    """The result of a conversion: the ONNX model, its interface, and the cost of its layout.
 
-    `states` are the further inputs and outputs of a model that remembers something from one run to
-    the next. `transposes` counts the Transpose nodes and `bytes_moved` what they write in one run;
-    `size` is the bytes of the model, weights included.
+    `states` are further inputs and outputs that carry state from one run to the next. `transposes`
+    is the number of Transpose nodes and `bytes_moved` the bytes that they write in one run. `size`
+    is the size of the model in bytes, with weights.
     """
 
     inputs: tuple[Endpoint, ...]
@@ -48,7 +48,7 @@ class Result:
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The ONNX model with all its weights."""
+        """The ONNX model with all its weights, as a protobuf in memory."""
         return self.skeleton.model()
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Result:
         return f"<table><tr>{head}</tr>{table}</table><p>{size}</p>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the interface and what the plan cost, as numbers, strings, lists and dicts."""
+        """Return the interface and the cost of its layout as numbers, strings, lists and dicts."""
         return {
             "opset": self.opset,
             "nodes": self.nodes,
@@ -87,15 +87,18 @@ class Result:
         }
 
     def save(self, path: str | os.PathLike[str], external_data: int | None = None) -> int:
-        """Write the model to a file, which appears when it is whole; return its bytes.
+        """Write the model to a file, which appears only when it is complete.
 
         Args:
-            path: the file; the second file, if there is one, has the same name and .data.
-            external_data: the least bytes of a weight that goes to the second file. If None there
-                is a second file above 2 GB only, with all weights.
+            path: the ONNX file; a second file for weights has the same name with `.data` added.
+            external_data: the least size in bytes of a weight that goes to the second file. None
+                writes a second file, with all weights, only for a model of more than 2 GB.
+
+        Returns:
+            The number of bytes.
 
         Raises:
-            OutputError: the place cannot be written to.
+            OutputError: a file cannot be written.
         """
         written = write(self.skeleton, path, external_data)
         _logger.debug("wrote %s: %d bytes", os.fspath(path), written)
@@ -106,25 +109,32 @@ def _short(end: Endpoint) -> str:
     return f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]"
 
 
-def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result:
-    """Assemble the ONNX model of a graph of that name; its metadata say `more` as well."""
-    inputs, taken = _split_endpoints(emitted.inputs, len(emitted.initial))
-    outputs, given = _split_endpoints(emitted.outputs, len(emitted.initial))
-    states = tuple(map(State, taken, given, emitted.initial, emitted.variables))
+def result_of(emitted: Emitted, name: str, metadata: Mapping[str, object]) -> Result:
+    """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface."""
+    inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
+    outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))
+    states = tuple(map(State, state_inputs, state_outputs, emitted.initial, emitted.variables))
     properties = _properties(inputs, outputs, states)
-    properties |= {f"tflite2onnx.{key}": json.dumps(value) for key, value in more.items() if value}
+    properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in metadata.items() if v}
     skeleton = assemble(name, emitted, properties, VERSION)
-    transposes, moved = skeleton.transposes
-    nodes = sum(1 for _ in every_node(emitted.nodes))
+    transposes, bytes_moved = skeleton.transposes
     return Result(
-        inputs, outputs, emitted.opset, nodes, transposes, moved, skeleton.size, skeleton, states
+        inputs=inputs,
+        outputs=outputs,
+        opset=emitted.opset,
+        nodes=sum(1 for _ in every_node(emitted.nodes)),
+        transposes=transposes,
+        bytes_moved=bytes_moved,
+        size=skeleton.size,
+        skeleton=skeleton,
+        states=states,
     )
 
 
 def _split_endpoints(
     ports: Sequence[Port], states: int
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    """Return the model's own inputs or outputs, and those that are states."""
+    """Return the inputs or outputs without states, and the states."""
     ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]
 
@@ -132,7 +142,7 @@ def _split_endpoints(
 def _properties(
     inputs: Sequence[Endpoint], outputs: Sequence[Endpoint], states: Sequence[State]
 ) -> dict[str, str]:
-    """Return what the metadata of the ONNX model say of its interface."""
+    """Return the metadata that describe the interface of the ONNX model."""
     props = {
         INPUTS: json.dumps([end.to_dict() for end in inputs]),
         OUTPUTS: json.dumps([end.to_dict() for end in outputs]),

@@ -1,4 +1,4 @@
-"""Signatures: the entry points of a model, each a sub-graph with names of its own for its ends."""
+"""Signatures: the entry points of a model; each names the inputs and outputs of a sub-graph."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _logger = logging.getLogger(__name__)
 
 
 def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None]:
-    """Return the sub-graph to convert, the main one if no signature is asked for, and a signature.
+    """Return the index of the sub-graph to convert, and its signature if it has one.
+
+    `key` is the name of a signature; None means the main sub-graph.
 
     Raises:
-        OptionError: the model has no signature of that name.
+        OptionError: the model has no signature of this name.
     """
     if key is None:
         return 0, next((s for s in model.signatures if s.subgraph == 0), None)
@@ -42,7 +44,7 @@ def has_signature(model: Model, key: str | None) -> bool:
 
 
 def warn_unconverted(model: Model, key: str | None) -> None:
-    """Log which signatures are left out if none is asked for."""
+    """Warn about the signatures that are not converted if none is requested."""
     _, chosen = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
         what = f"only {chosen.key} is" if chosen else "none of them is"
@@ -59,43 +61,46 @@ def _keys(model: Model) -> str:
 
 
 def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:
-    """Return an ONNX model with a signature's names for its inputs and outputs.
+    """Return the ONNX graph with a signature's names for its inputs and outputs.
 
-    `graph` is the sub-graph in the file. What the signature does not name keeps its own name; of
-    several that are called the same the later ones are numbered, inputs before outputs before
+    `graph` is the sub-graph in the file. An input or output that the signature does not name keeps
+    its name. If names are equal, the later ones get numbers; the sequence is inputs, outputs,
     states.
 
     Raises:
-        OptionError: there is no signature.
+        OptionError: the model has no signature.
     """
     if signature is None:
         raise OptionError("the model has no signature that gives names to its inputs and outputs")
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
-    wishes = [
+    preferred = [
         *_tensor_names(graph.inputs, signature.inputs),
         *_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
-    ]  # fmt: skip
-    names = list(map(Names().make_unique, wishes))
-    after = own + len(emitted.initial)
+    ]
+    names = list(map(Names().make_unique, preferred))
+    next_states = own + len(emitted.initial)
     return emitted._replace(
-        inputs=_rename_ports(emitted.inputs, [*names[:inputs], *names[own:after]]),
-        outputs=_rename_ports(emitted.outputs, [*names[inputs:own], *names[after:]]),
+        inputs=_rename_ports(emitted.inputs, [*names[:inputs], *names[own:next_states]]),
+        outputs=_rename_ports(emitted.outputs, [*names[inputs:own], *names[next_states:]]),
     )
 
 
 def signature_io_names(
     model: Model, index: int, emitted: Emitted
 ) -> dict[str, dict[str, dict[str, str]]]:
-    """Return what each signature of a sub-graph calls the inputs and outputs of the ONNX model."""
+    """Return the ONNX names of inputs and outputs by their names in each signature of a sub-graph.
+
+    The shape is {signature: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}}.
+    """
     graph = model.graphs[index]
 
     def endpoint_names(
         names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
     ) -> dict[str, str]:
-        called = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
-        return {name: called.get(tensor, tensor.name) for name, tensor in names.items()}
+        onnx_names = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
+        return {name: onnx_names.get(tensor, tensor.name) for name, tensor in names.items()}
 
     return {
         s.key: {
@@ -108,11 +113,11 @@ def signature_io_names(
 
 
 def _tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of tensors, of which one may be there twice, by two names."""
-    left: dict[Tensor, list[str]] = {}
+    """Return the names of tensors; a tensor that occurs twice may have two names."""
+    unused: dict[Tensor, list[str]] = {}
     for name, tensor in names.items():
-        left.setdefault(tensor, []).append(name)
-    return [left[t].pop(0) if left.get(t) else t.name for t in tensors]
+        unused.setdefault(tensor, []).append(name)
+    return [unused[t].pop(0) if unused.get(t) else t.name for t in tensors]
 
 
 def _rename_ports(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:

@@ -1,4 +1,4 @@
-"""Models with state in ONNX Runtime, call after call."""
+"""Run models with state in ONNX Runtime: the state is fed from run to run."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ from typing import Any, Protocol
 
 from tflite2onnx.tensor import Array
 
-STATES = "tflite2onnx.states"  # in the metadata of the ONNX model
+STATES = "tflite2onnx.states"  # the key in the metadata of the ONNX model
 
 
 class Session(Protocol):
-    """What is needed of an onnxruntime.InferenceSession."""
+    """The methods of an onnxruntime.InferenceSession that `Stateful` calls."""
 
     def run(self, output_names: Sequence[str], input_feed: Mapping[str, Array], /) -> list[Any]:
         """Return the outputs with these names."""
 
     def get_outputs(self) -> Sequence[Any]:
-        """Return descriptions of all outputs, which have a `name`."""
+        """Return descriptions of all outputs; each has a `name`."""
 
     def get_modelmeta(self) -> Any:  # noqa: ANN401 - an onnxruntime.ModelMetadata
         """Return the metadata of the model."""
 
 
 class Stateful:
-    """A session that remembers: what a run gives as the next state is fed to the following run.
+    """A session with state: the next state that a run returns is fed to the following run.
 
         session = Stateful(onnxruntime.InferenceSession("model.onnx"))
         for frame in frames:
             (probability,) = session.run(None, {"input": frame})
 
-    `state` is what the next run is fed, by the names of the inputs; where it has none the model
-    takes its initial value. It may be kept, and set again.
+    `state` has the arrays that the next run is fed, by the names of the inputs. For an input that
+    is missing in it the model uses the initial value. It may be saved, and assigned later.
 
-    A model without state runs as it does without this class.
+    A model without state runs as in the session itself.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
-        self._after = {each["output"]: each["name"] for each in json.loads(text)}
+        self._input_of = {each["output"]: each["name"] for each in json.loads(text)}
         names = [output.name for output in session.get_outputs()]
-        self._own = [name for name in names if name not in self._after]
+        self._own = [name for name in names if name not in self._input_of]
         self.state: dict[str, Array] = {}
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Any]:
-        """Return the outputs with these names, all but the states if None, and take the next state.
+        """Return the outputs with these names (None: all without states), and keep the next state.
 
-        A state that is among `feeds` is taken from there for this run. If the session raises, the
-        state stays what it is.
+        A state in `feeds` replaces the kept state in this run. If the session raises an error, the
+        state does not change.
         """
         names = self._own if output_names is None else list(output_names)
-        asked = list(dict.fromkeys((*names, *self._after)))
-        made = self._session.run(asked, {**self.state, **feeds})
-        values = dict(zip(asked, made, strict=True))
-        self.state = {before: values[after] for after, before in self._after.items()}
+        requested = list(dict.fromkeys((*names, *self._input_of)))
+        arrays = self._session.run(requested, {**self.state, **feeds})
+        values = dict(zip(requested, arrays, strict=True))
+        self.state = {name: values[output] for output, name in self._input_of.items()}
         return [values[name] for name in names]
 
     def reset(self) -> None:
-        """Begin anew, with the initial state."""
+        """Return to the initial state."""
         self.state = {}

@@ -1,8 +1,9 @@
-"""What every ONNX graph has to be: a fault of the converter becomes an error, not a file.
+"""Checks of every emitted ONNX graph: a bug in the converter becomes an error, not a file.
 
-By ONNX's own schemas each node is in the opset, reads what is made before it, of types that it
-takes, and has attributes of the types that they have. What a node makes has the type that is said
-of it. Shapes are not checked. What a newer opset has is no fault: it is needed.
+Each node must be in the opset, read values that are computed before it, and have inputs and
+attributes of the types in ONNX's schema. Each output must have the type that is recorded for it.
+Shapes are not checked. A node that only a newer opset has is not a bug: the caller chooses that
+opset.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.tensor import DType
 
 _FORMAL, _KIND = defs.OpSchema.FormalParameterOption, defs.OpSchema.AttrType
-# What becomes an attribute of a number; an integer becomes no float by itself.
+# The Python types of number attributes; an integer is not converted to a float.
 _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
-# The attribute that names the type of an output which follows from no input.
+# The attribute that has the type of the output, for nodes whose inputs do not determine the type.
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
-# Nodes with graphs, and where their outputs begin among those of the graphs.
+# Nodes with nested graphs: the index of the graph's output that is the node's first output.
 _FIRST_OUTPUT = {"If": 0, "Loop": 1}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
@@ -38,9 +39,9 @@ _LABELS = {
 
 
 class _Parameter(NamedTuple):
-    """An input or output: the types that it can have, and the name of its type constraint.
+    """An input or output: the types that it may have, and the name of its type constraint.
 
-    All that have a name in common are of one type; "" is none.
+    Inputs and outputs with one constraint have the same type; "" is no constraint.
     """
 
     types: frozenset[str]
@@ -49,7 +50,7 @@ class _Parameter(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """What a schema says of a node: the last of `repeated` parameters comes again and again."""
+    """A schema; `repeated` is whether the last input, and the last output, may be repeated."""
 
     inputs: Sequence[_Parameter]
     outputs: Sequence[_Parameter]
@@ -60,7 +61,7 @@ class _Rule(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
-    """Return what ONNX says of a node, None if the opset does not have it."""
+    """Return ONNX's schema of a node, None if the opset does not have the node."""
     try:
         schema = defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
@@ -91,17 +92,18 @@ def _is_variadic(formals: Sequence[Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _types_by_number() -> Mapping[int, str]:
-    """Return the types by the numbers that ONNX has for them."""
+    """Return the names of element types by their numbers in onnx.proto."""
     known = (dtype for dtype in DType if dtype not in (DType.RESOURCE, DType.VARIANT))
     return {onnx_type(dtype): dtype.label for dtype in known}
 
 
 def check(emitted: Emitted, graph: Graph) -> None:
-    """Check the ONNX graph that a graph has become.
+    """Check the ONNX graph that was emitted for a graph.
 
     Raises:
-        UnsupportedOperators: it is invalid; the operator is named whose nodes are.
-        NeedsOpset: a newer opset has a node, or has it for the type that it reads.
+        UnsupportedOperators: the ONNX graph is invalid; the error names the operator of the first
+            invalid node.
+        NeedsOpset: only a newer opset has a node, or has the node for the type of an input.
     """
     checker = _Checker(emitted)
     try:
@@ -110,12 +112,12 @@ def check(emitted: Emitted, graph: Graph) -> None:
     except _InvalidError as error:
         nodes, index = checker.at
         places = {tensor: op.place for op in graph.every_op() for tensor in op.outputs}
-        made = {port.value: places.get(port.tensor) for port in _every_port(emitted)}
-        # The next tensor of the file that is made is made by the same operator.
-        found = (made.get(value) for node in nodes[index:] for value in node.outputs)
-        place = next((place for place in found if place), graph.name)
+        place_of = {port.value: places.get(port.tensor) for port in _every_port(emitted)}
+        # The operator of the invalid node is the one whose output is the next tensor of the file.
+        following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
+        place = next((place for place in following if place), graph.name)
         raise UnsupportedOperators(
-            [OperatorError(f"this is a fault of the converter, please report it: {error}", place)]
+            [OperatorError(f"this is a bug in the converter, please report it: {error}", place)]
         ) from error
 
 
@@ -132,13 +134,13 @@ def _every_body(nodes: Iterable[Node]) -> Iterator[Body]:
 
 
 class _InvalidError(Exception):
-    """A graph is no valid ONNX."""
+    """A graph is not valid ONNX."""
 
 
 class _Checker:
-    """Knows the types of all values so far, "" of those that nobody can tell.
+    """Checks nodes in sequence, with the types of all values so far; unknown types are "".
 
-    `at` is the node that is looked at: all in its graph, and its place among them.
+    `at` is the current node: the nodes of its graph, and its index.
     """
 
     def __init__(self, emitted: Emitted) -> None:
@@ -147,7 +149,7 @@ class _Checker:
         self.at: tuple[Sequence[Node], int] = (), 0
 
     def nodes(self, nodes: Sequence[Node]) -> None:
-        """Check nodes one after another, and those of graphs within them."""
+        """Check nodes one after another, with the nodes of their nested graphs."""
         for index, node in enumerate(nodes):
             if node.op_type in _FIRST_OUTPUT:
                 for body in bodies_of(node).values():
@@ -156,14 +158,14 @@ class _Checker:
             self.at = nodes, index
             if not node.domain or node.domain in DOMAINS:
                 self._node(node)
-            else:  # nobody knows it but the user
+            else:  # the domain of a user, which has no schema
                 self._known |= {value: self._declared_type(value) for value in node.outputs}
 
     def ports(self, ports: Iterable[Port]) -> None:
-        """Check that the outputs of the graph are made, of their types."""
+        """Check that the outputs of the graph are computed, and their types."""
         for port in ports:
             if self._known.get(port.value, "nothing") not in (port.dtype.label, ""):
-                raise _InvalidError(f"{port.name} is not made as {port.dtype.label}")
+                raise _InvalidError(f"{port.name} is not computed as {port.dtype.label}")
 
     def _node(self, node: Node) -> None:
         rule = self._find_rule(node)
@@ -171,14 +173,14 @@ class _Checker:
         bound = self._bound(node, rule)
         parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
-            made = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
-            said = self._declared_type(value)
-            if made and said and made != said:
-                _refuse(node, f"makes {made}, not {said}")
-            self._known[value] = made or said
+            actual = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
+            declared = self._declared_type(value)
+            if actual and declared and actual != declared:
+                _refuse(node, f"computes {actual}, not {declared}")
+            self._known[value] = actual or declared
 
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
-        """Return the type that each type constraint is by the inputs of a node."""
+        """Return the type that the inputs of a node give to each type constraint."""
         bound: dict[str, str] = {}
         parameters = _each(node, rule.inputs, len(node.inputs), repeated=rule.repeated[0])
         for value, parameter in zip(node.inputs, parameters, strict=False):
@@ -186,14 +188,14 @@ class _Checker:
                 if parameter.required:
                     _refuse(node, "lacks an input")
                 continue
-            given = self._input_type(node, value)
-            if given and given not in parameter.types:
-                self._check_newer(node, given)
-                _refuse(node, f"does not take {given}")
-            if given and parameter.constraint:
-                first = bound.setdefault(parameter.constraint, given)
-                if first != given:
-                    _refuse(node, f"takes {first} and {given} for one type")
+            dtype = self._input_type(node, value)
+            if dtype and dtype not in parameter.types:
+                self._check_newer(node, dtype)
+                _refuse(node, f"does not take {dtype}")
+            if dtype and parameter.constraint:
+                first = bound.setdefault(parameter.constraint, dtype)
+                if first != dtype:
+                    _refuse(node, f"takes {first} and {dtype} for one type")
         return bound
 
     def _find_rule(self, node: Node) -> _Rule:
@@ -214,11 +216,11 @@ class _Checker:
         if value.data is not None and value.dtype is not None:
             return value.dtype.label
         if value not in self._known:
-            _refuse(node, "reads what is not made before")
+            _refuse(node, "reads a value that is not computed before it")
         return self._known[value]
 
     def _output_type(self, node: Node, parameter: _Parameter, place: int) -> str:
-        """Return the type of an output that follows from no input, "" if it cannot be told."""
+        """Return the type of an output that does not follow from inputs, "" if it is unknown."""
         if len(parameter.types) == 1:
             return next(iter(parameter.types))
         if node.op_type in _FIRST_OUTPUT:
@@ -228,7 +230,7 @@ class _Checker:
         return _types_by_number().get(node.attributes.get(name, 0), "")
 
     def _declared_type(self, value: Value) -> str:
-        """Return what the type of a value is said to be, "" if nothing is."""
+        """Return the type that is recorded for a value, "" if none is."""
         dtype = self._types[value][0] if value in self._types else value.dtype
         return "" if dtype is None else dtype.label
 
@@ -236,13 +238,13 @@ class _Checker:
 def _each(
     node: Node, parameters: Sequence[_Parameter], count: int, *, repeated: bool
 ) -> Iterable[_Parameter]:
-    """Return a parameter for each of so many inputs or outputs."""
+    """Return a parameter for each of `count` inputs or outputs."""
     if count < len(parameters) and any(each.required for each in parameters[count:]):
-        _refuse(node, f"has {count} inputs or outputs, which are too few")
+        _refuse(node, f"has too few inputs or outputs: {count}")
     if count <= len(parameters):
         return parameters
     if not repeated:
-        _refuse(node, f"has {count} inputs or outputs, which are too many")
+        _refuse(node, f"has too many inputs or outputs: {count}")
     return chain(parameters, repeat(parameters[-1]))
 
 

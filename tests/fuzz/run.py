@@ -53,7 +53,7 @@ def convert_outcome(data: bytes) -> str:
     except ConversionError as error:
         if isinstance(error.__cause__, MemoryError):
             raise TooLargeError from error
-        if "a fault of the converter" in str(error):
+        if "a bug in the converter" in str(error):
             raise
         return "refused"
     finally:

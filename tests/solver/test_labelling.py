@@ -159,7 +159,7 @@ def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) 
     """It finds less, but nothing worse than there was. These are rare: hence the seeds."""
     choices, things, proposals = random_problem(random.Random(seed), 20, 4)
     full = total(things, minimize_cost(choices, things, proposals))
-    monkeypatch.setattr(labelling, "_MOST_STATES", 1)
+    monkeypatch.setattr(labelling, "_MOST_PARTIALS", 1)
     few = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_NODES", 0)
     none = total(things, minimize_cost(choices, things, proposals))

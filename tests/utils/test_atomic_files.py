@@ -115,9 +115,10 @@ def test_links(folder: Path) -> None:
 WRITING = """
 import os, sys, time
 from pathlib import Path
-from tflite2onnx import files
+from tflite2onnx.utils import atomic_files
 {change}
-with files.replacing(Path("page.html")) as page, files.replacing_all() as create:
+create_all = atomic_files.replacing_all()
+with atomic_files.replace_atomically(Path("page.html")) as page, create_all as create:
     create(Path("model.onnx")).write(b"new")
     file = create(Path("model.onnx.data"))
     file.write(b"half")

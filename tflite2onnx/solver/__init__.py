@@ -1,1 +1,1 @@
-"""Combinatorial optimisation, without knowledge of tensors or operators."""
+"""Combinatorial optimisation, independent of tensors and operators."""

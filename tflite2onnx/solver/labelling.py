@@ -1,23 +1,24 @@
-"""Labels at the least cost: what each thing is made as and asked for as, so that little changes.
+"""Minimum-cost labelling: choose a label for each node so that few values must be converted.
 
-This is the problem behind the layout plan, free of what it is for. Nodes choose labels, and
-things lie between nodes: one node makes a thing, others ask for it, and the label of each says in
-which form. A form that is asked for and not made costs 1; if no form of its kind is there either,
-it costs the weight of the thing as well.
+This is the problem of the layout plan in general terms. Nodes choose labels. A hyperedge connects
+the node that produces a value with the nodes that consume the value, and the label of each node
+decides the state in which it produces or consumes the value. A state that is consumed but not
+produced costs 1. If no other available state belongs to its class, it also costs the weight of the
+hyperedge.
 
-`minimize_cost` goes about it in two ways.
+`minimize_cost` has two steps.
 
-- *Expand.* A proposal is one label for each of many nodes, such that those who take it agree
-  about the form of each thing. Which of them should take it, while all others keep the label they
-  have, is a minimum cut. One proposal after the other has its turn until none pays (alpha
+- *Expand.* A proposal is one label for each of many nodes, such that nodes with these labels agree
+  on the state of each hyperedge. A minimum cut decides which nodes take the proposal while the
+  other nodes keep their labels. The proposals take turns until none lowers the cost (alpha
   expansion: Boykov, Veksler, Zabih, "Fast approximate energy minimization via graph cuts", 2001).
-- *Search.* Where something is still paid and more than two proposals meet, the nodes around it
-  are labelled anew, all together, by dynamic programming over the forms that there are.
+- *Search.* Where a hyperedge still costs something and more than two proposals meet, the nodes
+  around it are relabelled together, by dynamic programming over the available states.
 
-What is guaranteed: where no more than two proposals meet, the cut finds the optimum, however many
-nodes there are. Where more do, the problem is NP-hard (it contains the multiway cut): neither a
-proposal nor a window of `_MOST_NODES` nodes around what is paid can better the result. That is
-the optimum if the window holds all there is, and if the search never had to drop a state.
+Guarantees: where no more than two proposals meet, the cut finds the optimum for any number of
+nodes. Where more proposals meet, the problem is NP-hard (it contains the multiway cut): neither a
+proposal nor a window of `_MOST_NODES` nodes around a cost can improve the result. The result is the
+optimum if the window has all nodes and the search never drops a partial labelling.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ Proposal = Mapping[int, int]
 
 _MOST_ROUNDS = 16  # of expansion; more than three are rare
 _MOST_NODES = 24  # in a window
-_MOST_STATES = 32  # that a search keeps
-_MOST_STEPS = 200_000  # of all searches, and a few more for each node
+_MOST_PARTIALS = 32  # partial labellings that a search keeps
+_MOST_STEPS = 200_000  # of all searches together, plus 20 for each node
 
 
 @dataclass(frozen=True, eq=False)
 class Hyperedge:
-    """What one node makes and others ask for.
+    """A value that one node produces and other nodes consume.
 
-    `ends` are these nodes, the maker first, each with the form that each of its labels means.
-    `classes` has the kind of each form, and `weight` is what a new kind costs.
+    `ends` are these nodes, the producer first, each with the state for each of its labels.
+    `classes` has the class of each state, and `weight` is the cost of a new class.
     """
 
     ends: Sequence[tuple[int, Sequence[int]]]
@@ -50,34 +51,35 @@ class Hyperedge:
     weight: int
 
     @property
-    def maker(self) -> int:
-        """The node that makes it."""
+    def producer(self) -> int:
+        """The node that produces the value."""
         return self.ends[0][0]
 
     def cost(self, labels: Sequence[int]) -> int:
-        """Return what it costs under these labels, one for each node."""
-        made, *asked = [forms[labels[node]] for node, forms in self.ends]
-        wanted = {form for form in asked if form != made}
-        return self.conversion_cost((made,), wanted) if wanted else 0
+        """Return the cost under these labels, one for each node."""
+        produced, *consumed = [states[labels[node]] for node, states in self.ends]
+        new = {state for state in consumed if state != produced}
+        return self.conversion_cost((produced,), new) if new else 0
 
-    def conversion_cost(self, there: Iterable[int], wanted: Collection[int]) -> int:
-        """Return what it costs to have the wanted forms too, none of which is there yet."""
-        new = {self.classes[form] for form in wanted} - {self.classes[form] for form in there}
-        return len(wanted) + len(new) * self.weight
+    def conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
+        """Return the cost of states that are new, given the states that are available."""
+        classes = {self.classes[state] for state in new}
+        classes -= {self.classes[state] for state in available}
+        return len(new) + len(classes) * self.weight
 
 
 def minimize_cost(
-    choices: Sequence[int], things: Sequence[Hyperedge], proposals: Sequence[Proposal]
+    choices: Sequence[int], edges: Sequence[Hyperedge], proposals: Sequence[Proposal]
 ) -> list[int]:
-    """Return a label for each node, from 0 up to its number of choices.
+    """Return a label for each node, from 0 to its number of choices - 1.
 
-    The start is 0, then what the proposals say, the last one above all; from there nothing
-    changes that does not pay. Nodes are numbered so that a maker comes before those who ask.
+    The first labels are 0, overwritten by each proposal in turn. After that a label changes only if
+    that lowers the cost. Nodes are numbered so that a producer comes before its consumers.
     """
     uses: _Uses = [[] for _ in choices]
-    for thing in things:
-        for node, forms in thing.ends:
-            uses[node].append((thing, forms))
+    for edge in edges:
+        for node, states in edge.ends:
+            uses[node].append((edge, states))
     labels = [0] * len(choices)
     for proposal in proposals:
         for node, label in proposal.items():
@@ -88,7 +90,7 @@ def minimize_cost(
         if idle == len(proposals):
             break
     steps = _MOST_STEPS + 20 * len(choices)
-    for window, near in _windows(choices, things, proposals, uses, labels):
+    for window, near in _windows(choices, edges, proposals, uses, labels):
         search = _Search(choices, uses, labels, window, near)
         for node, label in search.improve_labels().items():
             labels[node] = label
@@ -102,14 +104,14 @@ _Uses = list[list[tuple[Hyperedge, Sequence[int]]]]
 
 
 def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
-    """Let those nodes take a proposal whose taking it pays; return whether any did."""
+    """Give a proposal to the nodes for which that lowers the cost; return whether any takes it."""
     movable = [node for node, label in proposal.items() if labels[node] != label]
-    touched = list(dict.fromkeys(thing for node in movable for thing, _ in uses[node]))
-    if not any(thing.cost(labels) for thing in touched):
+    touched = list(dict.fromkeys(edge for node in movable for edge, _ in uses[node]))
+    if not any(edge.cost(labels) for edge in touched):
         return False
     cut = _Cut(proposal, labels, movable)
-    for thing in touched:
-        cut.add(thing)
+    for edge in touched:
+        cut.add(edge)
     takers = cut.solve()
     for node in takers:
         labels[node] = proposal[node]
@@ -119,10 +121,11 @@ def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
 class _Cut:
     """The minimum cut that decides which nodes take a proposal.
 
-    The source side takes it, the sink side keeps its label. A form has to be paid for as soon as
-    anybody asks for it, unless it is made; so each term of the cost says "any of these takes (or
-    keeps), and the maker does not", which is an arc. An extra node stands for "any of these"
-    where they are several. The smallest source side is strictly cheaper than none.
+    The nodes on the source side take it, the nodes on the sink side keep their labels. A state
+    costs as soon as one node consumes it, unless it is produced. So each term of the cost is "any
+    of these nodes takes (or keeps), and the producer does not", which is an arc. If these nodes are
+    several, an extra node stands for "any of these". `minimum_cut` returns the smallest source
+    side, so a proposal is taken only if that is strictly cheaper.
     """
 
     TAKE, KEEP = 0, 1
@@ -135,38 +138,38 @@ class _Cut:
         self._arcs: list[tuple[int, int, int]] = []
         self._ties: list[tuple[int, int]] = []  # arcs that cannot be cut
 
-    def add(self, thing: Hyperedge) -> None:
-        """Add what a thing costs, one of whose ends at least can move."""
+    def add(self, edge: Hyperedge) -> None:
+        """Add the cost of a hyperedge, at least one of whose nodes is movable."""
         ends = [
-            (self._number.get(node, self.KEEP), forms[self._labels[node]])
-            for node, forms in thing.ends
+            (self._number.get(node, self.KEEP), states[self._labels[node]])
+            for node, states in edge.ends
         ]
-        target = next(f[self._proposal[n]] for n, f in thing.ends if n in self._number)
+        target = next(s[self._proposal[n]] for n, s in edge.ends if n in self._number)
         self._charge(ends, target, 1)
-        if thing.weight:
-            kinds = thing.classes
-            self._charge([(n, kinds[form]) for n, form in ends], kinds[target], thing.weight)
+        if edge.weight:
+            classes = edge.classes
+            self._charge([(n, classes[state]) for n, state in ends], classes[target], edge.weight)
 
     def _charge(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
-        """Charge the price for each form that is asked for and not made."""
-        (maker, made), *users = ends
-        asking: dict[int, list[int]] = {}
-        for number, kept in users:
-            if kept == target:
-                asking.setdefault(target, []).append(self.TAKE)
+        """Charge the price for each state that is consumed and not produced."""
+        (producer, produced), *consumers = ends
+        consumers_of: dict[int, list[int]] = {}
+        for number, current in consumers:
+            if current == target:
+                consumers_of.setdefault(target, []).append(self.TAKE)
                 continue
-            asking.setdefault(kept, []).append(number)
+            consumers_of.setdefault(current, []).append(number)
             if number != self.KEEP:
-                asking.setdefault(target, []).append(number)
-        for form, numbers in asking.items():
-            if form != target:
-                start = maker if form == made else self.TAKE
+                consumers_of.setdefault(target, []).append(number)
+        for state, numbers in consumers_of.items():
+            if state != target:
+                start = producer if state == produced else self.TAKE
                 self._arcs.append((start, self._any(numbers, self.KEEP), price))
-            elif form != made:
-                self._arcs.append((self._any(numbers, self.TAKE), maker, price))
+            elif state != produced:
+                self._arcs.append((self._any(numbers, self.TAKE), producer, price))
 
     def _any(self, numbers: Sequence[int], side: int) -> int:
-        """Return a node that is on this side as soon as one of these is."""
+        """Return a node that is on a side if at least one of these nodes is."""
         if side in numbers:
             return side
         first, *others = dict.fromkeys(numbers)
@@ -187,22 +190,22 @@ class _Cut:
 
 def _windows(
     choices: Sequence[int],
-    things: Sequence[Hyperedge],
+    edges: Sequence[Hyperedge],
     proposals: Sequence[Proposal],
     uses: _Uses,
     labels: Sequence[int],
 ) -> Iterator[tuple[Sequence[int], Sequence[Hyperedge]]]:
-    """Yield windows around what is paid for, where more than two proposals meet.
+    """Yield windows around hyperedges with a cost, where more than two proposals meet.
 
-    A window is the nearest nodes that have a choice, and all things that they make or ask for.
+    A window is the nearest nodes that have a choice, and all hyperedges of these nodes.
     """
-    paid = [thing for thing in things if thing.cost(labels)]
-    told: list[set[int]] = [set() for _ in choices if paid]
-    for i, proposal in enumerate(proposals if paid else ()):
+    costly = [edge for edge in edges if edge.cost(labels)]
+    proposals_of: list[set[int]] = [set() for _ in choices if costly]
+    for i, proposal in enumerate(proposals if costly else ()):
         for node in proposal:
-            told[node].add(i)
+            proposals_of[node].add(i)
     seen: set[Hyperedge] = set()
-    for start in paid:
+    for start in costly:
         if start in seen or not start.cost(labels):
             continue
         window: dict[int, None] = {}
@@ -212,25 +215,25 @@ def _windows(
             for node, _ in queue.popleft().ends:
                 if choices[node] > 1 and node not in window and len(window) < _MOST_NODES:
                     window[node] = None
-                    new = dict.fromkeys(t for t, _ in uses[node] if t not in near)
+                    new = dict.fromkeys(edge for edge, _ in uses[node] if edge not in near)
                     near |= new
                     queue.extend(new)
         seen |= near.keys()
-        if len(set().union(*(told[node] for node in window))) > 2:
+        if len(set().union(*(proposals_of[node] for node in window))) > 2:
             yield list(window), list(near)
 
 
-_Forms = frozenset[int]
-_There = dict[Hyperedge, _Forms]
-_State = tuple[int, _There, tuple[int, ...]]
+_States = frozenset[int]
+_Available = dict[Hyperedge, _States]
+_Partial = tuple[int, _Available, tuple[int, ...]]
 
 
 class _Search:
-    """The cheapest labels for the nodes of a window, while all others keep theirs.
+    """The search for the cheapest labels of a window's nodes, while other nodes keep theirs.
 
-    Node by node. A state is what was spent so far, the forms that there are by now of each thing
-    that somebody has still to ask for, and the labels taken. Another state that can be made into
-    it at no greater cost makes it superfluous.
+    The nodes are labelled one after another. A partial labelling is its cost so far, the available
+    states of each hyperedge that has nodes left to label, and the labels. It is dropped if another
+    partial labelling plus the cost of adding its available states is not more expensive.
     """
 
     def __init__(
@@ -243,76 +246,78 @@ class _Search:
     ) -> None:
         self._choices, self._uses = choices, uses
         self._turn = sorted(window, key=self._position)
-        self._last = {thing: node for node in self._turn for thing, _ in uses[node]}
-        # What those outside the window make, and what they ask for.
-        held = [
-            (thing, frozenset(forms[labels[node]] for node, forms in ends if node not in window))
-            for thing in near
-            for ends in (thing.ends[:1], thing.ends[1:])
+        self._last = {edge: node for node in self._turn for edge, _ in uses[node]}
+        # The states that nodes outside the window produce, and that they consume.
+        fixed = [
+            (edge, frozenset(states[labels[node]] for node, states in ends if node not in window))
+            for edge in near
+            for ends in (edge.ends[:1], edge.ends[1:])
         ]
-        self._made = {thing: forms for thing, forms in held[::2] if forms}
-        self._asked = dict(held[1::2])
-        self._before = sum(thing.cost(labels) for thing in near)
-        self.steps = sum(len(thing.ends) for thing in near)
+        self._produced = {edge: states for edge, states in fixed[::2] if states}
+        self._consumed = dict(fixed[1::2])
+        self._before = sum(edge.cost(labels) for edge in near)
+        self.steps = sum(len(edge.ends) for edge in near)
 
     def _position(self, node: int) -> float:
-        """Return a node's place; who only makes comes just before the first who asks."""
-        users = []
-        for thing, _ in self._uses[node]:
-            if thing.maker != node:
+        """Return a node's position; a node that only produces precedes its first consumer."""
+        consumers = []
+        for edge, _ in self._uses[node]:
+            if edge.producer != node:
                 return node
-            users += [user for user, _ in thing.ends[1:]]
-        return min(users, default=node) - 0.5
+            consumers += [consumer for consumer, _ in edge.ends[1:]]
+        return min(consumers, default=node) - 0.5
 
     def improve_labels(self) -> dict[int, int]:
-        """Return better labels, none if there are none."""
-        spent, there = 0, _There()
-        for thing, made in self._made.items():
-            spent += self._add(there, thing, made, self._asked[thing])
-        states: list[_State] = [(spent, there, ())]
+        """Return cheaper labels by node, empty if there are none."""
+        cost, available = 0, _Available()
+        for edge, produced in self._produced.items():
+            cost += self._add(available, edge, produced, self._consumed[edge])
+        partials: list[_Partial] = [(cost, available, ())]
         for node in self._turn:
-            best: dict[tuple[_Forms, ...], _State] = {}
-            for spent, there, taken in states:
+            best: dict[tuple[_States, ...], _Partial] = {}
+            for spent, available, labels in partials:
                 for label in range(self._choices[node]):
-                    cost, after = self._step(node, label, there)
+                    cost, after = self._step(node, label, available)
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
-                        best[key] = (spent + cost, after, (*taken, label))
-            states = self._best_states(best.values())
-        spent, _, taken = states[0]
-        return dict(zip(self._turn, taken, strict=True)) if spent < self._before else {}
+                        best[key] = (spent + cost, after, (*labels, label))
+            partials = self._best_partials(best.values())
+        spent, _, labels = partials[0]
+        return dict(zip(self._turn, labels, strict=True)) if spent < self._before else {}
 
-    def _step(self, node: int, label: int, there: _There) -> tuple[int, _There]:
-        """Return what a label costs, and the forms that there are then."""
-        self.steps += len(there)
-        spent, there = 0, dict(there)
-        for thing, forms in self._uses[node]:
-            form = frozenset([forms[label]])
-            if thing.maker == node:
-                spent += self._add(there, thing, form, self._asked[thing])
+    def _step(self, node: int, label: int, available: _Available) -> tuple[int, _Available]:
+        """Return the cost of a label, and the states that are available with the label."""
+        self.steps += len(available)
+        cost, available = 0, dict(available)
+        for edge, states in self._uses[node]:
+            state = frozenset([states[label]])
+            if edge.producer == node:
+                cost += self._add(available, edge, state, self._consumed[edge])
             else:
-                spent += self._add(there, thing, there.get(thing, _Forms()), form)
-        return spent, {t: forms for t, forms in there.items() if self._last[t] != node}
+                cost += self._add(available, edge, available.get(edge, _States()), state)
+        return cost, {e: states for e, states in available.items() if self._last[e] != node}
 
-    def _add(self, there: _There, thing: Hyperedge, made: _Forms, asked: _Forms) -> int:
-        """Note the forms that there are now, and return the price of those that are new."""
-        there[thing] = made | asked
-        return thing.conversion_cost(made, asked - made)
+    def _add(
+        self, available: _Available, edge: Hyperedge, present: _States, consumed: _States
+    ) -> int:
+        """Add consumed states to the present states of a hyperedge, and return the cost."""
+        available[edge] = present | consumed
+        return edge.conversion_cost(present, consumed - present)
 
-    def _best_states(self, states: Iterable[_State]) -> list[_State]:
-        kept: list[_State] = []
-        for state in sorted(states, key=lambda state: state[0]):
-            if len(kept) == _MOST_STATES:
+    def _best_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
+        best: list[_Partial] = []
+        for partial in sorted(partials, key=lambda partial: partial[0]):
+            if len(best) == _MOST_PARTIALS:
                 break
-            if all(state[0] < other[0] + self._path_cost(other[1], state[1]) for other in kept):
-                kept.append(state)
-        return kept
+            if all(partial[0] < other[0] + self._path_cost(other[1], partial[1]) for other in best):
+                best.append(partial)
+        return best
 
-    def _path_cost(self, start: _There, end: _There) -> int:
-        """Return what it costs to have all forms of the end, given those of the start."""
+    def _path_cost(self, start: _Available, end: _Available) -> int:
+        """Return the cost of adding the states of `end` to the states of `start`."""
         self.steps += len(end)
         return sum(
-            thing.conversion_cost(start[thing], forms - start[thing])
-            for thing, forms in end.items()
-            if not forms <= start[thing]
+            edge.conversion_cost(start[edge], states - start[edge])
+            for edge, states in end.items()
+            if not states <= start[edge]
         )

@@ -3,20 +3,21 @@
 The algorithm is the first-in-first-out preflow-push of Goldberg and Tarjan ("A New Approach to the
 Maximum-Flow Problem", JACM 35(4), 1988), with the periodic global relabelling of Cherkassky and
 Goldberg ("On Implementing the Push-Relabel Method for the Maximum Flow Problem", Algorithmica 19,
-1997). Graphs of neural networks are long. Augmenting paths, whether of Dinic or of Boykov and
-Kolmogorov, cross thousands of nodes to saturate a single arc, then cross them again for the next;
-pushes share the way, which is many times faster on deep graphs with skip connections.
+1997). Graphs of neural networks are long. Augmenting paths, as in the algorithms of Dinic and of
+Boykov and Kolmogorov, cross thousands of nodes to saturate a single arc, then cross them again for
+the next arc. Pushes share these paths, which is many times faster on deep graphs with skip
+connections.
 
-Flow runs backwards, from the sink to the source: a preflow that can advance no further has settled
-which nodes its target can still be reached from, so that the smallest source side is known
-without turning the preflow into a flow.
+Flow runs backwards, from the sink to the source. When the preflow can advance no further, the nodes
+from which its target can be reached are final, so the smallest source side is known without turning
+the preflow into a flow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# residual[v][u] is what is left of the arc u -> v, so as much can still be pushed from v back to u.
+# residual[v][u] is the residual capacity of the arc u -> v: as much can be pushed from v back to u.
 _Residual = list[dict[int, int]]
 
 
@@ -31,10 +32,11 @@ def minimum_cut(
     graph; every minimum cut has it within its source side, so the result is unique and does not
     depend on the order of the arcs.
 
-    Raises ValueError if source and sink are the same node or a capacity is negative.
+    Raises:
+        ValueError: source and sink are the same node, or a capacity is negative.
     """
     if source == sink:
-        raise ValueError(f"no cut separates node {source} from itself")
+        raise ValueError(f"source and sink must be different nodes, got {source} for both")
     residual = _residual_graph(nodes, arcs)
     excess = [0] * nodes
     for node, capacity in residual[sink].items():
@@ -42,7 +44,7 @@ def minimum_cut(
         residual[sink][node] = 0
     while True:
         heights, reached = _distances(residual, source)
-        # Farthest first, so that what comes from afar joins what waits on the way.
+        # Farthest first, so that excess from far away joins excess that is nearer.
         active = [node for node in reached[:0:-1] if excess[node]]
         if not active:
             return excess[source], frozenset(reached)
@@ -53,7 +55,9 @@ def _residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residu
     residual: _Residual = [{} for _ in range(nodes)]
     for tail, head, capacity in arcs:
         if capacity < 0:
-            raise ValueError(f"arc {tail} -> {head} has the negative capacity {capacity}")
+            raise ValueError(
+                f"the capacity of arc {tail} -> {head} must be at least 0, got {capacity}"
+            )
         if tail != head:
             residual[head][tail] = residual[head].get(tail, 0) + capacity
             residual[tail].setdefault(head, 0)
@@ -61,7 +65,7 @@ def _residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residu
 
 
 def _distances(residual: _Residual, source: int) -> tuple[list[int], list[int]]:
-    """Return every node's distance from the source, and those within reach, nearest first."""
+    """Return every node's distance from the source, and the reachable nodes, nearest first."""
     unreachable = len(residual)
     distances = [unreachable] * len(residual)
     distances[source] = 0
@@ -75,10 +79,10 @@ def _distances(residual: _Residual, source: int) -> tuple[list[int], list[int]]:
 
 
 def _push(residual: _Residual, heights: list[int], excess: list[int], active: list[int]) -> None:
-    """Move excess downhill, first come first served, until it rests or the heights are stale.
+    """Push excess downhill, in first-in-first-out order, until none can move or heights are stale.
 
-    Lifting node by node climbs slowly where a way is cut off, while a fresh search sees it at once:
-    so lifting may look at a quarter of the arcs, about the cost of that search, and then stops.
+    Relabelling raises nodes slowly where a path is cut off, while a new search of distances finds
+    that at once. So relabelling stops after a quarter of the arcs, about the cost of that search.
     """
     unreachable = len(residual)
     budget = sum(map(len, residual)) // 4
