@@ -364,7 +364,11 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("CONV_2D", {"x": [2, 5, 7, 7]}, "the 7 channels of its input must be"),
         ("CONV_2D", {"x": [2, 5, 7, 2]}, "the 2 channels of its input must be"),
         ("CONV_2D", {"w": [5, 3, 2, 3]}, "the 5 filters a multiple of the groups"),
-        ("CONV_2D", {"w": [4, 6, 2, 3], "padding": "VALID"}, r"must fit into the image \(5, 7\), got \(6, 2\)"),
+        (
+            "CONV_2D",
+            {"w": [4, 6, 2, 3], "padding": "VALID"},
+            r"must fit into the image \(5, 7\), got \(6, 2\)",
+        ),
         ("DEPTHWISE_CONV_2D", {"w": [2, 3, 2, 6]}, "the first axis of its weights must be 1"),
         ("DEPTHWISE_CONV_2D", {"w": [1, 3, 2, 7]}, "the 7 filters a multiple of the groups"),
         ("CONV_2D", {"y": [2, 4, 7, 4]}, r"\[2, 4, 7, 4\] where .*\[2, 5, 7, 4\]"),
