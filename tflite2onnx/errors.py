@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-_MOST_REASONS = 3  # that are listed of one type of operator
+_MOST_REASONS = 10  # reasons that the message lists for one type of operator
 
 
 class ConversionError(Exception):
