@@ -1,15 +1,9 @@
 """The conversion, from the TFLite file to the ONNX file.
 
 1. `read_model` the file: operators over tensors, in TFLite's words.
-2. TFLite to TFLite, the whole model: `translate_flex_operators` gives Flex operators TFLite's
-   names, `resolve_computations` makes options of sub-graphs that say how two elements become one,
-   and `fold_hash_tables` makes constants of hash tables.
-3. TFLite to TFLite, the graph of one entry point: `inline_subgraphs` puts calls in their place,
-   `override_declared_shapes` corrects the shapes of custom operators, `lift_variables` makes inputs
-   and outputs of variables, `lower_tensor_lists` makes tensors of TensorFlow's lists,
-   `lower_complex` makes pairs of complex numbers, `fuse_list_assignment` finds what sets items of
-   lists, `infer_shapes` finds the sizes that the file only guesses, `open_dimensions` names the
-   sizes that stay open, and `normalise` brings operators into fewer forms.
+2. TFLite to TFLite: `MODEL_PASSES`; `inline_subgraphs` makes one graph of an entry point; then
+   `entry_point_passes` (see `tflite2onnx.passes`).
+3. `open_dimensions` names the sizes that stay open; then `NORMALISING_PASSES`.
 4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin_orders`).
 5. `emit` nodes, of the smallest opset that has them, and `check` them; `rename_endpoints` calls
    inputs and outputs as a signature does.
@@ -38,20 +32,18 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
-from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
-from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
-from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
+from tflite2onnx.passes import (
+    MODEL_PASSES,
+    NORMALISING_PASSES,
+    apply_passes,
+    entry_point_passes,
+)
+from tflite2onnx.passes.dynamic_shapes import check_open, open_dimensions
+from tflite2onnx.passes.flex.translate import explain_untranslated
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import eliminate_dead_operators, normalise
-from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
-from tflite2onnx.passes.resolve_computations import resolve_computations
-from tflite2onnx.passes.state.lift_variables import lift_variables
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
-from tflite2onnx.passes.tensor_lists.lower_tensor_lists import lower_tensor_lists
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result, result_of
@@ -168,8 +160,8 @@ def convert_model(
     `notes` go into the metadata of the ONNX model (see `metadata.describe_model`).
     """
     index, signature = find_signature(model, options.signature)
-    model = fold_hash_tables(resolve_computations(translate_flex_operators(model, has_converter)))
-    graph = _lower(model, index)
+    model = apply_passes(MODEL_PASSES, model)
+    graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
         raise ModelFileError("the model has no output: there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
@@ -177,19 +169,6 @@ def convert_model(
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
     more = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
     return result_of(emitted, graph.name or "main", more)
-
-
-def _lower(model: Model, index: int) -> Graph:
-    """Return a sub-graph with all that it calls: of real numbers, without variables."""
-    graph = inline_subgraphs(model, index)
-    graph = override_declared_shapes(graph, shapes_for)
-    graph = lift_variables(model, graph, rules_for, index)
-    graph = lower_tensor_lists(graph, operator_for, has_converter)
-    graph = lower_complex(graph)
-    graph = eliminate_dead_operators(
-        fuse_list_assignment(graph)
-    )  # or else the sizes of what it cuts would be open
-    return infer_shapes(graph, operator_for)
 
 
 def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
@@ -213,7 +192,7 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
         return open_dimensions(graph, operator_of, inputs=False)
     except FixedSizeError as error:
         # It may be due to one operator of many that cannot be converted: all are named.
-        ops = normalise(graph, rules_for).every_op()
+        ops = apply_passes(NORMALISING_PASSES, graph).every_op()
         sites([*map(operator_of, ops)])
         raise UnsupportedOperators([error]) from error
 
@@ -231,7 +210,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     """Normalise, plan and emit a graph, of whose sizes some may stay open."""
     asked = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal = normalise(graph, rules_for)
+    normal = apply_passes(NORMALISING_PASSES, graph)
     # An output that is found to be constant is another tensor now.
     now = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}

@@ -32,14 +32,15 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import (
     ClashError,
     Known,
+    OperatorOf,
     Place,
     ShapeWalk,
-    Sized,
-    SizedOf,
     infer_op_outputs,
     is_dynamic,
 )
@@ -54,7 +55,7 @@ _ROOM = 4096
 BATCH = "batch"
 
 
-def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
+def infer_shapes(graph: Graph) -> Graph:
     """Return the graph in the shapes that its operators make of inputs as the file sizes them.
 
     A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
@@ -63,14 +64,14 @@ def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
     with an operator at these sizes is said when it is converted.
     """
     guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
-    if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
+    if not guessed and not any(_resizes(operator_for(op)) for op in graph.every_op()):
         return graph
-    walk = ShapeWalk(graph, operator_of)
+    walk = ShapeWalk(graph)
     walk.walk_ops(graph.ops)
     return graph.replace_tensors(walk.shapes)
 
 
-def run_trials(graph: Graph, operator_of: SizedOf) -> list[Known]:
+def run_trials(graph: Graph) -> list[Known]:
     """Return each tensor as it is at the sizes of the file, and as it is where inputs are larger.
 
     What cannot be inferred is as declared.
@@ -78,10 +79,10 @@ def run_trials(graph: Graph, operator_of: SizedOf) -> list[Known]:
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
     names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
     graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
-    return [ShapeWalk(graph, operator_of, sizes).walk() for sizes in trials]
+    return [ShapeWalk(graph, sizes=sizes).walk() for sizes in trials]
 
 
-def open_dimensions(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
+def open_dimensions(graph: Graph, operator_of: OperatorOf, *, inputs: bool = True) -> Graph:
     """Return the graph with the names of all open sizes, and constants where none is involved.
 
     Sizes of inputs can be those of the file.
@@ -105,7 +106,7 @@ def open_dimensions(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) 
         unforeseen = _data_dependent_sizes(graph, operator_of, computed)
 
 
-def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
+def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
     """Return the graph with larger inputs where it runs with those only.
 
     An open size is declared as 1: no window of a spectrogram fits into a single sample.
@@ -123,7 +124,7 @@ def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
 
 
 def _data_dependent_sizes(
-    graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
+    graph: Graph, operator_of: OperatorOf, computed: frozenset[Tensor] = frozenset()
 ) -> dict[Place, str]:
     """Return the sizes that nobody foresees with their names.
 
@@ -150,7 +151,7 @@ def _data_dependent_sizes(
         found = more | found
 
 
-def _groups(op: Op, operator_of: SizedOf, origin: Op | None = None) -> Sequence[Sequence[Place]]:
+def _groups(op: Op, operator_of: OperatorOf, origin: Op | None = None) -> Sequence[Sequence[Place]]:
     """Return the sizes that nobody foresees, each as the places of what is equal.
 
     These are of the operator's own tensors, or of those that it has in the graph.
@@ -165,7 +166,7 @@ def _groups(op: Op, operator_of: SizedOf, origin: Op | None = None) -> Sequence[
     return found if all(axis < t.rank for group in found for t, axis in group) else ()
 
 
-def _resizes(operator: Sized) -> bool:
+def _resizes(operator: Operator) -> bool:
     try:
         with as_operator_error():
             return operator.resizes
@@ -173,7 +174,7 @@ def _resizes(operator: Sized) -> bool:
         return False
 
 
-def check_open(operators: Sequence[tuple[Op, Sized]]) -> None:
+def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
     """Raise an error if an operator cannot do with an open size that it reads or writes.
 
     Raises:
@@ -231,7 +232,7 @@ class _Trials:
     def __init__(
         self,
         graph: Graph,
-        operator_of: SizedOf,
+        operator_of: OperatorOf,
         places: Sequence[Place],
         unforeseen: Mapping[Place, str],
         computed: frozenset[Tensor],

@@ -13,16 +13,16 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.op import rules_for
 from tflite2onnx.tensor import DType, Tensor
 
 _FEW = 1024  # elements: four nodes for more of them would take time
 
 
-def expand_output_sigmoid(graph: Graph, rules_of: RulesOf) -> Graph:
+def expand_output_sigmoid(graph: Graph) -> Graph:
     """Return the graph with other operators for LOGISTIC where an output gives its results."""
     told = {t for t in graph.own_outputs if t.elements <= _FEW}
-    _trace(graph, rules_of, told)
+    _trace(graph, told)
 
     def change(op: Op) -> list[Op]:
         is_score = op.is_builtin("LOGISTIC") and not told.isdisjoint(op.outputs)
@@ -31,16 +31,16 @@ def expand_output_sigmoid(graph: Graph, rules_of: RulesOf) -> Graph:
     return graph.rewrite(change)
 
 
-def _trace(graph: Graph, rules_of: RulesOf, told: set[Tensor]) -> None:
+def _trace(graph: Graph, told: set[Tensor]) -> None:
     """Add what is moved, and nothing else, on its way to one of the tensors."""
     for op in reversed(graph.ops):
         if told.isdisjoint(op.outputs):
             continue
         for inner in op.graphs:
             told.update(inner.outputs)
-            _trace(inner, rules_of, told)
-        rules = rules_of(op)
-        if rules is not None and rules.moves_only:
+            _trace(inner, told)
+        operator = rules_for(op)
+        if operator is not None and operator.moves_only:
             told.update(t for t in op.inputs if t is not None)
 
 

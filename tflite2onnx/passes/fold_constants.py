@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.base import Operator
 from tflite2onnx.reader.sparsity import bytes_behind
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 # What constant sub-graphs may make in any case, and how often as much as all constants beyond
 # that; what would make more out of little is left to the runtime.
@@ -19,47 +20,12 @@ _BYTES = 1 << 24
 _TIMES = 4
 
 
-class Rules(Protocol):
-    """What the passes ask of an operator."""
-
-    @property
-    def moves_only(self) -> bool:
-        """Whether it only moves elements, whatever they are."""
-
-    @property
-    def shape_only(self) -> bool:
-        """Whether its outputs follow from the shapes of its inputs."""
-
-    @property
-    def quantizes_dynamically(self) -> bool:
-        """Whether it makes integers of real data before it computes."""
-
-    @property
-    def may_end_run(self) -> bool:
-        """Whether it may end the run."""
-
-    def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shape that each input should be given, None for its own."""
-
-    def fold_branch(self) -> Sequence[Op] | None:
-        """Return the operators that do the same, if what it runs hangs on no input any more."""
-
-    def internal_state(self) -> Sequence[Tensor]:
-        """Return what it keeps inside from one run to the next."""
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return the outputs for constant inputs, None if that cannot be told."""
-
-
-RulesOf = Callable[[Op], Rules | None]
-
-
-def fold(graph: Graph, rules_of: RulesOf) -> Graph:
+def fold(graph: Graph) -> Graph:
     """Compute what depends on constants, or on shapes, alone.
 
     A variable of a loop is no constant, whatever its first value is.
     """
-    folder = _Folder(rules_of, constant_budget(graph))
+    folder = _Folder(constant_budget(graph))
     return graph.rewrite(folder.remaining_ops, folder.known)
 
 
@@ -69,24 +35,24 @@ def constant_budget(graph: Graph) -> int:
     return _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
 
 
-def fold_operator(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     """Return the outputs of an operator as constants; none if they are not, or take more room."""
-    return _fold_float16(op) or _evaluate_op(op, rules_of, room)
+    return _fold_float16(op) or _evaluate_op(op, operator, room)
 
 
 class _Folder:
     """Has the constants that are known so far, and how much room they may still take."""
 
-    def __init__(self, rules_of: RulesOf, room: int) -> None:
-        self._rules_of = rules_of
+    def __init__(self, room: int) -> None:
         self._room = room
         self.known: dict[Tensor, Tensor] = {}
 
     def remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield what is left of an operator: nothing, if its outputs are known."""
         op = op.with_inputs(self.known)
-        decided = self._fold_branch(op) if op.graphs else None
-        results = fold_operator(op, self._rules_of, self._room)
+        operator = rules_for(op)
+        decided = operator.fold_branch() if op.graphs and operator else None
+        results = fold_operator(op, operator, self._room)
         if decided is not None:
             for each in decided:
                 yield from self.remaining_ops(each)
@@ -95,10 +61,6 @@ class _Folder:
             self._room -= sum(t.nbytes for t in results)
         else:
             yield op
-
-    def _fold_branch(self, op: Op) -> Sequence[Op] | None:
-        rules = self._rules_of(op)
-        return rules.fold_branch() if rules else None
 
 
 def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
@@ -118,27 +80,26 @@ def _fold_float16(op: Op) -> list[Tensor]:
     return [replace(op.outputs[0], data=source.data, quantization=None)]
 
 
-def _evaluate_op(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
+def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     """Return the outputs of an operator, none if they are not known or take too much room."""
-    rules = rules_of(op)
-    if rules is None or sum(t.nbytes for t in op.outputs) > room:
+    if operator is None or sum(t.nbytes for t in op.outputs) > room:
         return []
     try:
         with as_operator_error():
-            arrays = [_constant_elements(t, moves=rules.moves_only) for t in op.inputs]
+            arrays = [_constant_elements(t, moves=operator.moves_only) for t in op.inputs]
     except OperatorError:  # no elements, of sizes that NumPy takes for too large
         return []
     open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
-    unknown = any(a is None for a in arrays) and not rules.shape_only
+    unknown = any(a is None for a in arrays) and not operator.shape_only
     if unknown or open_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
         with as_operator_error():
-            results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
+            results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
     except OperatorError:  # said again, with the operator's name, when it is converted
         return []
     pairs = list(zip(op.outputs, results or (), strict=False))
-    if len(pairs) != len(op.outputs) or not all(_fits(t, r, rules) for t, r in pairs):
+    if len(pairs) != len(op.outputs) or not all(_fits(t, r, operator) for t, r in pairs):
         return []
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
 
@@ -161,7 +122,7 @@ def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     return data.astype(tensor.dtype.numpy, copy=False)
 
 
-def _fits(tensor: Tensor, data: Array, rules: Rules) -> bool:
+def _fits(tensor: Tensor, data: Array, operator: Operator) -> bool:
     """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
-    narrow = rules.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+    narrow = operator.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

@@ -26,29 +26,15 @@ from dataclasses import replace
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
-from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
-from tflite2onnx.passes.fold_constants import Rules, RulesOf, fold, replaces
-from tflite2onnx.passes.fuse_convolutions import (
-    fuse_dilated_convolutions,
-    fuse_pads_into_convolutions,
-)
-from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
+from tflite2onnx.passes.fold_constants import replaces
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
 
 _MATRIX = 2  # axes
 _IMAGE = 4
-
-
-def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Apply all passes."""
-    graph = fold(densify(graph), rules_of)
-    graph = expand_output_sigmoid(raise_recurrent_loops(graph, rules_of), rules_of)
-    graph = align(graph, rules_of)
-    graph = fuse_dilated_convolutions(absorb_flatten(keep_axes(graph)))
-    return eliminate_dead_operators(fuse_pads_into_convolutions(graph))
 
 
 def densify(graph: Graph) -> Graph:
@@ -78,7 +64,7 @@ def densify(graph: Graph) -> Graph:
 _Shaped = dict[tuple[Tensor, Shape], Tensor]
 
 
-def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Graph:
+def align(graph: Graph, around: _Shaped | None = None) -> Graph:
     """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE.
 
     What a sub-graph makes of a tensor is not to be had in the graphs `around` it.
@@ -86,8 +72,7 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
     ops: list[Op] = []
     made = dict(around or {})
     for op in graph.ops:
-        rules = rules_of(op)
-        shapes = _broadcast_shapes(op, rules)
+        shapes = _broadcast_shapes(op)
         inputs = list(op.inputs)
         for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
             if tensor is None or shape is None or shape == tensor.shape:
@@ -98,15 +83,16 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
                 if tensor.data is None:
                     ops.append(copy_op(op, tensor, made[key]))
             inputs[i] = made[key]
-        graphs = tuple(align(inner, rules_of, made) for inner in op.graphs)
+        graphs = tuple(align(inner, made) for inner in op.graphs)
         ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 
-def _broadcast_shapes(op: Op, rules: Rules | None) -> Sequence[Shape | None]:
+def _broadcast_shapes(op: Op) -> Sequence[Shape | None]:
+    operator = rules_for(op)
     try:
         with as_operator_error():
-            return rules.broadcast_shapes() if rules else [None] * len(op.inputs)
+            return operator.broadcast_shapes() if operator else [None] * len(op.inputs)
     except OperatorError as error:
         raise UnsupportedOperators([error.with_place(op.place)]) from error
 

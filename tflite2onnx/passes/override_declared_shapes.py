@@ -6,22 +6,20 @@ operators are often declared as if they had no axes. Kernels say otherwise when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.op import shapes_for
+from tflite2onnx.tensor import Tensor
 
 
-def override_declared_shapes(
-    graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]
-) -> Graph:
+def override_declared_shapes(graph: Graph) -> Graph:
     """Return the graph with the shapes that operators know better than the file."""
     known: dict[Tensor, Tensor] = {}
 
     def change(op: Op) -> list[Op]:
         here = op.with_inputs(known)
-        shapes = shapes_of(here)
+        shapes = shapes_for(here)
         if shapes is None:
             return [here]
         known.update(

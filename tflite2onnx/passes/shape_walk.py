@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -12,42 +11,16 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, constant_budget, fold_operator
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Shape, Tensor
 
 Known = Mapping[Tensor, Tensor]
 Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
 
 
-class Sized(Rules, Protocol):
-    """What is asked of an operator: its shapes, and whether it can do without them."""
-
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that follow from the inputs."""
-
-    @property
-    def has_data_dependent_shape(self) -> bool:
-        """Whether the sizes of the outputs follow from inputs that are not constant."""
-
-    @property
-    def plan_outputs(self) -> tuple[Tensor, ...]:
-        """Its outputs, then the inputs of its sub-graphs."""
-
-    @property
-    def resizes(self) -> bool:
-        """Whether its outputs may have other shapes than the file declares."""
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return sizes known at run time: (place in `plan_outputs`, axis) of what is equal."""
-
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph."""
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether the operator can be converted for any size of an axis."""
-
-
-SizedOf = Callable[[Op], Sized]
+OperatorOf = Callable[[Op], Operator]  # `operator_for`, or what keeps custom operators too
 
 
 class ClashError(FixedSizeError):
@@ -70,7 +43,7 @@ class ShapeWalk:
     def __init__(
         self,
         graph: Graph,
-        operator_of: SizedOf,
+        operator_of: OperatorOf = operator_for,
         sizes: Mapping[Place, int] | None = None,
         computed: frozenset[Tensor] = frozenset(),
         *,
@@ -109,7 +82,7 @@ class ShapeWalk:
             here = replace(here, outputs=tuple(outputs))
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
             fixed = self._computed.isdisjoint(op.outputs)
-            made = fold_operator(here, self._operator_of, self._room) if fixed else []
+            made = fold_operator(here, self._operator_of(here), self._room) if fixed else []
             self._room -= sum(t.nbytes for t in made)
             self.known |= dict(zip(op.outputs, made or outputs, strict=True))
 
@@ -135,7 +108,7 @@ class ShapeWalk:
         return tuple(graphs)
 
 
-def is_dynamic(operator: Sized) -> bool:
+def is_dynamic(operator: Operator) -> bool:
     """Return whether the shapes of the outputs depend on elements that are not constant."""
     try:
         with as_operator_error():
@@ -151,7 +124,7 @@ def resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[Place, int]) ->
 
 
 def infer_op_outputs(
-    op: Op, operator_of: SizedOf, *, other_ranks: bool = False
+    op: Op, operator_of: OperatorOf, *, other_ranks: bool = False
 ) -> tuple[Tensor, ...]:
     """Return the outputs of an operator in the shapes that its inputs lead to.
 

@@ -25,7 +25,6 @@ from tflite2onnx import Stateful, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.graph import Graph
-from tflite2onnx.op import rules_for
 from tflite2onnx.passes.state.lift_variables import lift_variables
 from tflite2onnx.reader.model import read_model
 
@@ -38,7 +37,7 @@ NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
 def graph_of(data: bytes) -> Graph:
     """Return the primary sub-graph without variables."""
     model = read_model(data)
-    return lift_variables(model, model.graphs[0], rules_for)
+    return lift_variables(model.graphs[0], model)
 
 
 # Resources

@@ -7,12 +7,13 @@ custom operators, with their NodeDef's attributes as options, to be converted li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
+from tflite2onnx.op import has_converter
 from tflite2onnx.passes.flex import node_def
 from tflite2onnx.passes.flex.rewrites import Rule
 from tflite2onnx.passes.flex.rules import RULES
@@ -35,14 +36,14 @@ _OTHER_FORM = (
 )
 
 
-def translate_flex_operators(model: Model, stays: Callable[[Op], bool]) -> Model:
+def translate_flex_operators(model: Model) -> Model:
     """Return a model in which operators of TFLite's stand for those that mean the same.
 
-    `stays` names operators that somebody else converts.
+    Operators with a registered class stay as they are.
     """
     if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
         return model
-    return model._replace(graphs=tuple(_translate_graph(graph, stays) for graph in model.graphs))
+    return model._replace(graphs=tuple(_translate_graph(graph) for graph in model.graphs))
 
 
 def explain_untranslated(op: Op) -> str:
@@ -59,7 +60,7 @@ def _is_foreign(op: Op) -> bool:
     return op.custom and (op.code.startswith(_PREFIX) or op.code in _BEFORE)
 
 
-def _translate_graph(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
+def _translate_graph(graph: Graph) -> Graph:
     ops: list[Op] = []
     for op in graph.ops:
         if not _is_foreign(op):
@@ -67,11 +68,11 @@ def _translate_graph(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
             continue
         if op.code in _BEFORE:
             new = replace(op, code=_BEFORE[op.code], custom=False, options=Options())
-            ops.append(op if stays(op) else new)
+            ops.append(op if has_converter(op) else new)
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = RULES.get(op.code.removeprefix(_PREFIX))
-        ops += (None if rule is None or stays(op) else _apply_rule(rule, known)) or [known]
+        ops += (None if rule is None or has_converter(op) else _apply_rule(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
 
 

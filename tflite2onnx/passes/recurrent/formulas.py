@@ -19,7 +19,8 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.fold_constants import Rules, RulesOf
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.base import Operator
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -86,9 +87,8 @@ _MOST = 1 << 24
 class Formulas:
     """The formulas of the tensors that some operators make; a tensor has one, made once."""
 
-    def __init__(self, ops: Sequence[Op], rules_of: RulesOf) -> None:
+    def __init__(self, ops: Sequence[Op]) -> None:
         self.made = {t: op for op in ops for t in op.outputs}
-        self._rules_of = rules_of
         self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
         for op in ops:  # in order of execution: nothing is deep in recursion
@@ -144,12 +144,12 @@ class Formulas:
 
     def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights, if the operator multiplies real numbers by them."""
-        rules, kept = self._rules_of(op), weights.quantization
+        operator, kept = rules_for(op), weights.quantization
         if (
             weights.data is None
             or weights.rank != _RANK
-            or rules is None
-            or rules.quantizes_dynamically
+            or operator is None
+            or operator.quantizes_dynamically
         ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
@@ -177,13 +177,13 @@ class Formulas:
     def _columns_formula(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
         """Return the formula of columns that an operator cuts out, or leaves in their places."""
         moving = [t for t in inputs if t.data is None]
-        rules = self._rules_of(op)
-        if rules is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
+        operator = rules_for(op)
+        if operator is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluate_op(rules, [places if t.data is None else t.data for t in inputs])
+        results = evaluate_op(operator, [places if t.data is None else t.data for t in inputs])
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -199,11 +199,11 @@ class Formulas:
         return formula.rows(first) if self._within_budget(cut) else None
 
 
-def evaluate_op(rules: Rules, arrays: Sequence[Array]) -> Sequence[Array]:
+def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return what an operator makes of arrays, nothing if it cannot tell."""
     try:
         with as_operator_error():
-            return rules.evaluate(*arrays) or ()
+            return operator.evaluate(*arrays) or ()
     except OperatorError:
         return ()
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
-from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.formulas import (
     Atom,
     Formula,
@@ -53,16 +53,16 @@ _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
 _RNN: Pattern = ("TANH", "g")
 
 
-def raise_recurrent_loops(graph: Graph, rules_of: RulesOf) -> Graph:
+def raise_recurrent_loops(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of loops that are such."""
     around = {t: op for op in graph.every_op() for t in op.outputs}
 
     def rewrite_op(op: Op) -> list[Op]:
-        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
+        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
             return [op]
         try:
             with as_operator_error(), np.errstate(all="ignore"):  # parameters may well be infinite
-                return _replace_loop(_Loop(op, rules_of, around)) or [op]
+                return _replace_loop(_Loop(op, around)) or [op]
         except OperatorError:  # what it cannot be is said when it is converted as a loop
             return [op]
 
@@ -103,17 +103,17 @@ class _Loop:
     `limit` is what is counted to, `around` the operators that make tensors anywhere.
     """
 
-    def __init__(self, op: Op, rules_of: RulesOf, around: Mapping[Tensor, Op]) -> None:
+    def __init__(self, op: Op, around: Mapping[Tensor, Op]) -> None:
         (body,) = op.graphs
         self.op, self.body = op, body
         firsts = [t for t in op.inputs[1:] if t is not None]
         rows = zip(firsts, body.inputs, body.outputs[1:], op.outputs, strict=True)
         self.variables = [_Variable(*row) for row in rows]
-        self.formulas = Formulas(body.ops, rules_of)
+        self.formulas = Formulas(body.ops)
         self.made = self.formulas.made
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
         self.limit: Tensor | None = None
-        self._around, self._rules_of = around, rules_of
+        self._around = around
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
@@ -153,14 +153,20 @@ class _Loop:
             return int(limit.data.max()) - start
         op = self._around.get(limit)
         shape = self._around.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
-        rules = self._rules_of(op) if op else None
-        if op is None or rules is None or shape is None or not shape.is_builtin("SHAPE") or start:
+        operator = rules_for(op) if op else None
+        if (
+            op is None
+            or operator is None
+            or shape is None
+            or not shape.is_builtin("SHAPE")
+            or start
+        ):
             return None
         x, constants = shape.inputs[0], [t.data for t in op.inputs[1:] if t is not None]
         known = [data for data in constants if data is not None]
         if x is None or len(known) < len(constants):
             return None
-        places = evaluate_op(rules, [np.arange(x.rank), *known])
+        places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _tests(self, condition: Tensor) -> list[Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -40,7 +40,7 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
     return np.broadcast_to(element, tensor.shape)  # a file may declare any size
 
 
-def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
+def computed_once(graph: Graph) -> dict[Tensor, Array]:
     """Return the elements of the variable tensors that LiteRT computes once, of constants."""
     writers = Counter(t for op in graph.ops for t in op.outputs)
     ops = tuple(
@@ -54,7 +54,7 @@ def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
     if not ops:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)
-    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)), rules_of)
+    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)))
     found = (
         (variable, made.data if made.data is not None else _decode_source(op))
         for op, variable, made in zip(ops, outputs, folded.outputs, strict=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import Rules, RulesOf
+from tflite2onnx.op import rules_for
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
@@ -32,7 +32,7 @@ class LiftedMemory(NamedTuple):
     goes_on: frozenset[Tensor] = frozenset()
 
 
-def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
+def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     """Return the graph with what operators keep inside.
 
     Only custom operators are asked: TFLite's own keep what they keep in tensors.
@@ -42,7 +42,7 @@ def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
     """
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
-    found = {op: _internal_state(op, rules_of(op), names) for op in custom}
+    found = {op: _internal_state(op, names) for op in custom}
     kept, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
     if not (kept or goes_on):
         return LiftedMemory(graph)
@@ -67,13 +67,14 @@ def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
     return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
 
 
-def _internal_state(op: Op, rules: Rules | None, names: Names) -> tuple[list[Tensor], list[Tensor]]:
+def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
-    if rules is None:
+    operator = rules_for(op)
+    if operator is None:
         return [], []
     try:
         with as_operator_error():
-            memory, stops = rules.internal_state(), rules.may_end_run
+            memory, stops = operator.internal_state(), operator.may_end_run
     except OperatorError as error:
         raise UnsupportedOperators([error.with_place(op.place)]) from error
     kept = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]

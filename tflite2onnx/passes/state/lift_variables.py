@@ -33,7 +33,7 @@ from typing import NamedTuple, TypeAlias
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
-from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
@@ -78,7 +78,7 @@ class Use(NamedTuple):
     writes: bool
 
 
-def lift_variables(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
+def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
     """Return a graph of the model without variables, with its states as inputs and outputs.
 
     `index` is that of the graph in the model, where it has not all that it calls inside.
@@ -86,11 +86,11 @@ def lift_variables(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0
     Raises:
         UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
     """
-    graph, kept, goes_on = lift_kernel_memory(graph, rules_of)
+    graph, kept, goes_on = lift_kernel_memory(graph)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
     lasting = kept.union(model.graphs[index].tensors)
-    return _Explicit(model, graph, index, lasting, rules_of).graph(goes_on)
+    return _Explicit(model, graph, index, lasting).graph(goes_on)
 
 
 def _variables(op: Op) -> list[Tensor]:
@@ -306,9 +306,7 @@ def _check_same(source: Tensor, target: Tensor) -> None:
 class _Explicit:
     """The variables of one graph of a model, as they are at the start, and the graph without."""
 
-    def __init__(
-        self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor], rules_of: RulesOf
-    ) -> None:
+    def __init__(self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor]) -> None:
         self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
         self._names = Names(t.name for t in graph.tensors)
         self._inputs = {*graph.inputs}
@@ -318,8 +316,8 @@ class _Explicit:
         uses.sort(key=lambda use: use.writes)
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
-        self._values = _initial_values(model, graph, rules_of) if resources else {}
-        once = computed_once(graph, rules_of)
+        self._values = _initial_values(model, graph) if resources else {}
+        once = computed_once(graph)
         self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
         self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
@@ -431,7 +429,7 @@ def _drop_handles(graph: Graph) -> Graph:
     return graph.rewrite(keep_used)
 
 
-def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:
+def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
     """Return what CALL_ONCE sets the resources to, constants if that can be told.
 
     Each sub-graph is called once for all signatures, whichever runs first; a signature without
@@ -447,7 +445,7 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    made = _initial_assignments(model, index, values, rules_of)
+                    made = _initial_assignments(model, index, values)
                     for resource, value in made.items():
                         if each is graph or resource not in values:
                             values[resource] = value
@@ -455,7 +453,7 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
 
 
 def _initial_assignments(
-    model: Model, index: int, known: Mapping[Resource, Tensor], rules_of: RulesOf
+    model: Model, index: int, known: Mapping[Resource, Tensor]
 ) -> dict[Resource, Tensor]:
     """Return what a sub-graph sets the resources to."""
 
@@ -470,7 +468,7 @@ def _initial_assignments(
     threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
-    return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))
+    return dict(zip(written, fold(densify(graph)).outputs, strict=True))
 
 
 @contextmanager

@@ -13,14 +13,15 @@ item is always as large as an input, it is the input that is asked when the mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import has_converter
 from tflite2onnx.passes.dynamic_shapes import run_trials
-from tflite2onnx.passes.shape_walk import Known, SizedOf
+from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.passes.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
@@ -67,26 +68,26 @@ class _List:
         return seen[0] if len(set(seen)) == 1 else next(same, seen[0])
 
 
-def lower_tensor_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool]) -> Graph:
-    """Return the graph with tensors in place of lists; `stays` names what somebody else converts.
+def lower_tensor_lists(graph: Graph) -> Graph:
+    """Return the graph with tensors in place of lists, unless a registered class converts one.
 
     Raises:
         UnsupportedOperators: a list has items of several types or ranks, or of a shape that
             nothing tells; or something is done with it that is not known here.
     """
     used = [op for op in graph.every_op() if _form(op)]
-    if not used or any(map(stays, used)):
+    if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
-        return _tensors_of_lists(graph, operator_of)
+        return _tensors_of_lists(graph)
 
 
-def _tensors_of_lists(graph: Graph, operator_of: SizedOf) -> Graph:
+def _tensors_of_lists(graph: Graph) -> Graph:
     lists = _lists(graph)
     known: list[Known] = [{}]
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
     for _ in sizes:  # what is in one list may be made of what is in others
-        known = run_trials(_lower_graph(graph, lists, sizes, known), operator_of)
+        known = run_trials(_lower_graph(graph, lists, sizes, known))
         found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
             break
