@@ -8,12 +8,11 @@ among larger numbers, as it is in an output of many. What an output of few gives
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
 _FEW = 1024  # elements: four nodes for more of them would take time
@@ -53,14 +52,7 @@ def _expand_sigmoid(op: Op) -> list[Op]:
             pass
         case _:
             return [op]
-    one = Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
-    negative, power, total = (
-        replace(y, name=f"{y.name}/{name}") for name in ("negative", "power", "total")
-    )
-    steps = [
-        ("NEG", (x,), negative),
-        ("EXP", (negative,), power),
-        ("ADD", (power, one), total),
-        ("DIV", (one, total), y),
-    ]
-    return [Op(code, op.index, inputs, (made,)) for code, inputs, made in steps]
+    rw, one = Rewriter(op), Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
+    power = rw.op("EXP", rw.op("NEG", x, like=y, name="negative"), like=y, name="power")
+    rw.op("DIV", one, rw.op("ADD", power, one, like=y, name="total"), output=y)
+    return rw.ops

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
-from tflite2onnx.graph import Graph, Model, Op, copy_op, same_declared_shape
+from tflite2onnx.errors import OperatorError, as_unsupported
+from tflite2onnx.graph import Graph, Model, Op, same_declared_shape
 from tflite2onnx.op.control_flow.calls import CALLS
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -90,11 +89,8 @@ class _Inliner:
         return ops
 
     def _expand_op(self, op: Op, place: _Place) -> list[Op]:
-        try:
-            with as_operator_error():
-                return _FORMS[op.code](self, op, place)
-        except OperatorError as error:
-            raise UnsupportedOperators([error.with_place(op.place)]) from error
+        with as_unsupported(op.place):
+            return _FORMS[op.code](self, op, place)
 
     # The forms
 
@@ -105,28 +101,27 @@ class _Inliner:
     def if_(self, op: Op, place: _Place) -> list[Op]:
         options = op.options
         branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
-        ops: list[Op] = []
-        condition = self._scalar(op, _input(op, 0, DType.BOOL), ops)
-        return [*ops, *self._build_if(op, condition, branches, op.outputs, place)]
+        rw = Rewriter(op)
+        condition = self._scalar(rw, _input(op, 0, DType.BOOL))
+        return [*rw.ops, *self._build_if(op, condition, branches, op.outputs, place)]
 
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
             raise OperatorError("it has no branches")
-        ops: list[Op] = []
-        index = self._scalar(op, _input(op, 0, DType.INT32), ops)
+        rw = Rewriter(op)
+        index = self._scalar(rw, _input(op, 0, DType.INT32))
         # What is out of range, on either side, is the last branch.
         negative, last = (
             self._new_tensor("negative", DType.BOOL),
             self._new_tensor("branch", DType.INT32),
         )
-        ops.append(Op("LESS", op.index, (index, _number_tensor(0)), (negative,)))
-        inputs = (negative, _number_tensor(len(branches) - 1), index)
-        ops.append(Op("SELECT_V2", op.index, inputs, (last,)))
-        return [
-            *ops,
-            *self._select_branch(op, last, range(len(branches)), branches, op.outputs, place),
-        ]
+        rw.op("LESS", index, int32_constant("number", 0), output=negative)
+        rw.op(
+            "SELECT_V2", negative, int32_constant("number", len(branches) - 1), index, output=last
+        )
+        every = range(len(branches))
+        return [*rw.ops, *self._select_branch(op, last, every, branches, op.outputs, place)]
 
     def _select_branch(
         self,
@@ -141,14 +136,14 @@ class _Inliner:
         if len(among) == 1:
             return self._inline_call(op, branches[among[0]], op.inputs[1:], outputs, place)
         middle = len(among) // 2
-        lower = self._new_tensor("lower", DType.BOOL)
-        compare = Op("LESS", op.index, (index, _number_tensor(among[middle])), (lower,))
+        rw, lower = Rewriter(op), self._new_tensor("lower", DType.BOOL)
+        rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
             made = tuple(self._copy(t) for t in outputs)
             ops = self._select_branch(op, index, half, branches, made, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), made, tuple(ops)))
-        return [compare, _control(op, "IF", (lower,), outputs, graphs)]
+        return [*rw.ops, _control(op, "IF", (lower,), outputs, graphs)]
 
     def _build_if(
         self,
@@ -175,13 +170,13 @@ class _Inliner:
     def while_(self, op: Op, place: _Place) -> list[Op]:
         number = int(op.options.body_subgraph_index)
         body = self._callee(number, op.inputs, op.outputs, place)
-        ops: list[Op] = []
+        rw = Rewriter(op)
         given = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
         starts, ends = list(given), list(given)
         first, targets = [], []
         for i, (source, target) in enumerate(zip(given, op.outputs, strict=True)):
             if body.outputs[i] is body.inputs[i] and _same_elements(source, body.inputs[i]):
-                ops.append(copy_op(op, source, target))
+                rw.copy(source, target)
                 continue
             targets.append(target)
             like = (
@@ -189,21 +184,21 @@ class _Inliner:
                 if same_declared_shape(source, target)
                 else target
             )
-            first.append(self._reinterpret(op, source, like, ops))
+            first.append(self._reinterpret(rw, source, like))
             starts[i] = self._copy(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy(replace(like, name=body.outputs[i].name))
         if not targets:  # such a loop never begins, or never ends
-            return ops
+            return rw.ops
         condition = int(op.options.cond_subgraph_index)
         begins, goes_on = (self._new_tensor("condition", DType.BOOL) for _ in range(2))
         inside = place.nested_in(1)
-        ops += self._inline_call(op, condition, given, [begins], place)
+        rw.ops += self._inline_call(op, condition, given, [begins], place)
         inner = self._inline_call(op, number, starts, ends, inside)
         inner += self._inline_call(op, condition, ends, [goes_on], inside)
         before = tuple(t for t in starts if t not in given)
         after = tuple(t for t in ends if t not in given)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
-        return [*ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
+        return [*rw.ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
 
     # What the forms are made of
 
@@ -221,11 +216,11 @@ class _Inliner:
         the kernels release their memory.
         """
         callee = self._callee(index, given, made, place)
-        ops: list[Op] = []
+        rw = Rewriter(op)
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(given, callee.inputs, strict=True):
             if outer is not None:
-                known[inner] = self._reinterpret(op, outer, inner, ops)
+                known[inner] = self._reinterpret(rw, outer, inner)
         computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, made, strict=True))
         for tensor in callee.tensors:
@@ -233,12 +228,12 @@ class _Inliner:
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy(tensor)
-        ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
+        rw.ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
         for inner, outer in zip(callee.outputs, made, strict=True):
             source = known.get(inner, inner)
             if source is not outer:
-                ops.append(copy_op(op, source, outer))
-        return ops
+                rw.copy(source, outer)
+        return rw.ops
 
     def _callee(
         self, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor], place: _Place
@@ -261,16 +256,15 @@ class _Inliner:
             raise OperatorError(message)
         return self._graphs[index]
 
-    def _reinterpret(self, op: Op, source: Tensor, like: Tensor, ops: list[Op]) -> Tensor:
+    def _reinterpret(self, rw: Rewriter, source: Tensor, like: Tensor) -> Tensor:
         """Return a tensor whose stored elements are read as those of another are."""
         if _same_elements(source, like):
             return source
-        ops.append(copy_op(op, source, self._copy(like)))
-        return ops[-1].outputs[0]
+        return rw.copy(source, self._copy(like))
 
-    def _scalar(self, op: Op, tensor: Tensor, ops: list[Op]) -> Tensor:
+    def _scalar(self, rw: Rewriter, tensor: Tensor) -> Tensor:
         """Return the one element of a tensor without axes."""
-        return self._reinterpret(op, tensor, Tensor(tensor.name, (), tensor.dtype), ops)
+        return self._reinterpret(rw, tensor, Tensor(tensor.name, (), tensor.dtype))
 
     def _new_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy(Tensor(name, (), dtype))
@@ -312,10 +306,6 @@ def _input(op: Op, index: int, dtype: DType) -> Tensor:
     if found is None or found.dtype is not dtype:
         raise OperatorError(f"input {index} is no tensor of type {dtype.label}")
     return found
-
-
-def _number_tensor(number: int) -> Tensor:
-    return Tensor("number", (), DType.INT32, np.array(number, np.int32))
 
 
 def _same_elements(outer: Tensor, inner: Tensor) -> bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
@@ -90,11 +90,8 @@ def align(graph: Graph, around: _Shaped | None = None) -> Graph:
 
 def _broadcast_shapes(op: Op) -> Sequence[Shape | None]:
     operator = rules_for(op)
-    try:
-        with as_operator_error():
-            return operator.broadcast_shapes() if operator else [None] * len(op.inputs)
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(op.place)]) from error
+    with as_unsupported(op.place):
+        return operator.broadcast_shapes() if operator else [None] * len(op.inputs)
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:

@@ -343,4 +343,4 @@ def test_memory_within_a_branch() -> None:
     condition = m.input([1], dtype="bool")
     made = [m.tensor([7], dtype="int16")]
     m.output(*m.op("IF", [condition, x], made, then_subgraph_index=1, else_subgraph_index=2))
-    assert "which within a loop or a branch is not supported" in refusal(m)
+    assert "which is not supported inside a loop or a branch" in refusal(m)

@@ -11,7 +11,14 @@ from zlib import crc32
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.passes.rewriter import (
+    Rewriter,
+    as_builtin,
+    constant,
+    int32_constant,
+    new_tensor,
+)
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _OPERANDS = 3
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
@@ -89,8 +96,7 @@ def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
             option: int(axis.data.reshape(-1)[0]),
             "batch_dims": op.options.get("batch_dims", 0),
         }
-        new = replace(op, code=code, custom=False, inputs=tuple(inputs), options=Options(options))
-        return [new]
+        return [as_builtin(op, code, *inputs, **options)]
 
     return rule
 
@@ -104,18 +110,26 @@ def conv_2d(op: Op) -> Sequence[Op] | None:
     if window is None or weights is None or weights.rank != 4:
         return None
     height, width, channels, filters = weights.shape
+    rw = Rewriter(op)
     if op.code.endswith("Native"):
         shape = (1, height, width, channels * filters)
-        how = _constant(f"{weights.name}/shape", shape)
-        turned, turn = _op(op, "RESHAPE", weights, how, shape, {"new_shape": shape})
+        turned = _reshape(rw, weights, shape)
         code = "DEPTHWISE_CONV_2D"
     else:
         shape = (filters, height, width, channels)
-        how = _constant(f"{weights.name}/order", (3, 0, 1, 2))
-        turned, turn = _op(op, "TRANSPOSE", weights, how, shape, {})
+        turned = _transpose(rw, weights, (3, 0, 1, 2), shape)
         code = "CONV_2D"
-    inputs = op.inputs[0], turned
-    return [turn, replace(op, code=code, custom=False, inputs=inputs, options=Options(window))]
+    return [*rw.ops, as_builtin(op, code, op.inputs[0], turned, **window)]
+
+
+def _reshape(rw: Rewriter, x: Tensor, shape: Shape) -> Tensor:
+    return rw.op(
+        "RESHAPE", x, int32_constant(f"{x.name}/shape", shape), like=x, shape=shape, new_shape=shape
+    )
+
+
+def _transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) -> Tensor:
+    return rw.op("TRANSPOSE", x, int32_constant(f"{x.name}/order", order), like=x, shape=shape)
 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
@@ -123,15 +137,15 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
     pads, x = op.options.get("explicit_paddings", []), op.inputs[0]
     if x is None or x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
         return None
-    shape = [size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True)]
-    how = _constant(f"{op.outputs[0].name}/paddings", pads)
-    how = replace(how, shape=(x.rank, 2), data=np.reshape(pads, (x.rank, 2)).astype(np.int32))
-    padded, pad = _op(op, "PAD", x, how, shape, {})
-    inside = replace(
-        op, inputs=(padded, *op.inputs[1:]), options=Options({**op.options, "padding": "VALID"})
+    shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
+    paddings = int32_constant(
+        f"{op.outputs[0].name}/paddings", np.array(pads, np.int32).reshape(x.rank, 2)
     )
-    convolution = conv_2d(inside)
-    return None if convolution is None else [pad, *convolution]
+    rw = Rewriter(op)
+    padded = rw.op("PAD", x, paddings, like=x, shape=shape)
+    options = Options({**op.options, "padding": "VALID"})
+    convolution = conv_2d(replace(op, inputs=(padded, *op.inputs[1:]), options=options))
+    return None if convolution is None else [*rw.ops, *convolution]
 
 
 def _window(op: Op) -> Mapping[str, Any] | None:
@@ -170,7 +184,7 @@ def conv_3d(op: Op) -> Sequence[Op] | None:
         **{f"stride_{a}": n for a, n in zip(axes, strides[1:4], strict=True)},
         **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:4], strict=True)},
     }
-    return [replace(op, code=code, custom=False, options=Options(options))]
+    return [as_builtin(op, code, **options)]
 
 
 def pool_2d(op: Op) -> Sequence[Op] | None:
@@ -180,7 +194,7 @@ def pool_2d(op: Op) -> Sequence[Op] | None:
         return None
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
     size = {"filter_height": kernel[1], "filter_width": kernel[2]}
-    return [replace(op, code=code, custom=False, options=Options({**window, **size}))]
+    return [as_builtin(op, code, **window, **size)]
 
 
 def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
@@ -199,22 +213,6 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
     return [first, replace(first, code=most, inputs=(capped, low), outputs=op.outputs)]
 
 
-def _constant(name: str, numbers: Sequence[int]) -> Tensor:
-    data = np.array(numbers, np.int32)
-    return Tensor(name, data.shape, DType.INT32, data)
-
-
-def _op(
-    op: Op, code: str, x: Tensor, how: Tensor, shape: Sequence[int], options: Mapping[str, Any]
-) -> tuple[Tensor, Op]:
-    """Return a tensor made of another, and the operator that makes it."""
-    made = replace(
-        x, name=f"{x.name}/{code.lower()}", shape=tuple(shape), data=None, shape_signature=()
-    )
-    inputs = (x, how)
-    return made, Op(code, op.index, inputs, (made,), Options(options))
-
-
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     """Conv2DBackpropInput: a convolution backwards, the weights' axes in another order."""
     window = _window(op)
@@ -222,11 +220,9 @@ def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     if window is None or weights is None or weights.rank != 4:
         return None
     height, width, out, channels = weights.shape
-    how = _constant(f"{weights.name}/order", (2, 0, 1, 3))
-    turned, turn = _op(op, "TRANSPOSE", weights, how, (out, height, width, channels), {})
-    inputs = sizes, turned, x
-    code = "TRANSPOSE_CONV"
-    return [turn, replace(op, code=code, custom=False, inputs=inputs, options=Options(window))]
+    rw = Rewriter(op)
+    turned = _transpose(rw, weights, (2, 0, 1, 3), (out, height, width, channels))
+    return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
 
 
 def with_bias(op: Op) -> Sequence[Op] | None:
@@ -234,17 +230,14 @@ def with_bias(op: Op) -> Sequence[Op] | None:
     x, bias = op.inputs if len(op.inputs) == 2 else (None, None)
     add = replace(op, code="FlexAddV2", options=Options())
     if x is not None and x.dtype in _ADDED:
-        add = replace(
-            add, code="ADD", custom=False, options=Options({"fused_activation_function": "NONE"})
-        )
+        add = as_builtin(op, "ADD", fused_activation_function="NONE")
     if op.options.get("data_format", "NHWC") != "NCHW":
         return [add]
     if x is None or bias is None:
         return None
-    shape = (bias.elements, *[1] * (x.rank - 2))
-    how = _constant(f"{bias.name}/shape", shape)
-    turned, turn = _op(op, "RESHAPE", bias, how, shape, {"new_shape": shape})
-    return [turn, replace(add, inputs=(x, turned))]
+    rw = Rewriter(op)
+    turned = _reshape(rw, bias, (bias.elements, *[1] * (x.rank - 2)))
+    return [*rw.ops, replace(add, inputs=(x, turned))]
 
 
 def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
@@ -262,8 +255,8 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     x, which = op.inputs if len(op.inputs) == 2 else (None, None)
     if which is None or which.data is None:
         return None
-    axes = _constant(f"{which.name}/axes", [int(i) for i in np.flatnonzero(which.data)])
-    return [replace(op, code="REVERSE_V2", custom=False, inputs=(x, axes), options=Options())]
+    axes = int32_constant(f"{which.name}/axes", np.flatnonzero(which.data))
+    return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 
 def fake_quantized(op: Op) -> Sequence[Op] | None:
@@ -273,8 +266,7 @@ def fake_quantized(op: Op) -> Sequence[Op] | None:
         return None
     low, high = (float(t.data.item()) for t in bounds if t is not None and t.data is not None)
     options = {"num_bits": 8, "narrow_range": False, **op.options, "min": low, "max": high}
-    new = replace(op, code="FAKE_QUANT", custom=False, inputs=(x,), options=Options(options))
-    return [new]
+    return [as_builtin(op, "FAKE_QUANT", x, **options)]
 
 
 def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
@@ -286,9 +278,8 @@ def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
     x = op.inputs[0]
     if x is None or x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
         return None
-    order = _constant(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
-    options = Options({"axis": 0, "batch_dims": 0})
-    return [replace(op, code="GATHER", custom=False, inputs=(x, order), options=options)]
+    order = int32_constant(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
+    return [as_builtin(op, "GATHER", x, order, axis=0, batch_dims=0)]
 
 
 def table(op: Op) -> Sequence[Op] | None:
@@ -297,7 +288,7 @@ def table(op: Op) -> Sequence[Op] | None:
     if not name:
         return None
     number = crc32(f"{op.options.get('container', '')}/{name}".encode())
-    return [replace(op, code="HASHTABLE", custom=False, options=Options({"table_id": number}))]
+    return [as_builtin(op, "HASHTABLE", table_id=number)]
 
 
 def in_blocks(code: str) -> Rule:
@@ -307,9 +298,8 @@ def in_blocks(code: str) -> Rule:
         size = int(op.options.get("block_size", 0))
         if len(op.inputs) != 2 or size < 1:
             return None
-        block = _constant(f"{op.outputs[0].name}/block", (size, size))
-        inputs = op.inputs[0], block, op.inputs[1]
-        return [replace(op, code=code, custom=False, inputs=inputs, options=Options())]
+        block = int32_constant(f"{op.outputs[0].name}/block", (size, size))
+        return [as_builtin(op, code, op.inputs[0], block, op.inputs[1])]
 
     return rule
 
@@ -327,31 +317,21 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     ):
         return None
     x, scale, offset, mean, variance = operands
-    name, made = op.outputs[0].name, []
-
-    def step(code: str, label: str, *inputs: Tensor, y: Tensor | None = None) -> Tensor:
-        y = y or replace(variance, name=f"{name}/{label}", data=None)
-        made.append(Op(code, op.index, inputs, (y,), options))
-        return y
-
-    options = Options({"fused_activation_function": "NONE"})
+    y, rw = op.outputs[0], Rewriter(op)
+    channels = replace(variance, name=y.name)
     epsilon = np.array(given.get("epsilon", 1e-4), np.float32).reshape(())
-    least = Tensor(f"{name}/epsilon", (), dtype, epsilon)
-    deviation = step("SQRT", "deviation", step("ADD", "variance", variance, least))
-    factor = step("DIV", "factor", scale, deviation)
-    rest = step("SUB", "rest", offset, step("MUL", "mean", mean, factor))
-    product = replace(op.outputs[0], name=f"{name}/product")
-    step("ADD", "", step("MUL", "", x, factor, y=product), rest, y=op.outputs[0])
-    # What training goes on with is what was learned; the rest of the outputs is for gradients.
-    learned = zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False)
-    return [
-        *made,
-        *(
-            Op("RESHAPE", op.index, (t,), (y,), Options({"new_shape": y.shape}))
-            for y, t in learned
-            if y.shape == t.shape
-        ),
-    ]
+    least = constant(f"{y.name}/epsilon", epsilon, variance)
+    stabilized = rw.op("ADD", variance, least, like=channels, name="variance")
+    deviation = rw.op("SQRT", stabilized, like=channels, name="deviation")
+    factor = rw.op("DIV", scale, deviation, like=channels, name="factor")
+    product = rw.op("MUL", mean, factor, like=channels, name="mean")
+    rest = rw.op("SUB", offset, product, like=channels, name="rest")
+    rw.op("ADD", rw.op("MUL", x, factor, like=y, name="product"), rest, output=y)
+    # The further outputs are the statistics for training, then values for gradients.
+    for output, statistic in zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False):
+        if output.shape == statistic.shape:
+            rw.op("RESHAPE", statistic, output=output, new_shape=output.shape)
+    return rw.ops
 
 
 def table_size(op: Op) -> Sequence[Op] | None:
@@ -359,6 +339,6 @@ def table_size(op: Op) -> Sequence[Op] | None:
     if len(op.outputs) != 1:
         return None
     (y,) = op.outputs
-    listed = replace(y, name=f"{y.name}/list", shape=(1,), shape_signature=())
-    size = replace(op, code="HASHTABLE_SIZE", custom=False, outputs=(listed,), options=Options())
-    return [size, Op("RESHAPE", op.index, (listed,), (y,), Options({"new_shape": ()}))]
+    rw, size = Rewriter(op), new_tensor(y, "list", (1,))
+    rw.op("RESHAPE", size, output=y, new_shape=())
+    return [as_builtin(replace(op, outputs=(size,)), "HASHTABLE_SIZE"), *rw.ops]

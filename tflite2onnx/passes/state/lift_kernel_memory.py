@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.tensor import DType, Tensor
@@ -46,16 +46,13 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     kept, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
     if not (kept or goes_on):
         return LiftedMemory(graph)
-    inside = [op for op, each in found.items() if any(each) and op not in graph.ops]
-    if inside:
-        raise UnsupportedOperators(
-            [
-                OperatorError(
+    outermost = {*graph.ops}
+    with collect_errors() as errors:
+        for op in (op for op, each in found.items() if any(each) and op not in outermost):
+            with errors.at(op.place):
+                raise OperatorError(
                     "it has internal state, which is not supported inside a loop or a branch"
-                ).with_place(op.place)
-                for op in inside
-            ]
-        )
+                )
     ops = []
     for op in graph.ops:
         inputs, outputs = found.get(op, ((), ()))
@@ -72,11 +69,8 @@ def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     operator = rules_for(op)
     if operator is None:
         return [], []
-    try:
-        with as_operator_error():
-            memory, stops = operator.internal_state(), operator.may_end_run
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(op.place)]) from error
+    with as_unsupported(op.place):
+        memory, stops = operator.internal_state(), operator.may_end_run
     kept = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]
     if not stops:
         return kept, []

@@ -25,12 +25,11 @@ initial value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
 from tflite2onnx.passes.fold_constants import fold
@@ -160,20 +159,15 @@ class _Threads:
             "READ_VARIABLE": self._read_variable,
             "ASSIGN_VARIABLE": self._assign,
         }
-        problems = []
         running: Tensor | None = None
-        for op in graph.ops:
-            before = None if running is None else dict(self.now)
-            try:
-                with as_operator_error():
+        with collect_errors() as errors:
+            for op in graph.ops:
+                before = None if running is None else dict(self.now)
+                with errors.at(_describe_op(op)):
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
                     if running is not None and before is not None:
                         self._hold_values(op, running, before)
                     running = self._continues_after(op, running, goes_on)
-            except OperatorError as error:
-                problems.append(error.with_place(_describe_op(op)))
-        if problems:
-            raise UnsupportedOperators(problems)
 
     def holder(self, tensor: Tensor) -> Tensor:
         """Return what holds the elements of a tensor, by now if that is variable."""
@@ -404,7 +398,7 @@ class _Explicit:
         self, threads: _Threads, variable: Variable, op: Op
     ) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state that an operator is the last to write to."""
-        with _as_unsupported(op):
+        with as_unsupported(_describe_op(op)):
             before = self._first(variable)
             after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
             _check_same(threads.now[variable], after)
@@ -441,7 +435,7 @@ def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
         for op in each.ops:
             if not op.is_builtin("CALL_ONCE"):
                 continue
-            with _as_unsupported(op):
+            with as_unsupported(_describe_op(op)):
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
@@ -469,12 +463,3 @@ def _initial_assignments(
     written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
     return dict(zip(written, fold(densify(graph)).outputs, strict=True))
-
-
-@contextmanager
-def _as_unsupported(op: Op) -> Iterator[None]:
-    try:
-        with as_operator_error():
-            yield
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(_describe_op(op))]) from error

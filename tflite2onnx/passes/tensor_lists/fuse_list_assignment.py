@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Tensor
 
@@ -56,12 +55,11 @@ def _fuse_update(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
     if first is None or last is None or not whole or not _is_successor(first, last, made):
         return []
-    zeros = Tensor("zeros", (items.rank - 1,), first.dtype, np.zeros(items.rank - 1, np.int32))
+    rw, zeros = Rewriter(op), int32_constant("zeros", [0] * (items.rank - 1))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
-    return [
-        Op("CONCATENATION", op.index, (first, zeros), (starts,), Options({"axis": 0})),
-        Op("DYNAMIC_UPDATE_SLICE", op.index, (items, item, starts), (result,)),
-    ]
+    rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
+    rw.op("DYNAMIC_UPDATE_SLICE", items, item, starts, output=result)
+    return rw.ops
 
 
 def _sizes(tensor: Tensor) -> tuple[int | None, ...]:

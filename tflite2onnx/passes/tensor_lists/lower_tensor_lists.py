@@ -14,10 +14,9 @@ item is always as large as an input, it is the input that is asked when the mode
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import has_converter
 from tflite2onnx.passes.dynamic_shapes import run_trials
@@ -27,7 +26,7 @@ from tflite2onnx.passes.tensor_lists.list_operators import (
     FORMS,
     MAKERS,
     Form,
-    ListOp,
+    ListRewriter,
     Size,
     operand,
 )
@@ -105,37 +104,28 @@ def _form(op: Op) -> Form | None:
 def _lists(graph: Graph) -> dict[Tensor, _List]:
     """Return the list that each variant tensor is."""
     ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
-    message = "a list of tensors is an input or output of the model"
-    problems = [OperatorError(message, t.name) for t in ends]
     above: dict[Tensor, Tensor] = {}
-    for op in graph.every_op():
-        with _collect_error(op, problems):
-            for one, *others in _linked_lists(op):
-                above.update((_find_root(above, other), _find_root(above, one)) for other in others)
-    if problems:
-        raise UnsupportedOperators(problems)
+    with collect_errors() as errors:
+        for tensor in ends:
+            with errors.at(tensor.name):
+                raise OperatorError("a list of tensors is an input or output of the model")
+        for op in graph.every_op():
+            with errors.at(op.place):
+                for one, *others in _linked_lists(op):
+                    root = _find_root(above, one)
+                    above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in ((op, _form(op)) for op in graph.every_op()):
         if form is not None:
             uses.setdefault(_find_root(above, operand(op, form.lists[0])), []).append(op)
     known = {}
-    for root, ops in uses.items():
-        with _collect_error(ops[0], problems):
-            known[root] = _list(ops)
-    if problems:
-        raise UnsupportedOperators(problems)
+    with collect_errors() as errors:
+        for root, ops in uses.items():
+            with errors.at(ops[0].place):
+                known[root] = _list(ops)
     return {
         t: known[_find_root(above, t)] for t in {**above, **known} if _find_root(above, t) in known
     }
-
-
-@contextmanager
-def _collect_error(op: Op, problems: list[OperatorError]) -> Iterator[None]:
-    try:
-        with as_operator_error():
-            yield
-    except OperatorError as error:
-        problems.append(error.with_place(op.place))
 
 
 def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
@@ -220,24 +210,21 @@ def _lower_graph(
             if op.code in MAKERS:
                 tensors[first] = _tensor(first, each.dtype, sizes[each], _count(op, known))
     of = {tensors[t]: each for t, each in lists.items()}
-    problems: list[OperatorError] = []
 
     def change(op: Op) -> list[Op]:
         form = _form(op)
         if form is not None:
-            with _collect_error(op, problems):
+            with errors.at(op.place):
                 each = of[operand(op, form.lists[0])]
-                site = ListOp(op, sizes[each], each.single)
-                form.rule(site)
-                return site.ops
+                rw = ListRewriter(op, sizes[each], each.single)
+                form.rule(rw)
+                return rw.ops
         if op.is_builtin("RESHAPE") and op.outputs[0] in of:
             return [replace(op, code="CAST", options=Options())]
         return [op]
 
-    made = graph.replace_tensors(tensors).rewrite(change)
-    if problems:
-        raise UnsupportedOperators(problems)
-    return made
+    with collect_errors() as errors:
+        return graph.replace_tensors(tensors).rewrite(change)
 
 
 def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
