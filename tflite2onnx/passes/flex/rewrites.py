@@ -96,7 +96,7 @@ def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
             option: int(axis.data.reshape(-1)[0]),
             "batch_dims": op.options.get("batch_dims", 0),
         }
-        return [as_builtin(op, code, *inputs, **options)]
+        return [replace(as_builtin(op, code, **options), inputs=tuple(inputs))]
 
     return rule
 
