@@ -1,22 +1,12 @@
-"""TFLite to TFLite: the same model in fewer forms, before any layout is chosen.
+"""Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
 
-The passes, in order; each takes a graph and returns one:
-
-1. `densify`: sparse constants become dense ones, and DENSIFY goes.
-2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
-   and whatever else can be computed from constants or shapes alone is.
-3. `raise_recurrent_loops`: loops that are layers of an LSTM, a GRU or an RNN become such.
-4. `expand_output_sigmoid`: LOGISTIC that the model's outputs give is computed to its last digits.
-5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
-   have given back to the result.
-7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
-   weights are shaped like the input and can be permuted in its stead.
-8. `fuse_dilated_convolutions`: what convolves parts of an image becomes a convolution with a
-   dilation. 9. `fuse_pads_into_convolutions`: convolutions pad what PAD did before them. 10.
-   `eliminate_dead_operators`: operators that nothing reads go.
-
-What an operator does with its operands is asked of the operator (`Rules`), never known here.
+1. `densify`: sparse constants become dense, and DENSIFY is removed.
+2. `align`: inputs of lower rank get leading axes of size 1, so that axes correspond.
+3. `keep_axes`: FULLY_CONNECTED on each pixel of an image keeps the axes of the image, if the only
+   reader is a RESHAPE that restores the axes.
+4. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
+   axes of that input, so that the planner can permute constants in place of activations.
+5. `eliminate_dead_operators`: operators whose outputs nothing reads are removed.
 """
 
 from __future__ import annotations
@@ -41,7 +31,7 @@ def densify(graph: Graph) -> Graph:
     """Replace sparse constants by dense ones.
 
     Raises:
-        ModelFileError: one is damaged, or they are too large for what is stored.
+        ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
     read = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     sparse = [t for t in read if t.sparsity is not None and t.data is not None]
@@ -65,9 +55,10 @@ _Shaped = dict[tuple[Tensor, Shape], Tensor]
 
 
 def align(graph: Graph, around: _Shaped | None = None) -> Graph:
-    """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE.
+    """Return the graph with leading axes for broadcast inputs: in constants, else by RESHAPE.
 
-    What a sub-graph makes of a tensor is not to be had in the graphs `around` it.
+    `around` are the reshaped tensors of the graphs around this one, which sub-graphs may read. The
+    outer graphs cannot read tensors of sub-graphs.
     """
     ops: list[Op] = []
     made = dict(around or {})
@@ -108,11 +99,10 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
 
 
 def keep_axes(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED keep the axes of an image, as far as all its readers want them back.
+    """Let FULLY_CONNECTED keep the axes of an image, if a RESHAPE restores the axes after it.
 
-    Keras flattens the places of an image before a dense layer, in whose result the kernel gives
-    up the axes anyway, and reshapes it to an image. Flattened, no convolution reads or makes it
-    but behind a Transpose.
+    Keras flattens the pixels of an image for a dense layer and restores the axes after it. Between
+    flattened tensors and channels-first convolutions the ONNX model would need Transposes.
     """
     every = list(graph.every_op())
     reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
@@ -149,7 +139,7 @@ def _keep_axes_of(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> di
 
 
 def absorb_flatten(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
+    """Let FULLY_CONNECTED read the tensor before a RESHAPE, or before its own flattening."""
     reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
     pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
     sources = {y: x for x, y in pairs if x is not None and _same_numbers(x, y)}
@@ -167,14 +157,14 @@ def absorb_flatten(graph: Graph) -> Graph:
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors hold the same numbers if they hold the same integers."""
+    """Return whether two tensors have as many elements as each other and the same scale."""
     return a.elements == b.elements and same_scale(a, b)
 
 
 def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
-    """Return the input of FULLY_CONNECTED with more than one axis of features.
+    """Return the input of FULLY_CONNECTED with several axes of features, and the weights' shape.
 
-    The weights should be shaped like these; () if the operator had better stay as it is.
+    Returns (None, ()) if the operator should stay as it is.
     """
     dense = op.is_builtin("FULLY_CONNECTED") and len(op.inputs) > 1
     x, weights = op.inputs[:2] if dense else (None, None)
@@ -193,13 +183,13 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor 
 
 
 def eliminate_dead_operators(graph: Graph) -> Graph:
-    """Drop operators whose outputs nothing reads."""
+    """Return the graph without the operators whose outputs nothing reads."""
     ops, _ = _live_ops(graph)
     return replace(graph, ops=ops)
 
 
 def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
-    """Return the operators that are needed, and all tensors that these read."""
+    """Return the operators that are needed, and all tensors that these operators read."""
     alive: set[Tensor] = set(graph.outputs)
     kept = []
     for op in reversed(graph.ops):

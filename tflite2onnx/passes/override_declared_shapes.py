@@ -1,7 +1,7 @@
-"""Shapes that a file leaves to the kernels.
+"""Correct the shapes that files declare for outputs of custom operators.
 
-A converter that does not know an operator does not know what it makes: the outputs of custom
-operators are often declared as if they had no axes. Kernels say otherwise when they are prepared.
+Converters do not know the output shapes of custom operators and often declare an empty shape. The
+kernels compute the shapes in Prepare, and so does `Operator.infer_outputs`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tflite2onnx.tensor import Tensor
 
 
 def override_declared_shapes(graph: Graph) -> Graph:
-    """Return the graph with the shapes that operators know better than the file."""
+    """Return the graph with the shapes of `infer_outputs` in place of the declared shapes."""
     known: dict[Tensor, Tensor] = {}
 
     def change(op: Op) -> list[Op]:
