@@ -89,7 +89,7 @@ def open_dimensions(graph: Graph, operator_of: OperatorOf, *, inputs: bool = Tru
     `inputs` is whether the dynamic axes of the inputs stay open.
 
     Raises:
-        FixedSizeError: an operator has no valid output shape at other sizes than the declared sizes.
+        FixedSizeError: an operator has a valid output shape at the declared sizes only.
     """
     graph = _enlarge_inputs(graph, operator_of) if inputs else graph
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
@@ -251,7 +251,7 @@ class _Trials:
             self._names.setdefault(self._sizes_of(tensor, axis), name)
 
     def _grown(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
-        """Return names of the open sizes, and the trial; all batch sizes share a name if they must."""
+        """Return names of the open sizes, and the trial; batch sizes share a name if they must."""
         own = {place: f"{place[0].name}_{place[1]}" for place in places}
         apart = {**own, **self._data_dependent}
         batches = [place for place in places if place[1] == 0]
@@ -308,7 +308,8 @@ class _Trials:
 
     def find_computed(self) -> frozenset[Tensor]:
         """Return the tensors that depend on data-dependent sizes, but are equal in all trials."""
-        later = self._try_sizes(_sizes(self._data_dependent, _STRIDE)) if self._data_dependent else None
+        sizes = _sizes(self._data_dependent, _STRIDE)
+        later = self._try_sizes(sizes) if sizes else None
         found: set[Tensor] = set()
         if later is None:
             return frozenset()

@@ -1,10 +1,17 @@
-"""Complex numbers become pairs, real part first: TFLite to TFLite, of plain dataflow.
+"""Replace complex tensors by real tensors of pairs (real part, imaginary part).
 
-ONNX Runtime computes with no complex tensors. A tensor of complex64 becomes one of float32 with
-one axis more, of size 2, behind all others (complex128: float64); ONNX's own DFT has the same
-form. What an operator of complex numbers does with pairs is said here, once; the operators
-themselves never see anything but real numbers. An input or output that is complex in the file
-is a tensor of pairs in the ONNX model.
+ONNX Runtime does not compute with complex tensors. A complex64 tensor becomes a float32 tensor with
+one more axis of size 2, the last axis (complex128: float64). ONNX's DFT uses the same form.
+Complex inputs and outputs of the file are tensors of pairs in the ONNX model. A rule of this file
+replaces each operator with a complex input or output:
+
+1. Operators about complex numbers (REAL, COMPLEX_ABS, FFTs) and elementwise sums stay.
+2. RESHAPE, SQUEEZE and EXPAND_DIMS become RESHAPE to the shape with the axis of pairs.
+3. SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get constants with one more element.
+4. SHAPE and RANK read the real part.
+5. Products, CAST, FlexComplex, FlexConj, FlexAngle and SELECT_V2 become several operators.
+
+Other operators on complex tensors are errors.
 """
 
 from __future__ import annotations
@@ -32,11 +39,11 @@ _TIMES, _BYTES = 4, 1 << 26
 
 
 def lower_complex(graph: Graph) -> Graph:
-    """Return a graph without complex numbers.
+    """Return the graph with pairs of real numbers in place of complex numbers.
 
     Raises:
-        UnsupportedOperators: an operator does something with them that nobody said.
-        ModelFileError: there are far more of them than the file spells out.
+        UnsupportedOperators: operators on complex tensors have no rule.
+        ModelFileError: the complex constants are far larger than their bytes in the file.
     """
     numbers = dict.fromkeys(t for t in _tensors(graph) if t.dtype in PARTS)
     if not numbers:
@@ -58,7 +65,7 @@ def lower_complex(graph: Graph) -> Graph:
 
 
 def _check_room(arrays: Sequence[Array]) -> None:
-    """Raise ModelFileError if numbers are far more than the file spells out: each gets its own."""
+    """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
     if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
         raise ModelFileError("the complex constants take far more room than the file has for them")
@@ -209,6 +216,7 @@ def _conjugate(rw: _PairRewriter) -> None:
 
 
 def _angle(rw: _PairRewriter) -> None:
+    """Compute the angle: atan2(imaginary part, real part)."""
     real, imaginary = (rw.part(code, rw.inputs[0]) for code in ("REAL", "IMAG"))
     rw.op("ATAN2", imaginary, real, output=rw.source.outputs[0])
 
@@ -222,7 +230,7 @@ def _select(rw: _PairRewriter) -> None:
 
 
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
-    # Those that are about complex numbers take pairs, and a change of width is one of the shape.
+    # These operators read or write pairs. BITCAST only changes the shape.
     **dict.fromkeys(
         ("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _PairRewriter.keep_operator
     ),
@@ -238,7 +246,7 @@ _RULES: dict[str, Callable[[_PairRewriter], None]] = {
 }
 
 
-_OF_CUSTOM: dict[str, Callable[[_PairRewriter], None]] = {
+_CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     **dict.fromkeys(
         (
             "IRFFT2D",
@@ -261,7 +269,7 @@ _OF_CUSTOM: dict[str, Callable[[_PairRewriter], None]] = {
 def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
-    rule = (_OF_CUSTOM if op.custom else _RULES).get(op.code)
+    rule = (_CUSTOM_RULES if op.custom else _RULES).get(op.code)
     if rule is None:
         raise OperatorError(
             "it takes complex numbers, of which only their parts can be converted here"

@@ -1,4 +1,4 @@
-"""How TensorFlow's operators are rewritten as TFLite's: what `passes.flex.rules` names."""
+"""Functions that rewrite TensorFlow operators as TFLite operators (see `passes.flex.rules`)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tflite2onnx.tensor import DType, Shape, Tensor
 _OPERANDS = 3
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
-# A rule returns the operators that stand for one, None if there are no such.
+# A rule returns the operators that replace one operator, None if TFLite has no equivalent.
 Rule = Callable[[Op], Sequence[Op] | None]
 
 
 @dataclass(frozen=True)
 class Same:
-    """The same operator under a name of TFLite's.
+    """A rule for an operator that TFLite has under another name.
 
     Attributes:
-        code: TFLite's name, of a builtin operator unless it is `custom`.
-        options: TFLite's option for each attribute of TensorFlow's that counts.
-        needs: attributes that have to be these, where they are given at all.
-        fixed: options of TFLite's that have these values, where no attribute says otherwise.
-        inputs: how many inputs both have; any number if None.
-        custom: the name is that of a custom operator.
-        through: types that TFLite lacks, and what holds their elements: there and back by CAST.
-        stays: types in which it stays what it is, with TFLite's options.
+        code: the name in TFLite, of a builtin operator unless `custom`.
+        options: the TFLite option for each TensorFlow attribute that has one.
+        needs: attributes that must have these values if they are present.
+        fixed: default values of TFLite options.
+        inputs: the number of inputs that the operator must have; any number if None.
+        custom: whether `code` is a custom operator.
+        through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
+        stays: input dtypes for which the operator keeps its name, with TFLite's options.
     """
 
     code: str
@@ -52,24 +52,25 @@ class Same:
     stays: tuple[DType, ...] = ()
 
     def __call__(self, op: Op) -> Sequence[Op] | None:
-        given = op.options
-        if any(given.get(name, value) != value for name, value in (self.needs or {}).items()):
+        attributes = op.options
+        if any(attributes.get(name, value) != value for name, value in (self.needs or {}).items()):
             return None
         if self.inputs is not None and len(op.inputs) != self.inputs:
             return None
-        found = {ours: given[name] for name, ours in (self.options or {}).items() if name in given}
+        pairs = (self.options or {}).items()
+        options = {ours: attributes[name] for name, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
-        if any(type(found.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
+        if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
-        options = Options({**fixed, **found})
+        table = Options({**fixed, **options})
         if any(t is not None and t.dtype in self.stays for t in op.inputs):
-            return [replace(op, options=options)]
-        same = replace(op, code=self.code, custom=self.custom, options=options)
+            return [replace(op, options=table)]
+        same = replace(op, code=self.code, custom=self.custom, options=table)
         return _cast_through(same, self.through or {})
 
 
 def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
-    """Return an operator in the types that carry those of its operands, between CASTs."""
+    """Return an operator on tensors of other dtypes, between CASTs."""
     others = {
         t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
         for t in (*op.inputs, *op.outputs)
@@ -84,7 +85,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
 
 
 def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
-    """Return a rule for an operator whose axis is an input, and in TFLite an option."""
+    """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
     def rule(op: Op) -> Sequence[Op] | None:
         axis = op.inputs[place] if -len(op.inputs) <= place < len(op.inputs) else None
@@ -102,7 +103,7 @@ def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
 
 
 def conv_2d(op: Op) -> Sequence[Op] | None:
-    """Conv2D and DepthwiseConv2dNative: the weights' axes stand in another order."""
+    """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":
         return _pad_first(op)
     window = _window(op)
@@ -133,7 +134,7 @@ def _transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) -> T
 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
-    """Return a convolution of an image that is padded as a list says."""
+    """Return PAD and a convolution, for the padding EXPLICIT."""
     pads, x = op.options.get("explicit_paddings", []), op.inputs[0]
     if x is None or x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
         return None
@@ -149,7 +150,7 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
 
 
 def _window(op: Op) -> Mapping[str, Any] | None:
-    """Return the options of a convolution or pool over images, None if TFLite has none such."""
+    """Return TFLite's options of a 2-D convolution or pool, None if TFLite cannot express them."""
     given = op.options
     strides, dilations = (given.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
     plain = given.get("data_format", "NHWC") == "NHWC" and given.get("padding") != "EXPLICIT"
@@ -168,7 +169,7 @@ def _window(op: Op) -> Mapping[str, Any] | None:
 
 
 def conv_3d(op: Op) -> Sequence[Op] | None:
-    """Conv3D and Conv3DBackpropInputV2: the same, but for how options are written."""
+    """Conv3D and Conv3DBackpropInputV2: TFLite has scalar options in place of lists."""
     given, axes, code = op.options, "dhw", "CONV_3D"
     count = 2
     if "Backprop" in op.code:
@@ -188,7 +189,7 @@ def conv_3d(op: Op) -> Sequence[Op] | None:
 
 
 def pool_2d(op: Op) -> Sequence[Op] | None:
-    """MaxPool and AvgPool: windows as lists of four."""
+    """MaxPool and AvgPool: TFLite has scalar options in place of lists."""
     window, kernel = _window(op), op.options.get("ksize", [])
     if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
         return None
@@ -198,7 +199,7 @@ def pool_2d(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
-    """ClipByValue: the smaller of one bound and the larger of the other."""
+    """ClipByValue: MAXIMUM(MINIMUM(x, high), low)."""
     if len(op.inputs) != 3 or len(op.outputs) != 1:
         return None
     x, low, high = op.inputs
@@ -214,7 +215,7 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
-    """Conv2DBackpropInput: a convolution backwards, the weights' axes in another order."""
+    """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes."""
     window = _window(op)
     sizes, weights, x = op.inputs if len(op.inputs) == _OPERANDS else (None, None, None)
     if window is None or weights is None or weights.rank != 4:
@@ -226,7 +227,7 @@ def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
 
 
 def with_bias(op: Op) -> Sequence[Op] | None:
-    """BiasAdd: of an image channels first the bias belongs to the second axis."""
+    """BiasAdd: the bias belongs to the last axis, or to axis 1 of an NCHW image."""
     x, bias = op.inputs if len(op.inputs) == 2 else (None, None)
     add = replace(op, code="FlexAddV2", options=Options())
     if x is not None and x.dtype in _ADDED:
@@ -241,7 +242,7 @@ def with_bias(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
-    """IdentityN: each input is an output."""
+    """IdentityN: one Identity for each input."""
     if len(op.inputs) != len(op.outputs):
         return None
     return [
@@ -251,7 +252,7 @@ def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:
-    """Reverse: a truth value for each axis says whether it is reversed."""
+    """Reverse: a bool for each axis selects the axes; TFLite has a list of axes."""
     x, which = op.inputs if len(op.inputs) == 2 else (None, None)
     if which is None or which.data is None:
         return None
@@ -260,7 +261,7 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
 
 
 def fake_quantized(op: Op) -> Sequence[Op] | None:
-    """FakeQuantWithMinMaxVars: its bounds are inputs, and in TFLite options."""
+    """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
     x, *bounds = op.inputs
     if len(bounds) != 2 or any(t is None or t.data is None or t.elements != 1 for t in bounds):
         return None
@@ -270,7 +271,7 @@ def fake_quantized(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
-    """DataFormatVecPermute: sizes, or other things of each axis, in the order of a format."""
+    """DataFormatVecPermute: GATHER of one value for each axis, in the order of another format."""
     source, target = (
         str(op.options.get(name, usual))
         for name, usual in (("src_format", "NHWC"), ("dst_format", "NCHW"))
@@ -283,7 +284,7 @@ def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
 
 
 def table(op: Op) -> Sequence[Op] | None:
-    """HashTableV2: TFLite numbers its tables, where TensorFlow gives them names."""
+    """HashTableV2: the number of a table in TFLite is a hash of its TensorFlow name."""
     name = str(op.options.get("shared_name", ""))
     if not name:
         return None
@@ -292,7 +293,7 @@ def table(op: Op) -> Sequence[Op] | None:
 
 
 def in_blocks(code: str) -> Rule:
-    """Return a rule for what has one block size for both axes of an image."""
+    """Return a rule for operators with one block size for both axes of an image."""
 
     def rule(op: Op) -> Sequence[Op] | None:
         size = int(op.options.get("block_size", 0))
@@ -305,7 +306,7 @@ def in_blocks(code: str) -> Rule:
 
 
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
-    """FusedBatchNorm of what is learned: times scale / sqrt(variance + epsilon), plus the rest."""
+    """FusedBatchNorm in inference: (x - mean) * scale / sqrt(variance + epsilon) + offset."""
     given, dtype = op.options, DType.FLOAT32
     operands = [t for t in op.inputs if t is not None]
     plain = given.get("data_format", "NHWC") in ("NHWC", "NDHWC")
@@ -335,7 +336,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
 
 
 def table_size(op: Op) -> Sequence[Op] | None:
-    """LookupTableSizeV2: a number, of which TFLite makes a list."""
+    """LookupTableSizeV2: a scalar; TFLite's operator returns a list of one number."""
     if len(op.outputs) != 1:
         return None
     (y,) = op.outputs

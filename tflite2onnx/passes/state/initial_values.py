@@ -1,4 +1,4 @@
-"""What variable tensors hold before the first run: nothing yet, or what is computed once."""
+"""The values of variable tensors before the first run: 0, or constants that are computed once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tflite2onnx.passes.normalise import densify
 from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# The operators that LiteRT runs once if they read constants only: DEQUANTIZE in the first run, the
-# others when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such kernels
-# too, but by default LiteRT runs these operators in XNNPACK, which computes them in each run.
+# The operators that LiteRT runs once if all inputs are constant: DEQUANTIZE in the first run, and
+# GATHER and TILE when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such
+# kernels too, but by default LiteRT runs them in XNNPACK, which computes them in each run.
 _COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
 
 
 def cleared_elements(tensor: Tensor, room: int) -> Array:
-    """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
+    """Return the elements of a cleared variable: 0, or the zero point for int8.
 
-    ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
+    ResetVariableTensor (tensor_utils.cc) uses the zero point for int8 alone; other integers are 0.
 
     Raises:
-        OperatorError: the elements take more bytes than there is `room`, or are no numbers.
+        OperatorError: `room` (bytes left for variables) is negative, or the dtype has no numbers.
     """
     if tensor.dtype.numpy is None:
         raise OperatorError(f"{tensor.name} is a variable of type {tensor.dtype.label}")
@@ -41,7 +41,7 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
 
 
 def computed_once(graph: Graph) -> dict[Tensor, Array]:
-    """Return the elements of the variable tensors that LiteRT computes once, of constants."""
+    """Return the elements of variable tensors that LiteRT computes once from constants."""
     writers = Counter(t for op in graph.ops for t in op.outputs)
     ops = tuple(
         op

@@ -1,12 +1,12 @@
-"""What kernels keep from one run to the next where no tensor of the file says so.
+"""Make memory inside kernels explicit, as variable tensors.
 
-Custom operators for microcontrollers have buffers of their own: the last samples, an estimate of
-the noise. Here each is a variable tensor that its operator reads and writes to, as those are that
-the file has, and `lift_variables` makes inputs and outputs of all of them.
+Custom operators for microcontrollers keep buffers inside their kernels: the last samples, or an
+estimate of the noise. Each buffer becomes a variable tensor that the operator reads and writes;
+`lift_variables` then makes inputs and outputs of it.
 
-Some end the run. An ONNX model is always run as a whole, but what is behind such an operator can
-leave no trace: whether the run goes on is one more output, and `lift_variables` keeps what
-variables hold.
+Some operators may end the run. An ONNX model always runs to its end, so these operators get one
+more output: whether the run goes on. If it does not, `lift_variables` keeps the old values of the
+variables that later operators write.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tflite2onnx.utils.unique_names import Names
 
 
 class LiftedMemory(NamedTuple):
-    """A graph with what operators keep inside as their last inputs, and what of it is new.
+    """A graph whose operators have their internal memory as last inputs.
 
-    `kept` are these inputs, `goes_on` the last outputs of operators that may end the run.
+    `kept` are these inputs. `goes_on` are the last outputs of operators that may end the run.
     """
 
     graph: Graph
@@ -33,12 +33,12 @@ class LiftedMemory(NamedTuple):
 
 
 def lift_kernel_memory(graph: Graph) -> LiftedMemory:
-    """Return the graph with what operators keep inside.
+    """Return the graph with the internal memory of custom operators as inputs.
 
-    Only custom operators are asked: TFLite's own keep what they keep in tensors.
+    Builtin operators keep their state in tensors.
 
     Raises:
-        UnsupportedOperators: one of them is within a loop or a branch.
+        UnsupportedOperators: an operator with memory is inside a loop or a branch.
     """
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
@@ -58,14 +58,14 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
         inputs, outputs = found.get(op, ((), ()))
         ops.append(replace(op, inputs=(*op.inputs, *inputs), outputs=(*op.outputs, *outputs)))
     changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *kept, *goes_on))
-    # What an output would keep is among that by now.
+    # Memory that the file declares as a variable output is among these inputs now.
     made = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
     changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in made})
     return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
 
 
 def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
-    """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
+    """Return the memory of an operator, and the tensor for whether the run goes on after it."""
     operator = rules_for(op)
     if operator is None:
         return [], []

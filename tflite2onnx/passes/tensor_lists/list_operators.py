@@ -1,4 +1,4 @@
-"""TensorFlow's operators on lists, as TFLite's operators on tensors (see `lower_tensor_lists`)."""
+"""TensorFlow's operators on lists as TFLite operators on tensors (see `lower_tensor_lists`)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-# A size of an item: a number, or that of an axis of an input.
+# A size of an item: a number, or the size of an axis of an input.
 Size: TypeAlias = "int | tuple[Tensor, int]"
 
 
 def operand(op: Op, number: int) -> Tensor:
-    """Return input i, or output ~i, which has to be there."""
+    """Return input i, or output ~i, which must be present."""
     operands, index = (op.inputs, number) if number >= 0 else (op.outputs, ~number)
-    found = operands[index] if index < len(operands) else None
-    if found is None:
+    tensor = operands[index] if index < len(operands) else None
+    if tensor is None:
         raise OperatorError(f"{'input' if number >= 0 else 'output'} {index} is missing")
-    return found
+    return tensor
 
 
 class ListRewriter(Rewriter):
@@ -184,15 +184,15 @@ def _element_shape(rw: ListRewriter) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """What an operator has to do with lists: operands are inputs i, and outputs ~i.
+    """The role of each operand of a list operator: operands are inputs i, and outputs ~i.
 
     Attributes:
-        rule: adds the operators that stand for it.
+        rule: adds the operators that replace the operator.
         lists: the operands that are lists.
         item: the operand that is an item.
         stack: the operand whose first axis counts items.
-        shape: the input that says how large items are, -1 where it does not.
-        resizes: whether it makes a list of another length.
+        shape: the input with the shape of an item, -1 for unknown sizes.
+        resizes: whether the operator changes the number of items.
     """
 
     rule: Callable[[ListRewriter], None]
@@ -217,5 +217,5 @@ FORMS: Mapping[str, Form] = {
     "FlexTensorListLength": Form(_length, (0,)),
     "FlexTensorListElementShape": Form(_element_shape, (0,)),
 }
-COUNTED = ("FlexTensorListReserve",)  # what makes a list of a number of items
-MAKERS = (*COUNTED, "FlexEmptyTensorList")  # what makes a list of nothing
+COUNTED = ("FlexTensorListReserve",)  # lists with a number of items
+MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

@@ -1,14 +1,15 @@
-"""TensorFlow's lists become tensors: TFLite to TFLite, before any size is found out.
+"""Replace TensorFlow's lists by tensors, before any shape is inferred.
 
-A loop of Keras that TFLite's converter leaves to the Flex delegate keeps what it makes in lists:
-TensorListReserve makes one, SetItem and GetItem write and read it, Stack makes a tensor of it. The
-tensors between these are variants, of which the file says nothing. As all items of a list have one
-shape, a list is a tensor here whose first axis counts the items, also as a variable of a loop. An
-item that has not been set is 0, as it is in TensorFlow.
+A Keras loop that TFLite's converter leaves to the Flex delegate keeps its results in lists:
+TensorListReserve makes a list, SetItem and GetItem write and read it, Stack makes a tensor of it.
+The tensors between these operators have the dtype variant, and the file declares no item shape.
 
-How large an item is, the file says but for the sizes that it leaves open, and before a loop there
-is no item to ask. So the graph is tried at several sizes (`dynamic_shapes.run_trials`): where an
-item is always as large as an input, it is the input that is asked when the model runs.
+1. All items of a list have one shape, so a list becomes a tensor whose first axis counts the items,
+   also as a loop variable. Items that have not been set are 0, as in TensorFlow.
+2. The dtype, rank and sizes of the items come from the operators on the list.
+3. If a size of the items is dynamic, there is no item to take it from before a loop. The graph is
+   tried at several sizes (`dynamic_shapes.run_trials`). If the size equals a size of an input in
+   all trials, the ONNX model reads the size from that input.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from tflite2onnx.tensor import DType, Tensor
 
 @dataclass(frozen=True, eq=False)
 class _List:
-    """A list, whatever tensors it is handed on as.
+    """A list, which may be several variant tensors.
 
     Attributes:
-        dtype: the type of the items.
-        sizes: how large an item is, as far as that is written down; else None.
-        item: a tensor that is an item of it, or several along a first axis; None if there is none.
-        single: whether it has one item from its beginning to its end.
+        dtype: the dtype of the items.
+        sizes: the sizes of an item; None for a size that no operator states.
+        item: a tensor that is an item, or items along a first axis; None if there is none.
+        single: whether the list has exactly one item at all times.
     """
 
     dtype: DType
@@ -50,7 +51,7 @@ class _List:
     single: bool
 
     def find_sizes(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
-        """Return how large an item is by what is known, first at the sizes of the file."""
+        """Return the sizes of an item; `known` are the tensors of each trial."""
         return tuple(
             self._size_along(axis, known, inputs) if size is None else size
             for axis, size in enumerate(self.sizes)
@@ -71,8 +72,8 @@ def lower_tensor_lists(graph: Graph) -> Graph:
     """Return the graph with tensors in place of lists, unless a registered class converts one.
 
     Raises:
-        UnsupportedOperators: a list has items of several types or ranks, or of a shape that
-            nothing tells; or something is done with it that is not known here.
+        UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or
+            another operator reads or writes a list.
     """
     used = [op for op in graph.every_op() if _form(op)]
     if not used or any(map(has_converter, used)):
@@ -85,7 +86,7 @@ def _tensors_of_lists(graph: Graph) -> Graph:
     lists = _lists(graph)
     known: list[Known] = [{}]
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
-    for _ in sizes:  # what is in one list may be made of what is in others
+    for _ in sizes:  # item sizes of one list may depend on item sizes of others
         known = run_trials(_lower_graph(graph, lists, sizes, known))
         found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
@@ -98,11 +99,11 @@ def _form(op: Op) -> Form | None:
     return FORMS.get(op.code) if op.custom else None
 
 
-# What lists there are
+# Find the lists
 
 
 def _lists(graph: Graph) -> dict[Tensor, _List]:
-    """Return the list that each variant tensor is."""
+    """Return the lists by their variant tensors."""
     ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
     above: dict[Tensor, Tensor] = {}
     with collect_errors() as errors:
@@ -135,7 +136,7 @@ def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
 
 
 def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
-    """Yield the lists that an operator reads or makes, those together that are one list."""
+    """Yield groups of variant tensors of an operator; the tensors of a group are one list."""
     form = _form(op)
     if form is not None:
         yield [operand(op, number) for number in form.lists]
@@ -160,7 +161,7 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
 
 
 def _list(ops: Sequence[Op]) -> _List:
-    """Return what the operators on it say of a list."""
+    """Return a list, described by the operators on it."""
     pairs = [(op, form) for op, form in ((op, _form(op)) for op in ops) if form is not None]
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
@@ -191,7 +192,7 @@ def _of_one(maker: Op) -> bool:
     return count is not None and bool((count == 1).all())
 
 
-# What becomes of them
+# Replace the lists
 
 
 def _lower_graph(
@@ -200,7 +201,7 @@ def _lower_graph(
     sizes: Mapping[_List, Sequence[Size]],
     known: Sequence[Known],
 ) -> Graph:
-    """Return the graph with tensors in place of lists whose items are so large."""
+    """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
     for op, form in ((op, _form(op)) for op in graph.every_op()):
         if form is not None:
@@ -228,14 +229,14 @@ def _lower_graph(
 
 
 def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
-    """Return a list as a tensor; -1 items, if nobody knows how many."""
+    """Return a list as a tensor; `count` is -1 if the number of items depends on data."""
     signature = (count, *(size if isinstance(size, int) else -1 for size in sizes))
     shape = tuple(1 if size == -1 else size for size in signature)
     return Tensor(like.name, shape, dtype, shape_signature=signature)
 
 
 def _count(maker: Op, known: Sequence[Known]) -> int:
-    """Return how many items a list has first, -1 if that is known at run time only."""
+    """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
     number = operand(maker, 1)
@@ -245,7 +246,7 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
-    """Return what is read of a list in the rank that it has, if the file has another."""
+    """Return tensors that are read from a list with their true rank, if the file has another."""
     made = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:
