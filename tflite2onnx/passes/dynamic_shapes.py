@@ -187,11 +187,7 @@ def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
     for op, operator in operators:
         if is_dynamic(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
             raise UnsupportedOperators(
-                [
-                    OperatorError("how large its output is, is known at run time only").with_place(
-                        op.place
-                    )
-                ]
+                [OperatorError("its output shape is only known at run time").with_place(op.place)]
             )
         operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
         operands += [(~i, t) for i, t in enumerate(op.outputs)]

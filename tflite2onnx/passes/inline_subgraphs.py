@@ -107,7 +107,7 @@ class _Inliner:
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
-            raise OperatorError("it has no branches")
+            raise OperatorError("it must have branches, got none")
         rw = Rewriter(op)
         index = self._scalar(rw, _input(op, 0, DType.INT32))
         negative, last = (
@@ -288,7 +288,7 @@ def runs_graphs(op: Op) -> bool:
 def _check_operands(kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
     """Check that a call has as many inputs, or outputs, as its sub-graph, of equal types."""
     if len(given) != len(callee):
-        raise OperatorError(f"it has {len(given)} {kind} and its sub-graph {len(callee)}")
+        raise OperatorError(f"it must have {len(callee)} {kind} as its sub-graph, got {len(given)}")
     for outer, inner in zip(given, callee, strict=True):
         if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
@@ -302,7 +302,7 @@ def _input(op: Op, index: int, dtype: DType) -> Tensor:
     """Return an input, which must be present and of a dtype."""
     tensor = op.inputs[index] if index < len(op.inputs) else None
     if tensor is None or tensor.dtype is not dtype:
-        raise OperatorError(f"input {index} is no tensor of type {dtype.label}")
+        raise OperatorError(f"input {index} must be a tensor of type {dtype.label}")
     return tensor
 
 

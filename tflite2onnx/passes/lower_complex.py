@@ -68,7 +68,7 @@ def _check_room(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
     if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
-        raise ModelFileError("the complex constants take far more room than the file has for them")
+        raise ModelFileError("the complex constants are far larger than their bytes in the file")
 
 
 def _split_complex(data: Array) -> Array:
@@ -137,7 +137,7 @@ class _PairRewriter(Rewriter):
         for index, more in extensions:
             tensor = inputs[index]
             if tensor.data is None:
-                raise OperatorError(f"{tensor.name} is not constant")
+                raise OperatorError(f"{tensor.name} must be constant")
             rows = np.asarray(more, tensor.data.dtype)
             inputs[index] = constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
         self.add_changed(inputs=tuple(inputs), outputs=(self.output,))
@@ -161,7 +161,7 @@ def _part_tensor(pair: Tensor, name: str) -> Tensor:
 def _multiply(rw: _PairRewriter) -> None:
     """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
     if rw.source.activation != "NONE":
-        raise OperatorError("it applies an activation function to complex numbers")
+        raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
     a, b = (rw.part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
     c, d = (rw.part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
@@ -272,7 +272,7 @@ def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     rule = (_CUSTOM_RULES if op.custom else _RULES).get(op.code)
     if rule is None:
         raise OperatorError(
-            "it takes complex numbers, of which only their parts can be converted here"
+            "this operator is not converted for complex numbers, only for their parts"
         )
     rw = _PairRewriter(op, pairs)
     rule(rw)

@@ -145,5 +145,7 @@ def infer_op_outputs(
         raise ClashError(error, op) from error
     other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
     if other_rank and not (other_ranks or is_dynamic(operator_of(op))):
-        raise FixedSizeError("its output has another rank than the file says").with_place(op.place)
+        raise FixedSizeError("its output must have the rank that the file declares").with_place(
+            op.place
+        )
     return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

@@ -29,11 +29,13 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
         OperatorError: `room` (bytes left for variables) is negative, or the dtype has no numbers.
     """
     if tensor.dtype.numpy is None:
-        raise OperatorError(f"{tensor.name} is a variable of type {tensor.dtype.label}")
-    if room < 0:
-        size = f"{tensor.nbytes:,} bytes"
         raise OperatorError(
-            f"{tensor.name} is a variable of {size}, which with all others are too many"
+            f"variable {tensor.name} must hold numbers or bools, got {tensor.dtype.label}"
+        )
+    if room < 0:
+        raise OperatorError(
+            "the initial values of all variables must take at most 1 GiB, got more with"
+            f" {tensor.name} ({tensor.nbytes:,} bytes)"
         )
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)

@@ -187,7 +187,7 @@ class _Walk:
     def _resource(self, op: Op) -> Resource:
         handle = op.inputs[0]
         if handle is None or handle not in self.handles:
-            raise OperatorError("its variable is not known: the handle comes from no VAR_HANDLE")
+            raise OperatorError("its handle must come from a VAR_HANDLE")
         return self.handles[handle]
 
     def _read_variable(self, op: Op) -> None:
@@ -378,7 +378,7 @@ class _Explicit:
                 raise OperatorError(f"nothing assigns a value to the variable {name}")
             value = replace(like, data=None)
         elif value.data is None or value.data.shape != value.shape:
-            raise OperatorError(f"the initial value of {name} follows from what is not constant")
+            raise OperatorError(f"the initial value of {name} must be constant")
         _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization
         return Tensor(
@@ -453,7 +453,7 @@ def _initial_assignments(
 
     def start(variable: Variable) -> Tensor:
         if not isinstance(variable, Resource) or variable not in known:
-            raise OperatorError("it reads a variable that is not set yet")
+            raise OperatorError("it reads a variable before it is assigned")
         return known[variable]
 
     if not 0 <= index < len(model.graphs):

@@ -107,7 +107,9 @@ def _fill_list(rw: ListRewriter, count: Tensor) -> None:
     """Add a list of `count` items, all 0."""
     items = rw.output()
     if items.dtype.numpy is None:
-        raise OperatorError(f"a list of {items.dtype.label} is not converted")
+        raise OperatorError(
+            f"the items of a list must be numbers or bools, got {items.dtype.label}"
+        )
     sizes = [
         int32_constant("number", size) if isinstance(size, int) else rw.size(*size)
         for size in rw.sizes
@@ -132,7 +134,7 @@ def _reuse_tensor(rw: ListRewriter) -> None:
 def _set_item(rw: ListRewriter) -> None:
     items, index, item = (rw.input(i) for i in range(3))
     if rw.source.options.get("resize_if_index_out_of_bounds"):
-        raise OperatorError("it makes its list longer where there is no such item")
+        raise OperatorError("its option resize_if_index_out_of_bounds must be false, got true")
     if rw.single:
         rw.row(item, rw.output())
         return
@@ -164,7 +166,7 @@ def _concatenate_items(rw: ListRewriter) -> None:
     """ConcatV2: the items, joined along their first axis, and the size of each along that axis."""
     items, rows = rw.input(0), rw.output(1)
     if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
-        raise OperatorError("the items that it joins have no rows, or rows of sizes that stay open")
+        raise OperatorError("the items that it joins must have rows of fixed sizes")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
     rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
     count = rw.int32("PACK", rw.size(items, 0), name="count", shape=(1,), axis=0)
