@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tflite2onnx.cli import COMMANDS, parser_of
+from tflite2onnx.cli.parsers import COMMANDS, parser_of
 
 TARGET = Path(__file__).parents[1] / "docs" / "command-line.md"
 START = """\
@@ -18,7 +18,7 @@ Made by `scripts/make_command_reference.py` from the parsers in
 
 def document() -> str:
     """Return the whole document."""
-    return START + "".join(section(name) for name in ("convert", *COMMANDS))
+    return START + "".join(section(name) for name in COMMANDS)
 
 
 def section(name: str) -> str:

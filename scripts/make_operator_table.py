@@ -14,7 +14,7 @@ from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import PLAIN
 from tests.support.facts import OPERATORS as TFLITE
-from tflite2onnx.builder.nodes import DEFAULT_OPSET
+from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
 

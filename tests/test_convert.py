@@ -45,7 +45,7 @@ def test_the_opset_is_as_asked(opset: int | None) -> None:
 def test_opsets_that_are_none(opset: Any) -> None:
     """The message says which there are."""
     newest = onnx.defs.onnx_opset_version()
-    message = f"opset {opset!r} is not supported: it can be 13 to {newest}"
+    message = f"opset must be 13 to {newest}, got {opset!r}"
     with pytest.raises(OptionError, match=message):
         convert(network(), opset=opset)
 
@@ -150,7 +150,7 @@ def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
         raise MemoryError
 
     monkeypatch.setattr(OPERATORS["ABS"], "emit", fail)
-    with pytest.raises(ModelFileError, match="takes more memory than there is"):
+    with pytest.raises(ModelFileError, match="needs more memory than is available"):
         convert(chain("ABS"))
 
 

@@ -24,6 +24,7 @@ ROWS = (
     {"op"},
     {"passes"},
     {
+        "axis_letters",
         "compat",
         "convert",
         "emit",

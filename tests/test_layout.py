@@ -374,7 +374,7 @@ def test_the_same_bytes_are_moved_once() -> None:
     check(cast_of_layouts(), layouts=layouts)
     result = convert(cast_of_layouts(), layouts=layouts)
     moved = convert_model(
-        read_model(cast_of_layouts()), ConversionOptions(layouts), planner=planner
+        read_model(cast_of_layouts()), ConversionOptions(layouts=layouts), planner=planner
     )
     assert (plans[0].bytes_moved, plans[0].moves) == (4 * 2 * 5 * 3, 2)
     assert (moved.transposes, moved.bytes_moved) == (1, 4 * 2 * 5 * 3)

@@ -3,6 +3,11 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tflite2onnx.utils.interrupts import end_on_interrupt, is_program
+
+if is_program():  # whose modules take a while to load
+    end_on_interrupt()
+
 from tflite2onnx.bundle import convert_bundle
 from tflite2onnx.compat import enableDebugLog, getSupportedOperators
 from tflite2onnx.convert import convert

@@ -1,13 +1,14 @@
 """Bundles: zip archives of several models, as MediaPipe's .task files are.
 
 A bundle holds TFLite models, bundles, and other files (graphs, tokenisers, licences). Models are
-known by what they hold, not by their names: those of language models have no suffix.
+recognised by their content, because models of language models have no suffix.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,15 +18,20 @@ from typing import Any
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import BundleError, ConversionError, OutputError
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
-from tflite2onnx.utils.archive import DAMAGED, MAGIC, content, list_entries
+from tflite2onnx.signatures import has_signature
+from tflite2onnx.utils.archive import DAMAGED, MAGIC, list_entries, read_entry
 from tflite2onnx.utils.atomic_files import replacing_all, resolve_path
 from tflite2onnx.writer import write_to
+
+_logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _IDENTIFIER = slice(4, 8), b"TFL3"
 _MOST_LEVELS = 4
-# What an archive may unpack to: models hardly shrink when they are compressed.
+# The limit of the unpacked size is a multiple of the packed size, because models hardly compress,
+# plus a number of bytes.
 _TIMES, _BYTES = 16, 1 << 26
 
 
@@ -50,17 +56,17 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
     """Read all models of a bundle, and of the bundles in it.
 
     Raises:
-        BundleError: it is no archive, is damaged, would unpack to far more than it holds, or has a
-            file whose name would leave the folder it is unpacked to.
+        BundleError: the bundle cannot be read, is not an archive, is damaged, has no model, would
+            unpack to much more than its size, or has a file whose name leads out of the bundle.
     """
     data = source if isinstance(source, bytes) else _bytes(source)
     models: dict[str, bytes] = {}
     others: list[str] = []
-    for name, found in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
+    for name, content in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
         if name in models:
             raise BundleError(f"two files of the bundle are named {name!r}")
-        if found[_IDENTIFIER[0]] == _IDENTIFIER[1]:
-            models[name] = found
+        if content[_IDENTIFIER[0]] == _IDENTIFIER[1]:
+            models[name] = content
         else:
             others.append(name)
     if not models:
@@ -71,39 +77,48 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
 def convert_bundle(
     source: str | os.PathLike[str] | bytes | Bundle,
     folder: str | os.PathLike[str],
+    *,
+    external_data: int | None = None,
     **options: Any,  # noqa: ANN401 - those of `convert`
 ) -> dict[str, Result]:
-    """Convert every model of a bundle into a folder, all or none of them; return what came out.
+    """Convert every model of a bundle and write them to a folder, all of them or none.
 
-    A model keeps its name, with the suffix .onnx, and its place in bundles within the bundle.
-    `manifest.json` says for each what its inputs and outputs are, and lists what was left behind.
+    A model keeps its name, with the suffix .onnx; bundles in the bundle become folders.
+    `manifest.json` describes the inputs and outputs of each model, and lists all other files of the
+    bundle, which are not written.
 
     Args:
-        source: path of the bundle, its bytes, or what is read of it already.
-        folder: where to write; it is made if it is not there.
-        options: those of `convert` for each model, but for `layouts`.
+        source: the path of the bundle, its bytes, or the result of `read_bundle`.
+        folder: the folder to write to; it is created if it does not exist.
+        external_data: as in `convert`.
+        options: the options of `convert` for each model, without `layouts`.
+
+    Returns:
+        The result of each conversion by the path of the model in the bundle.
 
     Raises:
-        ConversionError: the bundle cannot be read or a model not converted; all such are named.
+        ConversionError: the bundle cannot be read, models cannot be converted (the error names all
+            of them), or the folder cannot be written to.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
     results = convert_models(bundle, **options)
-    write_models(bundle, results, folder)
+    write_models(bundle, results, folder, external_data)
     return results
 
 
 def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa: ANN401 - as above
-    """Return what becomes of every model of a bundle.
+    """Return the conversion of every model of a bundle.
 
     Raises:
-        BundleError: a model is not converted, of which all are named, or two would be one file.
+        BundleError: models cannot be converted (the error names all of them), or two models would
+            become one file.
     """
-    files_of(bundle)  # that each has a place is known before any takes time
+    files_of(bundle)  # raises its error before any conversion takes time
     results: dict[str, Result] = {}
     problems = []
     for name, data in bundle.models.items():
         try:
-            results[name] = convert(data, **options)
+            results[name] = convert(data, **_possible_names(name, data, options))
         except ConversionError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -111,20 +126,32 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     return results
 
 
+def _possible_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a model; without a signature it keeps the names of its tensors."""
+    if options.get("names") != "signature" or has_signature(
+        read_model(data), options.get("signature")
+    ):
+        return options
+    _logger.warning("%s has no signature: its inputs and outputs are named as its tensors", name)
+    return {**options, "names": "tensor"}
+
+
 def write_models(
-    bundle: Bundle, results: Mapping[str, Result], folder: str | os.PathLike[str]
-) -> None:
-    """Write what became of the models of a bundle into a folder, with a manifest, or nothing.
+    bundle: Bundle, results: Mapping[str, Result], folder: str | os.PathLike[str],
+    external_data: int | None = None,
+) -> None:  # fmt: skip
+    """Write the converted models of a bundle and a manifest to a folder, all files or none.
 
     Raises:
-        OutputError: the place cannot be written to.
+        OutputError: the folder cannot be written to.
     """
     files = files_of(bundle)
     manifest = {
         "models": [_describe_model(name, files[name], result) for name, result in results.items()],
         "other_files": bundle.others,
     }
-    _write(Path(folder), {files[name]: result for name, result in results.items()}, manifest)
+    placed = {files[name]: result for name, result in results.items()}
+    _write(Path(folder), placed, manifest, external_data)
 
 
 def _bytes(path: str | os.PathLike[str]) -> bytes:
@@ -137,10 +164,10 @@ def _bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 class _Unpacker:
-    """Has the room for what the bundle and all bundles in it unpack to."""
+    """Unpacks a bundle and all bundles in it, up to a limit of bytes for all of them together."""
 
-    def __init__(self, room: int) -> None:
-        self._left = room
+    def __init__(self, limit: int) -> None:
+        self._left = limit
 
     def files(self, data: bytes, place: str = "", level: int = 0) -> Iterator[tuple[str, bytes]]:
         """Yield the files of an archive, and of archives in it, with their paths."""
@@ -148,31 +175,31 @@ class _Unpacker:
             raise BundleError(f"bundles are nested more than {_MOST_LEVELS} deep")
         try:
             archive = zipfile.ZipFile(io.BytesIO(data))
-            found = list_entries(archive, self._left)
-            self._left -= sum(entry.file_size for entry in found)
-            for entry in found:
+            entries = list_entries(archive, self._left)
+            self._left -= sum(entry.file_size for entry in entries)
+            for entry in entries:
                 path = f"{place}{_check_member_name(entry.filename)}"
-                data = content(archive, entry)
+                data = read_entry(archive, entry)
                 if data[: len(MAGIC)] == MAGIC:
                     yield from self.files(data, f"{path}/", level + 1)
                 else:
                     yield path, data
         except DAMAGED as error:
             raise BundleError(
-                f"{place or 'the bundle'} is no archive, or is damaged ({error})"
+                f"{place or 'the bundle'} is not an archive, or is damaged ({error})"
             ) from error
 
 
 def _check_member_name(name: str) -> str:
-    """Return a file's name; it must stay in the folder that the archive is unpacked to."""
+    """Return the path of a file in the archive; BundleError if it leads out of the archive."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
-        raise BundleError(f"a file of the bundle is named {name!r}")
+        raise BundleError(f"the bundle has a file {name!r}, whose path leads out of the bundle")
     return str(path)
 
 
 def files_of(bundle: Bundle) -> dict[str, str]:
-    """Return where each model goes: bundles in the bundle become folders.
+    """Return the path of the ONNX file of each model; bundles in the bundle become folders.
 
     Raises:
         BundleError: two models would become one file.
@@ -191,20 +218,23 @@ def files_of(bundle: Bundle) -> dict[str, str]:
 
 
 def _describe_model(name: str, file: str, result: Result) -> dict[str, Any]:
-    """Return what the metadata of an ONNX model says of it, and where it is."""
-    said = {p.key.partition(".")[2]: p.value for p in result.skeleton.proto.metadata_props}
-    known = {key: json.loads(value) for key, value in said.items()}
-    return {"name": name, "file": file, "opset": result.opset, **known}
+    """Return the entry of a model in the manifest: its path, and its metadata in ONNX."""
+    properties = result.skeleton.proto.metadata_props
+    metadata = {p.key.partition(".")[2]: json.loads(p.value) for p in properties}
+    return {"name": name, "file": file, "opset": result.opset, **metadata}
 
 
-def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any]) -> None:
-    """Write all files, or none if one cannot be written."""
+def _write(
+    folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any],
+    external_data: int | None,
+) -> None:  # fmt: skip
+    """Write all files, or none if one of them cannot be written."""
     try:
         with replacing_all(folders=True) as create:
             text = json.dumps(manifest, indent=2).encode() + b"\n"
             create(_place(folder, MANIFEST)).write(text)
             for file, result in results.items():
-                write_to(result.skeleton, _place(folder, file), create)
+                write_to(result.skeleton, _place(folder, file), create, external_data)
     except (OSError, ValueError) as error:
         raise OutputError(
             f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
@@ -212,13 +242,13 @@ def _write(folder: Path, results: Mapping[str, Result], manifest: Mapping[str, A
 
 
 def _place(folder: Path, file: str) -> Path:
-    """Return the place of a file in a folder.
+    """Return the path of a file in a folder, with symbolic links resolved.
 
     Raises:
-        OSError: symbolic links lead back to themselves.
-        ValueError: they lead out of the folder.
+        OSError: symbolic links form a circle.
+        ValueError: a symbolic link leads out of the folder.
     """
     place = resolve_path(folder / file)
     if resolve_path(folder) not in place.parents:
-        raise ValueError(f"{file} is, or is behind, a symbolic link that leads out of the folder")
+        raise ValueError(f"the path {file} has a symbolic link that leads out of the folder")
     return place

@@ -18,9 +18,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import NoneType
 
+from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, NeedsOpset
+from tflite2onnx.builder.nodes import NeedsOpset
+from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.compat import accept_legacy_arguments
 from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
 from tflite2onnx.errors import (
@@ -54,6 +57,7 @@ from tflite2onnx.signatures import (
     warn_unconverted,
 )
 from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
@@ -64,9 +68,9 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def _suspend_gc() -> Iterator[None]:
-    """Switch off the search for cycles, of which a conversion makes none.
+    """Switch off the cyclic garbage collector: a conversion makes no reference cycles.
 
-    It would walk over everything there is again and again, in a third of all the time.
+    The collector would walk over all objects repeatedly and take a third of the time.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -84,68 +88,92 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     output: str | os.PathLike[str] | None = None,
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
-    io_layout: str = "auto",
+    io_layout: IoLayout = "auto",
     opset: int | None = None,
-    quantization: str = "qdq",
-    activations: str = "auto",
+    quantization: QuantizationMode = "qdq",
+    activations: ActivationType = "auto",
+    weights: WeightType = "auto",
     allow_custom: bool = False,
     static: bool = False,
     signature: str | None = None,
-    names: str = "tensor",
-    weights: str = "auto",
+    names: NameSource = "tensor",
+    external_data: int | None = None,
 ) -> Result:
-    """Convert a TFLite model, given as a path or as the bytes of its file, to ONNX.
+    """Convert a TFLite model to ONNX.
 
     Args:
-        model: the TFLite model.
-        output: where to write the ONNX file; nothing is written if None.
-        layouts: for each tensor named, its layout in TFLite and in ONNX, such as
+        model: the path of the TFLite file, or its bytes.
+        output: the path of the ONNX file; None writes no file.
+        layouts: the layout of single tensors in TFLite and in ONNX, by the name of the tensor:
             {"input": ("NHWC", "NCHW")}.
-        io_layout: "auto" (inputs and outputs channels first wherever that saves a Transpose),
-            "tflite" (as in the TFLite file), "onnx" (channels first wherever an operator gives
-            meaning to their layout).
-        opset: the ONNX opset; the smallest that the model needs, from 17 up, if None.
-        quantization: what becomes of quantized tensors: "qdq" (integers, which operators read
-            through DequantizeLinear and write through QuantizeLinear) or "float" (real numbers
+        io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
+            Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
+            operator gives the axes a meaning).
+        opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
+            that the model needs.
+        quantization: how quantized tensors are stored: "qdq" (integers, which operators read
+            through DequantizeLinear and write through QuantizeLinear) or "float" (float32
             throughout, weights, inputs and outputs included).
-        activations: how int8 activations are kept inside the model: "int8", "uint8" (the same
-            numbers with the zero point 128 higher), or "auto" (what ONNX Runtime is faster with
-            on x86-64). Inputs and outputs keep the file's type in every case.
-        allow_custom: leave custom operators that cannot be converted in the graph, as nodes of
-            the domain "tflite.custom" with their options as attributes.
-        static: whether to fix all sizes as they are in the file. Else those of inputs that the
-            file does not fix stay open, if all operators can do without knowing them.
-        signature: which entry point of the model to convert; the main one if None.
-        names: what inputs and outputs are called by: the "tensor", or the "signature".
-        weights: how 8-bit weights of products are stored: "uint8", "int8" (faster, and right on
-            processors with VNNI or ARM's dot product only), or "auto" (right everywhere).
+        activations: how int8 activations inside the model are stored: "int8", "uint8" (the same
+            real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
+            Runtime is faster on x86-64). Inputs and outputs always have the file's type.
+        weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
+            right only on processors with VNNI or ARM's dot product), or "auto" (right on every
+            processor).
+        allow_custom: keep custom operators that cannot be converted as nodes of the domain
+            "tflite.custom", with their options as attributes.
+        static: fix all sizes as in the file. Otherwise the dynamic axes of inputs stay dynamic if
+            all operators support that.
+        signature: the entry point to convert; None converts the main one.
+        names: the source of the names of inputs and outputs: "tensor" or "signature".
+        external_data: the size in bytes from which on weights are written to a second file; see
+            `Result.save`.
+
+    Returns:
+        The ONNX model with a description of its inputs, outputs and states.
 
     Raises:
-        ConversionError: the model cannot be converted; the message says why.
+        ConversionError: the model cannot be converted; the message gives the reason.
+        TypeError: `model` or `output` has a wrong type.
     """
+    _check_types(model, output)
     options = ConversionOptions(
-        {} if layouts is None else layouts,
-        io_layout,
-        opset,
-        quantization,
-        activations,
-        allow_custom,
-        static,
-        signature,
-        names,
-        weights,
+        layouts={} if layouts is None else layouts,
+        io_layout=io_layout,
+        opset=opset,
+        quantization=quantization,
+        activations=activations,
+        weights=weights,
+        allow_custom=allow_custom,
+        static=static,
+        signature=signature,
+        names=names,
     )
-    if output is not None and not isinstance(model, bytes):
+    if output is not None and isinstance(model, (str, os.PathLike)):
         check_distinct_files(output, model)
+        check_distinct_files(f"{os.fspath(output)}.data", model)
+    result = _read_and_convert(model, options)
+    if output is not None:
+        result.save(output, external_data)
+    return result
+
+
+def _check_types(model: object, output: object) -> None:
+    """Raise TypeError for what is neither a path nor, of a model, the bytes of a file."""
+    if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
+        raise TypeError(f"model must be a path or bytes, got {type(model).__name__}")
+    if not isinstance(output, (str, os.PathLike, NoneType)):
+        raise TypeError(f"output must be a path or None, got {type(output).__name__}")
+
+
+def _read_and_convert(model: str | os.PathLike[str] | bytes, options: ConversionOptions) -> Result:
+    """Read and convert a model."""
     try:
         source = read_model(model)
-        warn_unconverted(source, signature)
-        result = convert_model(source, options, notes=_metadata_or_empty(source, model))
-        if output is not None:
-            result.save(output)
+        warn_unconverted(source, options.signature)
+        return convert_model(source, options, notes=_metadata_or_empty(source, model))
     except MemoryError as error:
-        raise ModelFileError("the model takes more memory than there is") from error
-    return result
+        raise ModelFileError("the model needs more memory than is available") from error
 
 
 def convert_model(
@@ -155,38 +183,42 @@ def convert_model(
     notes: Mapping[str, object] | None = None,
     planner: Planner = plan,
 ) -> Result:
-    """Convert a model that is already read; `planner` chooses the orders of all tensors.
+    """Convert a model that has been read; `planner` chooses the orders of all tensors.
 
-    `notes` go into the metadata of the ONNX model (see `metadata.describe_model`).
+    `notes` are added to the metadata of the ONNX model (see `metadata.describe_model`).
+
+    Raises:
+        ConversionError: the model cannot be converted; the message gives the reason.
     """
     index, signature = find_signature(model, options.signature)
     model = apply_passes(MODEL_PASSES, model)
     graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
-        raise ModelFileError("the model has no output: there is nothing to convert")
+        raise ModelFileError("the model has no output, so there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    more = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
-    return result_of(emitted, graph.name or "main", more)
+    properties = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
+    return result_of(emitted, graph.name or "main", properties)
 
 
 def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
-    """Emit a graph with open sizes if all operators can do with them, else at the file's sizes."""
+    """Emit a graph with dynamic sizes if all operators support them, else with the file's sizes."""
     if options.static:
         return _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
     try:
         named = open_dimensions(graph, _operators(options))
         return _normalise_plan_emit(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
-        # What is wrong at any size is wrong here too.
-        emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
-        _logger.warning("all sizes are fixed as they are in the file, since %s", error)
-        return emitted
+        reason = str(error)  # the error itself would keep all intermediate results in memory
+    # An error that does not depend on sizes is raised again here.
+    emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
+    _logger.warning("all sizes are fixed as in the file because %s", reason)
+    return emitted
 
 
 def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
-    """Return a graph of which only the sizes stay open that nobody foresees."""
+    """Return a graph in which only data-dependent sizes are dynamic."""
     operator_of = _operators(options)
     try:
         return open_dimensions(graph, operator_of, inputs=False)
@@ -198,7 +230,7 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
 
 
 def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
-    """Return what gives each operator its converter, or keeps it if that is asked for."""
+    """Return a function from an operator of the file to its converter."""
 
     def operator_of(op: Op) -> Operator:
         return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
@@ -207,8 +239,8 @@ def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
 
 
 def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
-    """Normalise, plan and emit a graph, of whose sizes some may stay open."""
-    asked = read_layouts(options.layouts, graph)
+    """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
+    requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
     # An output that is found to be constant is another tensor now.
@@ -217,11 +249,13 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
-    inside = sites(operators)
+    operator_sites = sites(operators)
     check_open([(operator.op, operator) for operator in operators])
-    chosen = planner([interface(graph, wanted, options.io_layout), *inside])
-    _logger.debug("planned %d bytes to be moved", chosen.bytes_moved)
+    chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
+    _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
+    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
     emitted = _with_opset(graph, operators, chosen, options)
+    emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
 
@@ -229,7 +263,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
 def _with_opset(
     graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
 ) -> Emitted:
-    """Emit for the opset asked for, else for the smallest that has all nodes."""
+    """Emit for the requested opset, else for the smallest opset that has all nodes."""
     auto = options.activations == "auto"
     builder = partial(
         Builder,
@@ -238,21 +272,22 @@ def _with_opset(
         int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
         weights=options.weights,
     )
-    version = options.opset or DEFAULT_OPSET
+    version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
-            emitted = emit(graph, operators, chosen, builder(version))
+            g = builder(version, budget=ConstantBudget(stored))
+            emitted = emit(graph, operators, chosen, g)
+            check(emitted, graph)
         except NeedsOpset as need:
             if options.opset is not None:
                 raise OptionError(str(need)) from need
             version = need.version
         else:
-            check(emitted, graph)
             return emitted
 
 
 def _metadata_or_empty(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
-    """Return what the model's authors say of it; that it is damaged is no reason not to convert."""
+    """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
     try:
         return describe_model(source, model)
     except ModelFileError as error:

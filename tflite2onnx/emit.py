@@ -1,7 +1,7 @@
 """The driver: operators and a plan in, ONNX nodes out.
 
-It does once what is the same for every operator: fetch inputs in the planned order, apply the
-fused activation, put the outputs where the plan has them, and name the operator in an error.
+It does what every operator needs: it fetches inputs in the planned order, applies the fused
+activation, stores outputs in the planned order, and names the operator in an error.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from tflite2onnx.utils.unique_names import Names
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
-    """Return the operators of a graph as the planner sees them.
+    """Return the operators of a graph as sites of the layout plan.
 
     Raises:
-        UnsupportedOperators: some operators cannot be converted; all of them are named.
+        UnsupportedOperators: operators cannot be converted; the error lists all of them.
     """
-    found, problems = [], []
+    operator_sites, problems = [], []
     for operator in operators:
         try:
             with as_operator_error():
-                found.append(_site(operator))
+                operator_sites.append(_site(operator))
         except OperatorError as error:
             problems.append(error.with_place(operator.op.place))
     if problems:
         raise UnsupportedOperators(problems)
-    return found
+    return operator_sites
 
 
 def _site(operator: Operator) -> Site:
@@ -69,16 +69,16 @@ def _site(operator: Operator) -> Site:
     if not op.outputs and not operator.returns_tuple:
         raise OperatorError("it has no output")
     if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
-        raise OperatorError(f"it has {len(op.inputs)} inputs, which are too many or too few")
+        raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
     unscaled = operator.without_scale
     if unscaled is not None and not operator.reads_stored_integers():
-        raise OperatorError(f"{unscaled.name} has no scale, where other operands have one")
-    return Site(operator.plan_inputs, operator.plan_outputs, tuple(operator.frames()))
+        raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
+    return Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
 
 
 @lru_cache(maxsize=1024)
 def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
-    """Return whether operators take so many inputs: as many as the `emit` of their class does."""
+    """Return whether an operator's `emit` accepts this number of inputs."""
     try:
         signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
     except TypeError:
@@ -87,11 +87,11 @@ def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
 
 
 def prefers_uint8(operators: Sequence[Operator]) -> bool:
-    """Return whether int8 activations are better kept as uint8.
+    """Return whether int8 activations are better stored as uint8.
 
-    They are where an operator does more with them than to move them: ONNX Runtime has integer
-    kernels for uint8 on x86-64. Integers without a scale stay what they are, and where there are
-    such, all stay: one operator could move the one into the other.
+    This is so if an operator computes with them, because ONNX Runtime has integer kernels for uint8
+    on x86-64. If any int8 tensor has no scale, all int8 tensors stay int8: an operator may move
+    elements from a tensor without a scale to a tensor with a scale.
     """
     int8 = [(t, o) for o in operators for t in o.op.outputs if t.dtype is DType.INT8]
     return all(is_quantized(t) for t, _ in int8) and any(
@@ -100,12 +100,12 @@ def prefers_uint8(operators: Sequence[Operator]) -> bool:
 
 
 class Emitted(NamedTuple):
-    """A graph in ONNX: nodes over values, which values are which tensors, types and shapes.
+    """A graph in ONNX: nodes over values, and the tensors that the values hold.
 
-    `types` has the values whose type and shape follow from the tensors, which may be all.
-    `initial` has the initial values of state as they are stored, in the sequence of the inputs and
-    outputs that it is: the last of all; `variables` what the file calls it.
-    `open_sizes` has the file's value of each size that is a name.
+    `types` has the types and shapes of the values that hold tensors. State is the last inputs and
+    the last outputs: `initial` has its initial values as ONNX stores them and `variables` its names
+    in the file, in the same sequence. `open_sizes` has the file's value of each dynamic size, by
+    name.
     """
 
     nodes: tuple[Node, ...]
@@ -118,14 +118,30 @@ class Emitted(NamedTuple):
     variables: tuple[str, ...] = ()
     open_sizes: Mapping[str, int] = MappingProxyType({})
 
+    def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
+        """Return the same with the letters of axes, by tensor."""
+
+        def add_letters(ports: Sequence[Port]) -> tuple[Port, ...]:
+            return tuple(port._replace(letters=letters.get(port.tensor, "")) for port in ports)
+
+        return self._replace(
+            inputs=add_letters(self.inputs),
+            outputs=add_letters(self.outputs),
+            tensors=add_letters(self.tensors),
+        )
+
 
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
 def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
-    """Emit a whole graph; the operators are those of `Graph.every_op`.
+    """Emit a whole graph; `operators` are in the sequence of `Graph.every_op`.
 
-    The first site of `plan` is the graph's interface, the others are its operators.
+    The first site of `plan` is the graph's interface, the others are the operators.
+
+    Raises:
+        UnsupportedOperators: an operator cannot be converted.
+        NeedsOpset: an operator needs a newer opset than the builder's.
     """
     ends, *orders_inside = plan.orders
     inputs = tuple(_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
@@ -161,7 +177,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
 def _bodies(
     g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
 ) -> list[Body]:
-    """Return the sub-graphs of an operator, which follow its own operands in the plan."""
+    """Return the sub-graphs of an operator; their operands follow its own in the plan."""
     read, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
     bodies = []
     for graph in operator.op.graphs:
@@ -184,7 +200,7 @@ def _body(
         for tensor, order in zip(graph.outputs, after, strict=True)
     ]
     outputs = [view.value for view in views]
-    # Each has to be a value of its own that a node of this very graph makes.
+    # ONNX wants each output to be a different value, computed by a node of this graph.
     own = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
         if value not in own:
@@ -195,40 +211,40 @@ def _body(
 
 
 def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
-    """Return an input of the file's type; inside, the tensor may be kept in another."""
-    kept, given = g.storage(tensor), g.storage(tensor, weight=True)
+    """Return an input of the file's type; inside the model the tensor may have another type."""
+    inside, in_file = g.storage(tensor), g.storage(tensor, weight=True)
     shape = tuple(tensor.sizes[i] for i in order)
-    value = g.annotate(Value(dtype=given.dtype), given.dtype, shape)
-    g.define(tensor, g.convert(value, given, kept, order), order)
-    return Port(tensor.name, value, tensor, order, given.dtype)
+    value = g.annotate(Value(dtype=in_file.dtype), in_file.dtype, shape)
+    g.define(tensor, g.convert(value, in_file, inside, order), order)
+    return Port(tensor.name, value, tensor, order, in_file.dtype)
 
 
 def _initial(g: Builder, port: Port, data: Array) -> Array:
-    """Return the initial value of an input as the ONNX model stores it."""
+    """Return the initial value of a state as the ONNX model stores it."""
     if g.storage(port.tensor, weight=True) is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
     return data.transpose(port.order)
 
 
 def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
-    """Return the outputs, each of the file's type, with a value and a name of its own.
+    """Return the outputs, each of the file's type, with distinct values and names.
 
-    A name is numbered if an input or an output before has it.
+    A name gets a number if an input or an earlier output has the same name.
     """
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
-    given_in = {*graph.inputs}
-    taken = {value for t, value, _ in g.stored_tensors() if t in given_in}
+    input_tensors = {*graph.inputs}
+    values = {value for t, value, _ in g.stored_tensors() if t in input_tensors}
     for tensor, order in zip(graph.outputs, orders, strict=True):
-        kept, given = g.storage(tensor), g.storage(tensor, weight=True)
-        value = g.convert(g.view(tensor, order).value, kept, given, order)
-        if value in taken or value.data is not None:
+        inside, in_file = g.storage(tensor), g.storage(tensor, weight=True)
+        value = g.convert(g.view(tensor, order).value, inside, in_file, order)
+        if value in values or value.data is not None:
             value = g.Identity(value)
-        taken.add(value)
+        values.add(value)
         name = names.make_unique(tensor.name) if tensor.name in used else tensor.name
         used.add(tensor.name)
-        ports.append(Port(name, value, tensor, order, given.dtype))
+        ports.append(Port(name, value, tensor, order, in_file.dtype))
     return tuple(ports)
 
 
@@ -241,46 +257,48 @@ def _emit_operator(
         for i, t in enumerate(op.inputs)
     ]
     outputs = tuple(_output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs)))
-    given = (bodies, *inputs) if bodies else inputs
-    made = operator.emit(g, outputs if operator.returns_tuple else outputs[0], *given)
-    values = list(made) if operator.returns_tuple else [made]
+    operands = (bodies, *inputs) if bodies else inputs
+    emitted = operator.emit(g, outputs if operator.returns_tuple else outputs[0], *operands)
+    values = list(emitted) if operator.returns_tuple else [emitted]
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
         activation = "NONE" if i else operator.activation
         g.define(view.tensor, _finish_output(g, operator, view, value, activation), view.order)
 
 
 def _on_real_numbers(g: Builder, operator: Operator) -> bool:
-    """Return whether an operator is given quantized operands as real numbers.
+    """Return whether an operator reads quantized operands as real numbers.
 
-    Where these are all there is they can be moved as well, as long as moving an integer from one
-    tensor to the next leaves it to stand for the same number.
+    With `float_only` an operator that only moves stored integers can move real numbers instead, if
+    all its operands have one scale.
     """
     if not operator.reads_stored_integers():
         return True
-    moved = operator.has_one_scale and operator.matmul_operands is None
-    return g.float_only and moved and not operator.computes_on_stored_integers
+    moves = operator.has_one_scale and operator.matmul_operands is None
+    return g.float_only and moves and not operator.computes_on_stored_integers
 
 
 def _as_filed(operator: Operator) -> bool:
-    """Return whether integers have to be those of the file; one without a scale is no other."""
+    """Return whether an operator must read the file's integers, and not int8 moved to uint8."""
     return operator.computes_on_stored_integers or operator.without_scale is not None
 
 
 def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
-    tensor, kept = operator.input(i), _input_storage(g, operator, i)
-    if kept is None and not real:
-        kept = g.integer_storage(tensor, as_filed=_as_filed(operator))
-    elif kept is None and not g.float_only and is_quantized(tensor):
-        read = operator.scale_read(i)
-        kept = None if read is None else g.integer_storage(replace(tensor, quantization=read))
-    return g.view(tensor, order, operator.axis_letters(i), real=real, storage=kept)
+    tensor, storage = operator.input(i), _input_storage(g, operator, i)
+    if storage is None and not real:
+        storage = g.integer_storage(tensor, as_filed=_as_filed(operator))
+    elif storage is None and not g.float_only and is_quantized(tensor):
+        scale = operator.scale_read(i)
+        if scale is not None:
+            storage = g.integer_storage(replace(tensor, quantization=scale))
+    return g.view(tensor, order, operator.axis_letters(i), real=real, storage=storage)
 
 
 def _input_storage(g: Builder, operator: Operator, operand: int) -> Storage | None:
-    """Return how an input is kept that is not kept as activations are: weights and biases.
+    """Return the storage of weights and biases, None for inputs that are stored as activations.
 
-    Within a graph ONNX Runtime (1.31) does not find the weights for a product of float data and
-    integers (TransposeDQWeightsForMatMulNBits), and refuses the model: these become real first.
+    In a nested graph ONNX Runtime 1.31 does not find the weights of a product of float data and
+    integers (TransposeDQWeightsForMatMulNBits) and rejects the model, so the weights are
+    dequantized at load.
     """
     if operator.matmul_operands is None or operator.input(operand).data is None:
         return None
@@ -299,85 +317,86 @@ def _input_storage(g: Builder, operator: Operator, operand: int) -> Storage | No
 
 def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
     tensor = operator.op.outputs[i]
-    kept = g.integer_storage(tensor, as_filed=_as_filed(operator))
-    return View(
-        tensor, order, REAL if real and kept.quantization else kept, operator.axis_letters(~i)
-    )
+    storage = g.integer_storage(tensor, as_filed=_as_filed(operator))
+    storage = REAL if real and storage.quantization else storage
+    return View(tensor, order, storage, operator.axis_letters(~i))
 
 
 def _finish_output(
     g: Builder,
     operator: Operator,
     view: View,
-    made: Value | NeedsReshape | AlreadyStored,
+    emitted: Value | NeedsReshape | AlreadyStored,
     activation: str,
 ) -> Value:
-    """Apply the fused activation, quantize what was computed as real numbers, give it its shape."""
-    if isinstance(made, AlreadyStored):
-        return made.value
-    value = (
-        made.value if isinstance(made, NeedsReshape) else g.annotate(made, view.dtype, view.sizes)
-    )
+    """Apply the fused activation, quantize real numbers, and reshape the value if it needs that."""
+    if isinstance(emitted, AlreadyStored):
+        return emitted.value
+    if isinstance(emitted, NeedsReshape):
+        value = emitted.value
+    else:
+        value = g.annotate(emitted, view.dtype, view.sizes)
     if g.float_only and view.storage is REAL and is_quantized(view.tensor):
         value = _limit_range(g, operator, view.tensor, value, activation)
     else:
         value = _store_output(g, operator, view, value, activation)
-    return g.reshape(value, view.sizes) if isinstance(made, NeedsReshape) else value
+    return g.reshape(value, view.sizes) if isinstance(emitted, NeedsReshape) else value
 
 
 def _limit_range(
     g: Builder, operator: Operator, tensor: Tensor, value: Value, activation: str
 ) -> Value:
-    """Return real numbers as far as they are within the range that integers would have.
+    """Return real numbers, clipped to the range that the stored integers would have.
 
-    Files leave out activations that the range implies: without it a RELU may be missing.
+    Converters omit an activation that the range implies, so without the range a RELU may be
+    missing.
     """
-    written = _with_written_scale(g, operator, tensor)
-    kept, given = (g.integer_storage(t, as_filed=True) for t in (written, tensor))
-    if len(kept.scale) > 1 or (operator.moves_only and activation == "NONE"):
+    written_tensor = _with_written_scale(g, operator, tensor)
+    written = g.integer_storage(written_tensor, as_filed=True)
+    read = g.integer_storage(tensor, as_filed=True)
+    if len(written.scale) > 1 or (operator.moves_only and activation == "NONE"):
         return apply_fused_activation(g, activation, value, DType.FLOAT32)
-    value = g.Clip(
-        value, *(g.scalar(n, DType.FLOAT32) for n in real_bounds(activation, given, kept))
-    )
-    if written is tensor:
+    bounds = real_bounds(activation, read, written)
+    value = g.Clip(value, *(g.scalar(bound, DType.FLOAT32) for bound in bounds))
+    if written_tensor is tensor:
         return value
-    # The integers stay, and stand for other numbers.
-    value = g.Mul(value, g.scalar(given.scale[0] / kept.scale[0], DType.FLOAT32))
-    moved = (kept.zero_point - given.zero_point) * given.scale[0]
-    return g.Add(value, g.scalar(moved, DType.FLOAT32))
+    # Readers of the tensor apply another scale to the same stored integers.
+    value = g.Mul(value, g.scalar(read.scale[0] / written.scale[0], DType.FLOAT32))
+    offset = (written.zero_point - read.zero_point) * read.scale[0]
+    return g.Add(value, g.scalar(offset, DType.FLOAT32))
 
 
 def _store_output(
     g: Builder, operator: Operator, view: View, value: Value, activation: str
 ) -> Value:
-    """Return what an operator makes as it is stored.
+    """Return the output of an operator in its storage, with the fused activation applied.
 
-    An activation that the integers' range already implies is left out, and another clamps the
-    integers: between the operator and QuantizeLinear either would break the fusion.
+    An activation is omitted if the range of the integers implies it; otherwise it clamps the stored
+    integers. A node between the operator and QuantizeLinear would break the fusion.
     """
-    kept, home = view.storage, g.storage(view.tensor)
+    storage, target = view.storage, g.storage(view.tensor)
     written = _with_written_scale(g, operator, view.tensor)
-    if kept is REAL and (home is not REAL or written is not view.tensor):
+    if storage is REAL and (target is not REAL or written is not view.tensor):
         value = g.quantize(value, g.integer_storage(written), view.order)
-        kept = g.integer_storage(view.tensor)
-    if kept.quantization is None:
-        value = apply_fused_activation(g, activation, value, kept.dtype)
+        storage = g.integer_storage(view.tensor)
+    if storage.quantization is None:
+        value = apply_fused_activation(g, activation, value, storage.dtype)
     else:
-        value = _clamp_integers(g, value, activation, kept)
-    return g.convert(value, kept, home, view.order)
+        value = _clamp_integers(g, value, activation, storage)
+    return g.convert(value, storage, target, view.order)
 
 
 def _with_written_scale(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
-    """Return an output with the scale in which the kernel writes it."""
+    """Return an output with the scale with which the kernel writes it."""
     scale = operator.output_quantization if g.float_only else operator.scale_made
     if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
         return tensor
     return replace(tensor, quantization=scale)
 
 
-def _clamp_integers(g: Builder, value: Value, activation: str, kept: Storage) -> Value:
-    bounds = clamp(activation, kept)
+def _clamp_integers(g: Builder, value: Value, activation: str, storage: Storage) -> Value:
+    bounds = clamp(activation, storage)
     if bounds is None:
         return value
-    low, high = (g.scalar(b, kept.dtype) for b in bounds)
-    return g.in_compute_type("Clip", kept.dtype, value, low, high)
+    low, high = (g.scalar(bound, storage.dtype) for bound in bounds)
+    return g.in_compute_type("Clip", storage.dtype, value, low, high)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+_MOST_REASONS = 3  # that are listed of one type of operator
+
 
 class ConversionError(Exception):
     """The model cannot be converted; the message says why in words meant for its user."""

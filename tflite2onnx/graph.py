@@ -1,4 +1,4 @@
-"""What a model file says: operators over tensors, in TFLite's words and in order of execution."""
+"""A TFLite model: operators over tensors, with TFLite's names and in order of execution."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.tensor import Array, Shape, Tensor
 
 
 class Options(Mapping[str, Any]):
     """An operator's options table: the schema's field names in snake_case, as attributes too.
 
-    A custom operator has those of its flexbuffer.
+    A custom operator has the fields of its flexbuffer.
 
-    Of an operator that a pass makes without any options every attribute reads 0. A field that the
-    table does not have is our own mistake and raises AttributeError.
+    If the table is empty, as in an operator that a pass adds without options, every attribute is 0.
+    Otherwise a field that the table lacks raises AttributeError.
     """
 
     __slots__ = ("_fields",)
@@ -47,11 +47,11 @@ class Options(Mapping[str, Any]):
 class Op:
     """One operator: `code` is its BuiltinOperator name, or the custom code of a custom operator.
 
-    `index` is its place in the file, for messages. Absent optional inputs are None.
-    `custom_options` are the bytes behind a custom operator's `options`, for those that keep
-    something else than a flexbuffer there. `graphs` are the sub-graphs that control flow runs, put
-    there by `inline_subgraphs`, which says in what form. They may read tensors of the graphs around
-    them; no tensor is computed, or an input, in two graphs.
+    `index` is its position in the file, for messages. Absent optional inputs are None.
+    `custom_options` are the bytes from which a custom operator's `options` are read; some operators
+    store something other than a flexbuffer in them. `graphs` are the sub-graphs of control flow, in
+    the form that `inline_subgraphs` describes. They may read tensors of the enclosing graphs. No
+    tensor is an input or an output of operators in two graphs.
     """
 
     code: str
@@ -67,24 +67,39 @@ class Op:
 
     @property
     def place(self) -> str:
-        """Name the operator for a message."""
-        made = self.outputs[0].name if self.outputs else "no output"
-        return f"{self.code} (operator {self.index}, {made})"
+        """The operator's code, index and first output, for messages."""
+        output = self.outputs[0].name if self.outputs else "no output"
+        return f"{self.code or 'custom'} (operator {self.index}, {output})"
 
     @property
     def activation(self) -> str:
-        """The activation function that is fused into it, "NONE" if there is none."""
+        """The fused activation function, "NONE" if there is none."""
         return str(self.options.get("fused_activation_function", "NONE"))
 
+    @property
+    def plan_inputs(self) -> tuple[Tensor | None, ...]:
+        """The inputs, then the outputs of the sub-graphs: the layout planner's inputs."""
+        return (*self.inputs, *(t for graph in self.graphs for t in graph.outputs))
+
+    @property
+    def plan_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs, then the inputs of the sub-graphs: the layout planner's outputs."""
+        return (*self.outputs, *(t for graph in self.graphs for t in graph.inputs))
+
+    @property
+    def subgraph_input_shapes(self) -> list[list[Shape]]:
+        """The shapes of the inputs of each sub-graph, as declared."""
+        return [[t.shape for t in graph.inputs] for graph in self.graphs]
+
     def is_builtin(self, *codes: str) -> bool:
-        """Return whether this is TFLite's own operator of one of these names."""
+        """Return whether this is a built-in operator with one of these codes."""
         return self.code in codes and not self.custom
 
-    def with_inputs(self, known: Mapping[Tensor, Tensor]) -> Op:
-        """Return the operator with other tensors for some of its inputs."""
-        if not any(t in known for t in self.inputs):
+    def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
+        """Return the operator with some of its inputs replaced."""
+        if not any(t in replacements for t in self.inputs):
             return self
-        inputs = tuple(t if t is None else known.get(t, t) for t in self.inputs)
+        inputs = tuple(t if t is None else replacements.get(t, t) for t in self.inputs)
         return replace(self, inputs=inputs)
 
 
@@ -92,9 +107,9 @@ class Op:
 class Graph:
     """One subgraph; `ops` are in order of execution.
 
-    `initial` are the initial values of what lasts from one run to the next: its values are the
-    last inputs, and its next values the last outputs, in the same sequence (see `lift_variables`).
-    `variables` are their names in the file.
+    The last inputs are the state that lasts from one run to the next, and the last outputs are the
+    next state, in the same sequence (see `lift_variables`). `initial` are the initial values of the
+    state, and `variables` its names in the file.
     """
 
     name: str
@@ -107,55 +122,55 @@ class Graph:
 
     @property
     def own_inputs(self) -> tuple[Tensor, ...]:
-        """The inputs but for state."""
+        """The inputs without the state."""
         return self.inputs[: len(self.inputs) - len(self.initial)]
 
     @property
     def own_outputs(self) -> tuple[Tensor, ...]:
-        """The outputs but for state."""
+        """The outputs without the next state."""
         return self.outputs[: len(self.outputs) - len(self.initial)]
 
     def every_op(self) -> Iterator[Op]:
-        """Yield all operators, those of sub-graphs behind the operator that runs them."""
+        """Yield all operators; the operators of sub-graphs follow the operator that runs them."""
         for op in self.ops:
             yield op
             for graph in op.graphs:
                 yield from graph.every_op()
 
     def every_graph(self) -> Iterator[Graph]:
-        """Yield the graph and all sub-graphs within it."""
+        """Yield the graph and all graphs nested in it."""
         yield self
         for graph in (graph for op in self.ops for graph in op.graphs):
             yield from graph.every_graph()
 
-    def replace_tensors(self, known: Mapping[Tensor, Tensor]) -> Graph:
-        """Return the graph on other tensors in place of those known, in its sub-graphs too."""
+    def replace_tensors(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
+        """Return the graph with some tensors replaced, in its sub-graphs too."""
 
-        def replace_known(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-            return tuple(known.get(t, t) for t in tensors)
+        def replace_in(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(replacements.get(t, t) for t in tensors)
 
         ops = [
             replace(
-                op.with_inputs(known),
-                outputs=replace_known(op.outputs),
-                graphs=tuple(inner.replace_tensors(known) for inner in op.graphs),
+                op.with_inputs(replacements),
+                outputs=replace_in(op.outputs),
+                graphs=tuple(inner.replace_tensors(replacements) for inner in op.graphs),
             )
             for op in self.ops
         ]
         return replace(
             self,
-            inputs=replace_known(self.inputs),
-            outputs=replace_known(self.outputs),
+            inputs=replace_in(self.inputs),
+            outputs=replace_in(self.outputs),
             ops=tuple(ops),
-            tensors=replace_known(self.tensors),
+            tensors=replace_in(self.tensors),
         )
 
     def rewrite(
         self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None
     ) -> Graph:
-        """Return the graph with what becomes of each operator in turn, in its sub-graphs too.
+        """Return the graph with each operator replaced by the result of `change`, nested ones too.
 
-        Its outputs are those `known` in place of its own, once all operators are changed.
+        Outputs are replaced by `known`, to which `change` may add tensors, after all operators.
         """
         known = {} if known is None else known
         ops = []
@@ -167,10 +182,10 @@ class Graph:
 
 
 def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
-    """Return an operator that copies the elements as they are stored, into any shape.
+    """Return an operator that copies stored elements from one tensor to another of any shape.
 
-    What has the same shape keeps it, whatever its open sizes turn out to be, if the target is
-    something that `resizes`.
+    If `resizes` is set and both declare the same shape, the target takes the source's shape at run
+    time, whatever its dynamic sizes are.
     """
     shape: dict[str, object] = {"new_shape": target.shape}
     if resizes and same_declared_shape(source, target):
@@ -179,18 +194,18 @@ def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -
 
 
 def same_declared_shape(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have one shape, but for what the file only guesses of either."""
-    guessed = one.dynamic_axes | other.dynamic_axes
+    """Return whether two tensors have equal shapes apart from the dynamic axes of either."""
+    dynamic = one.dynamic_axes | other.dynamic_axes
     sizes = zip(one.shape, other.shape, strict=False)
-    same = (a == b or axis in guessed for axis, (a, b) in enumerate(sizes))
+    same = (a == b or axis in dynamic for axis, (a, b) in enumerate(sizes))
     return one.rank == other.rank and all(same)
 
 
 def ordering_error(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 
-    Each tensor is computed once, and before it is read. A variable tensor is state, which is
-    there from the start and may be written to by several operators (see `lift_variables`).
+    Each tensor must be computed once, before it is read. A variable tensor is state: it has a value
+    from the start, and several operators may write to it (see `lift_variables`).
     """
     computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
     known = dict.fromkeys(graph.inputs, "an input of the model")
@@ -210,7 +225,7 @@ def ordering_error(graph: Graph) -> str:
 
 
 class Signature(NamedTuple):
-    """A named entry point: its own names for a subgraph's inputs and outputs."""
+    """A named entry point, with names for the inputs and outputs of a subgraph."""
 
     key: str
     subgraph: int
@@ -219,7 +234,7 @@ class Signature(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A whole file. `metadata` holds raw buffers by name."""
+    """A whole file; `metadata` has raw buffers by name."""
 
     graphs: tuple[Graph, ...]
     signatures: tuple[Signature, ...]

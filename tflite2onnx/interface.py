@@ -1,4 +1,4 @@
-"""The model's inputs and outputs as the planner sees them, and the user's own layouts."""
+"""The model's inputs and outputs as a site of the layout plan, and the user's layouts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from tflite2onnx.layout import (
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
-# What the metadata of the ONNX model say of its interface is under these keys, as JSON.
+# The keys of the ONNX model's metadata that describe its interface, in JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
-IO_LAYOUTS = ("auto", "tflite", "onnx")
-# Letters to show a layout with; ranks that have no common letters are shown by axis number.
-_LETTERS = {1: "N", 2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """An input or output of the model; onnx_shape[i] is tflite_shape[order[i]].
 
-    `dtype` is the element type, by TFLite's name in small letters. `symbols` are the names of the
-    sizes that stay open, by TFLite axis; the shapes have those of the file.
+    `dtype` is TFLite's name of the element type in lower case. `symbols` are the names of the
+    dynamic sizes by TFLite axis; the shapes have the file's values of dynamic sizes. `letters` name
+    the axes in TFLite's order; they are empty if neither an operator nor the user names the axes.
     """
 
     name: str
@@ -43,26 +41,29 @@ class Endpoint:
     onnx_shape: Shape
     order: Order
     symbols: Mapping[int, str] = field(default_factory=dict)
+    letters: str = ""
 
     @property
     def sizes(self) -> Sizes:
-        """The ONNX shape, with the names of sizes that stay open."""
+        """The ONNX shape, with the names of dynamic sizes."""
         return tuple(self.symbols.get(i, self.tflite_shape[i]) for i in self.order)
 
     @property
     def tflite_sizes(self) -> Sizes:
-        """The TFLite shape, with the names of sizes that stay open."""
+        """The TFLite shape, with the names of dynamic sizes."""
         return tuple(self.symbols.get(i, size) for i, size in enumerate(self.tflite_shape))
 
     @property
     def layout(self) -> tuple[str, str]:
-        """The layout in TFLite and in ONNX: ("NHWC", "NCHW"); equal if nothing moved."""
-        rank = len(self.order)
-        letters = _LETTERS.get(rank, "".join(axis_names(rank)))
+        """The layout in TFLite and in ONNX: ("NHWC", "NCHW"); equal if the order is the same.
+
+        Axes without letters are numbers: ("0123", "0312").
+        """
+        letters = self.letters or "".join(axis_names(len(self.order)))
         return letters, "".join(letters[i] for i in self.order)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the metadata of the ONNX model say of it."""
+        """Return the description of the endpoint in the metadata of the ONNX model."""
         tflite_layout, onnx_layout = self.layout
         return {
             "name": self.name,
@@ -76,30 +77,33 @@ class Endpoint:
         }
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Endpoint:
-        """Return what the metadata of an ONNX model say.
+    def from_dict(cls, entry: Mapping[str, Any]) -> Endpoint:
+        """Return the endpoint that the metadata of an ONNX model describe (see `to_dict`).
 
         Raises:
-            TypeError, KeyError: something else.
+            TypeError, KeyError: the entry was not written by `to_dict`.
         """
-        order = tuple(said["order"])
-        sizes = zip(order, said.get("onnx_sizes", ()), strict=False)
+        order = tuple(entry["order"])
+        letters = entry["tflite_layout"]
+        numbers = "".join(axis_names(len(order)))
+        sizes = zip(order, entry.get("onnx_sizes", ()), strict=False)
         return cls(
-            said["name"],
-            said["dtype"],
-            tuple(said["tflite_shape"]),
-            tuple(said["onnx_shape"]),
+            entry["name"],
+            entry["dtype"],
+            tuple(entry["tflite_shape"]),
+            tuple(entry["onnx_shape"]),
             order,
             {axis: size for axis, size in sizes if isinstance(size, str)},
+            "" if letters == numbers else letters,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What lasts from one run to the next: the input that takes it, the output that gives it.
+    """A state that lasts from one run to the next: an output that is fed to an input.
 
-    `initial` is what the input takes at the start, and by itself where it is not fed; like both
-    it is in ONNX's order. `variable` is its name in the file, whatever input and output are called.
+    `initial` is the value before the first run, and the default of the input; it has the ONNX shape
+    of the input. `variable` is the name of the state in the file.
     """
 
     input: Endpoint
@@ -107,21 +111,29 @@ class State:
     initial: Array
     variable: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the metadata of the ONNX model say of it."""
+        return self.input.to_dict() | {"output": self.output.name, "variable": self.variable}
 
-def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType) -> Endpoint:
+
+def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
     """Describe a tensor that is stored in an order."""
     stored = tuple(tensor.shape[i] for i in order)
-    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols)
+    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
-    """Turn the user's {"tensor": ("NHWC", "NCHW")} into orders.
+    """Return the orders that the user's layouts, {"tensor": ("NHWC", "NCHW")}, stand for.
 
     Raises:
-        LayoutError: there is no such tensor, or the letters do not fit it or each other.
+        LayoutError: the model has no tensor of a name, or the letters do not fit the tensor or each
+            other.
     """
     if not isinstance(layouts, Mapping):
-        raise LayoutError('layouts must be a mapping such as {"input": ["NHWC", "NCHW"]}')
+        raise LayoutError(
+            'layouts must be a mapping such as {"input": ["NHWC", "NCHW"]},'
+            f" got {type(layouts).__name__}"
+        )
     tensors = {t.name: t for t in graph.tensors}
     return {_find(tensors, name): _order(tensors[name], pair) for name, pair in layouts.items()}
 
@@ -139,31 +151,32 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
         case [str(old), str(new)] if sorted(old) != sorted(new) or len(set(old)) < len(old):
             reason = f"{old} and {new} must have the same letters, each once"
         case [str(old), str()] if len(old) != tensor.rank:
-            reason = f"{old} has {len(old)} letters and the tensor {tensor.rank} axes"
+            reason = f"{old} must have a letter for each of the tensor's {tensor.rank} axes"
         case [str(old), str(new)]:
             return tuple(old.index(letter) for letter in new)
         case _:
-            reason = 'it must be a pair such as ["NHWC", "NCHW"]'
+            reason = f'it must be a pair such as ["NHWC", "NCHW"], got {pair!r}'
     raise LayoutError(f"layout of {tensor.name}: {reason}")
 
 
 def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
-    """Return what is around the operators as one site: it makes the inputs and reads the outputs.
+    """Return the interface of the graph as a site, which writes the inputs and reads the outputs.
 
-    Under "auto" a tensor whose shape reads the same channels first stays as it is: nobody could
-    tell from the model that its data has to be moved. So does an input with an open size that would
-    move: who takes it from the file, axis by axis, would feed a shape that is neither. State may be
-    in any order, as nobody needs to look into it; its input and its output are in the same, so that
-    one can be fed to the other.
+    Under "auto" two kinds of tensors keep the TFLite order. A tensor whose shape is the same in
+    both orders does, because the model would not show that its data must be transposed. An input
+    with a dynamic axis that would move does, because a user who takes the size of this axis from
+    the file would feed a shape that fits neither order. State may have any order, since users need
+    not look into it; its input and output have the same order, so that the output can be fed to the
+    input.
     """
 
     def frame(operand: int, tensor: Tensor) -> Frame:
         if tensor in wanted:
             return pin_operand(operand, wanted[tensor], meaning=True)
         first = channels_first(tensor.rank)
-        silent = tuple(tensor.sizes[i] for i in first) == tensor.sizes
-        loose = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
-        if io_layout == "tflite" or (io_layout == "auto" and (silent or loose)):
+        same_shape = tuple(tensor.sizes[i] for i in first) == tensor.sizes
+        moves_dynamic = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
+        if io_layout == "tflite" or (io_layout == "auto" and (same_shape or moves_dynamic)):
             return pin_operand(operand, identity(tensor.rank))
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
@@ -193,32 +206,35 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
 
 
 def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
-    """Hold inner tensors in the order that the user wants.
+    """Pin inner tensors to the orders that the user wants.
 
-    An operator of ours, AS_PLANNED, is put behind each: it reads and writes the tensor in that
-    order, and emits nothing but its name.
+    The internal operator AS_PLANNED is inserted after each of these tensors. It reads and writes
+    the tensor in the wanted order, and emits no node.
+
+    Raises:
+        LayoutError: no operator of the main graph computes a tensor.
     """
     inner = wanted.keys() - set(graph.inputs) - set(graph.outputs)
     if not inner:
         return graph
-    made = {t for op in graph.ops for t in op.outputs}
+    computed = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
-        if tensor in inner - made:
+        if tensor in inner - computed:
             raise LayoutError(f"layout of {tensor.name}: {_missing_reason(tensor, graph)}")
     ops: list[Op] = []
     for op in graph.ops:
-        before = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
-        ops.append(replace(op, outputs=tuple(before.get(t, t) for t in op.outputs)))
-        for tensor, source in before.items():
+        sources = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
+        ops.append(replace(op, outputs=tuple(sources.get(t, t) for t in op.outputs)))
+        for tensor, source in sources.items():
             options = Options({"order": wanted[tensor]})
             ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), options))
     return replace(graph, ops=tuple(ops))
 
 
 def _missing_reason(tensor: Tensor, graph: Graph) -> str:
-    """Return why nothing outside of sub-graphs makes a tensor."""
+    """Return why no operator of the main graph computes a tensor."""
     for op in graph.ops:
         for part in (part for each in op.graphs for part in each.every_graph()):
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
-                return f"it is in a sub-graph of {op.place}, where layouts cannot be chosen"
-    return "it is constant, or not used by the ONNX model"
+                return f"layouts cannot be chosen inside of a sub-graph, here of {op.place}"
+    return "the tensor is constant, or the ONNX model does not use it"

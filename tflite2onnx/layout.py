@@ -1,33 +1,34 @@
-"""The layout plan: in which axis order each tensor is stored, so that the fewest bytes move.
+"""The layout plan: the axis order of each stored tensor, chosen so that the fewest bytes move.
 
-Words used here:
+Terms:
 
 - An **order** is a tensor's TFLite axes in the sequence in which ONNX stores them:
   (0, 3, 1, 2) is NCHW for an NHWC tensor.
-- A **frame** is a set of named axes that move together. Its slots say which operand of an
-  operator carries which names on which axes; a **label**, a sequence of the names, fixes the
+- A **frame** is a set of named axes that move together. Its slots map each operand of an
+  operator to the names of the operand's axes. A **label**, a sequence of the names, fixes the
   order of every operand in the frame. Axes that share a name stay together in TFLite order.
-- A **site** is a place with operands: an operator, the graph's inputs, the graph's outputs.
+- A **site** has operands: it is an operator, or the inputs and outputs of the graph.
 
-Any label gives the same numbers; only the cost differs. A tensor is moved once for each distinct
-order that its readers ask for and its producer does not give; bytes move only where the orders
-differ in more than the places of axes of size 1. `plan` works in three steps:
+Every label gives the same numbers; only the cost differs. A tensor is moved once for each distinct
+order that its readers request and its producer does not give. Bytes move only if the orders
+differ in more than the positions of axes of size 1. `plan` works in three steps:
 
-1. *Flood.* Pinned frames hand their orders to their neighbours, these to theirs, and so each
-   frame learns the labels that are worth anything; its TFLite order is always one of them. A
-   TRANSPOSE hands on names, not positions. Labels that agree along the way are one **colour**.
-2. *Choose* a label for each frame at the least cost: first bytes, then moves, then what is
-   closest to TFLite. Each colour is a proposal to `labelling`, a minimum cut says who takes it.
-3. *Read off* the order of every operand.
+1. *Flood.* Pinned frames propagate their orders to their neighbours, and these to theirs, so that
+   each frame gets the labels that may save something; its TFLite order is always one of them. A
+   TRANSPOSE propagates names, not positions. Labels that agree with each other along the way are
+   one **colour**.
+2. *Choose* a label for each frame at the least cost: fewest bytes, then fewest moves, then closest
+   to TFLite. Each colour is a proposal to `labelling`; a minimum cut decides which frames take it.
+3. *Derive* the order of every operand from the labels.
 
-What is guaranteed: among the labels that the flood found the plan is the optimum wherever no more
-than two colours meet (TFLite's order and one other: nearly every network), and wherever more meet
-among few frames; `labelling` says more. No other legal label could do better as long as all
-operands of each free frame carry all its names, `legal` forbids none of them, and no axis is of
-size 1 in some of these operands only. Otherwise there may be a better label that nobody learns
-of; in random graphs made of such frames that is so in up to five of a thousand.
+Guarantees: among the labels that the flood finds, the plan is the optimum wherever no more than two
+colours meet (TFLite's order and one other, as in nearly every network), and wherever more colours
+meet among few frames; see `labelling`. No other legal label can do better as long as all operands
+of each free frame carry all its names, `legal` forbids none of the labels, and no axis has size 1
+in some of these operands only. Otherwise there may be a better label that the flood does not find;
+in random graphs of such frames this happens in up to 0.5 % of the graphs.
 
-Nothing here knows an operator, and nothing here knows ONNX.
+This module depends neither on operators nor on ONNX.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from tflite2onnx.tensor import Shape, Tensor
 Order = tuple[int, ...]
 Axes = tuple[str, ...]
 
-_MOST_LABELS = 8  # per frame; more than three are rare, and a hostile file must not explode
+_MOST_LABELS = 8  # per frame; more than three are rare, and a hostile file must not take forever
 
 
 class Choice(Enum):
-    """What a frame may be labelled with."""
+    """The labels that a frame may have."""
 
     FREE = "any legal label"
-    INTERFACE = "the TFLite order, or channels first where an operator means it"
-    CHANNELS_FIRST = "channels first wherever an operator means it"
+    INTERFACE = "the TFLite order, or channels first where an operator gives the axes a meaning"
+    CHANNELS_FIRST = "channels first wherever an operator gives the axes a meaning"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +62,9 @@ class Frame:
 
     `slots` maps operands to the names of their axes in TFLite order; inputs count from 0,
     outputs from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a
-    `label` is pinned; `legal` restricts the labels of a free one, but allows `names`. `semantic`
-    says that the pinned order is an operator's demand on what the axes are, as a convolution's is.
+    `label` is pinned. `legal` restricts the labels of a free frame, but always allows `names`.
+    `semantic` is set if the pinned order gives the axes a meaning, as the order of a convolution
+    does.
     """
 
     slots: Mapping[int, Axes]
@@ -73,13 +75,13 @@ class Frame:
     semantic: bool = False
 
     def allows(self, label: Axes) -> bool:
-        """Return whether the frame can be labelled so."""
+        """Return whether the frame is free and can have this label."""
         return self.label is None and (self.legal is None or self.legal(label))
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Something that reads and writes tensors, with the frames that its operands live in.
+    """An operator or the graph's interface: the tensors that it reads and writes, and its frames.
 
     Operands in no frame keep the TFLite order.
     """
@@ -91,7 +93,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The order of each operand of each site; `bytes_moved` and `moves` are what it costs."""
+    """The order of each operand of each site; `bytes_moved` and `moves` are the cost."""
 
     orders: tuple[Mapping[int, Order], ...]
     bytes_moved: int = 0
@@ -104,17 +106,17 @@ def identity(rank: int) -> Order:
 
 
 def channels_first(rank: int) -> Order:
-    """Return the order that puts the last axis behind the first: NHWC -> NCHW."""
+    """Return the order that puts the last axis after the first: NHWC -> NCHW."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else identity(rank)
 
 
 def axis_names(rank: int) -> Axes:
-    """Return names for the axes of a tensor that has none of its own."""
+    """Return names for the axes of a tensor whose axes have no names: their numbers."""
     return tuple(str(i) for i in range(rank))
 
 
 def pin_operand(operand: int, order: Order, *, meaning: bool = False) -> Frame:
-    """Return a frame that holds one operand in an order."""
+    """Return a frame that pins one operand to an order."""
     names = axis_names(len(order))
     label = tuple(names[i] for i in order)
     return Frame({operand: names}, names, label, semantic=meaning)
@@ -123,23 +125,23 @@ def pin_operand(operand: int, order: Order, *, meaning: bool = False) -> Frame:
 @lru_cache(maxsize=1 << 14)
 def order_of(axes: Axes, label: Axes) -> Order:
     """Return the order that a label gives to a tensor with these names on its axes."""
-    where: dict[str, list[int]] = {}
+    axes_of: dict[str, list[int]] = {}
     for axis, name in enumerate(axes):
-        where.setdefault(name, []).append(axis)
-    return tuple(axis for name in label for axis in where.get(name, ()))
+        axes_of.setdefault(name, []).append(axis)
+    return tuple(axis for name in label for axis in axes_of.get(name, ()))
 
 
 @lru_cache(maxsize=1 << 14)
 def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
-    """Return the labels that give the tensor this order, none if it would split shared names.
+    """Return the labels that give the tensor this order, none if it would split a shared name.
 
-    There are two where the tensor lacks some of the names: these follow the name that they
-    follow in TFLite order, or precede the name that they precede.
+    There are two labels if the tensor lacks some of the names: each missing name follows the name
+    that it follows in TFLite order, or precedes the name that it precedes.
     """
-    given = tuple(dict.fromkeys(axes[axis] for axis in order))
-    if order_of(axes, given) != order:
+    present = tuple(dict.fromkeys(axes[axis] for axis in order))
+    if order_of(axes, present) != order:
         return ()
-    after, before = list(given), list(given)
+    after, before = list(present), list(present)
     for name, previous in zip(names, (None, *names), strict=False):
         if name not in after:
             after.insert(after.index(previous) + 1 if previous is not None else 0, name)
@@ -151,12 +153,12 @@ def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def without_unit_axes(shape: Shape, order: Order) -> Order:
-    """Return the order of the axes that are not of size 1: the sequence of the bytes."""
+    """Return the order of the axes whose size is not 1, which fixes the sequence of the bytes."""
     return tuple(axis for axis in order if shape[axis] != 1)
 
 
 def moves_nothing(shape: Shape, a: Order, b: Order) -> bool:
-    """Return whether two orders differ only in where axes of size 1 stand."""
+    """Return whether two orders differ only in the positions of axes of size 1."""
     return a == b or without_unit_axes(shape, a) == without_unit_axes(shape, b)
 
 
@@ -168,24 +170,24 @@ def plan(sites: Sequence[Site]) -> Plan:
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
-    """Label every free frame with `choose`, and read the orders off: legal, if rarely cheap."""
+    """Return the plan that labels every free frame with `choose`; it is legal, but rarely cheap."""
     problem = _Problem(sites)
     return problem.plan([[choose(f) if f.label is None else f.label] for f in problem.frames])
 
 
-_End = tuple[int, Axes]  # a frame, and its names on the axes of the tensor at hand
+_End = tuple[int, Axes]  # a frame, and the names that it gives to the axes of a tensor
 
 
 @dataclass(frozen=True, eq=False)
 class _Edges:
-    """Who writes a tensor, first, and who reads it."""
+    """The frame that writes a tensor, first, and the frames that read the tensor."""
 
     tensor: Tensor
     ends: Sequence[_End]
 
 
 class _Problem:
-    """The sites as frames over tensors, indexed both ways."""
+    """The frames of all sites, and the tensors between them, indexed both ways."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.frames: list[Frame] = []
@@ -197,18 +199,18 @@ class _Problem:
             for i, tensor in enumerate(site.reads):
                 if tensor is not None:
                     readers.setdefault(tensor, []).append(ends[i])
-        # A tensor that nobody writes is a constant: any order costs nothing, and it carries no
-        # order from one reader to the next.
+        # A tensor without a producer is a constant: moving it costs nothing, and it propagates no
+        # order from one reader to another.
         self._tensors = [_Edges(t, [end, *readers.get(t, ())]) for t, end in producers.items()]
         self.uses: list[list[tuple[_Edges, Axes]]] = [[] for _ in self.frames]
         for edges in self._tensors:
             for frame, axes in dict.fromkeys(edges.ends):
                 self.uses[frame].append((edges, axes))
-        # Fewest bytes first, then fewest moves: a move costs 1, a byte more than all moves.
+        # Bytes count before moves: a move costs 1, and a byte costs more than all moves together.
         self._byte = 1 + sum(len(edges.ends) for edges in self._tensors)
 
     def _add(self, site: Site) -> dict[int, _End]:
-        """Add the frames of a site; return where each operand stands."""
+        """Add the frames of a site; return the frame and the axis names of each operand."""
         ends: dict[int, _End] = {}
         for frame in site.frames:
             ends |= {operand: (len(self.frames), axes) for operand, axes in frame.slots.items()}
@@ -223,48 +225,46 @@ class _Problem:
     def plan(
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
-        """Choose a label for each frame, and read the orders off."""
-        things = [self._hyperedge(edges, choices) for edges in self._tensors]
-        chosen = minimize_cost([len(labels) for labels in choices], things, proposals)
+        """Choose a label for each frame, and derive the orders."""
+        hyperedges = [self._hyperedge(edges, choices) for edges in self._tensors]
+        chosen = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, chosen, strict=True)]
         orders = tuple(
             {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
             for ends in self._ends
         )
-        return Plan(orders, *divmod(sum(thing.cost(chosen) for thing in things), self._byte))
+        return Plan(orders, *divmod(sum(edge.cost(chosen) for edge in hyperedges), self._byte))
 
     def _hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
-        """Return a tensor as something made and asked for: its orders are forms."""
-        forms: dict[Order, int] = {}
+        """Return a tensor as a hyperedge whose states are the orders of the tensor."""
+        states: dict[Order, int] = {}
         ends = [
-            (frame, _number_orders(forms, [order_of(axes, label) for label in choices[frame]]))
+            (frame, _number_orders(states, [order_of(axes, label) for label in choices[frame]]))
             for frame, axes in edges.ends
         ]
-        tensor = edges.tensor
-        kinds = _number_orders(
-            {}, [without_unit_axes(tensor.layout_shape, order) for order in forms]
-        )
-        return Hyperedge(ends, kinds, tensor.nbytes * self._byte)
+        shape = edges.tensor.layout_shape
+        classes = _number_orders({}, [without_unit_axes(shape, order) for order in states])
+        return Hyperedge(ends, classes, edges.tensor.nbytes * self._byte)
 
 
 def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
-    """Return a number for each order, the same for the same, and note those that are new."""
+    """Return a number for each order, and add new orders to `numbered`; equal ones share one."""
     return [numbered.setdefault(order, len(numbered)) for order in orders]
 
 
 @dataclass(eq=False)
 class _Colour:
-    """One label for each of many frames, that agree on one order for each tensor they meet at."""
+    """Labels of frames that agree on one order for each tensor between the frames."""
 
-    meaning: bool
+    semantic: bool
     labels: dict[int, Axes] = field(default_factory=dict)
     orders: dict[_Edges, Order] = field(default_factory=dict)
 
 
 class _Flood:
-    """Hands labels on from frame to frame until nobody learns a new one.
+    """Propagates labels from frame to frame until no frame gets a new label.
 
-    What operators mean comes first, then what is pinned for other reasons, then the TFLite order
+    Semantic orders come first, then orders that are pinned for other reasons, then the TFLite order
     of every frame.
     """
 
@@ -277,14 +277,14 @@ class _Flood:
         own = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
         waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *own])
         while waiting:
-            frame, label, meaning = waiting.popleft()
+            frame, label, semantic = waiting.popleft()
             if label not in self._known[frame]:
-                self._colours.append(_Colour(meaning))
+                self._colours.append(_Colour(semantic))
                 waiting.extendleft(self._spread_colour(frame, label, self._colours[-1]))
         self.choices = self._choices()
 
     def _choices(self) -> list[list[Axes]]:
-        """Return the labels that each frame can take, its TFLite order first."""
+        """Return the labels that each frame may take, its TFLite order first."""
         choices = [[f.names if f.label is None else f.label] for f in self._frames]
         for colour in self._colours:
             for frame, label in colour.labels.items():
@@ -296,7 +296,7 @@ class _Flood:
         return choices
 
     def proposals(self) -> list[dict[int, int]]:
-        """Return the colours as numbers of choices, those that are closest to TFLite last."""
+        """Return each colour as choices by frame; the colours closest to TFLite come last."""
         proposals = []
         for colour in self._colours:
             numbered = {
@@ -311,40 +311,40 @@ class _Flood:
     def _spread_colour(
         self, frame: int, label: Axes, colour: _Colour
     ) -> list[tuple[int, Axes, bool]]:
-        """Let a colour run as far as it agrees with itself; return what it found beyond."""
-        beyond = []
+        """Spread a colour as far as its labels agree; return the labels where they do not."""
+        conflicts = []
         queue = deque(self._take(frame, label, colour) or ())
         while queue:
             edges, order = queue.popleft()
             for other, axes in edges.ends:
-                asked = self._requested_label(other, axes, order, meaning=colour.meaning)
-                if asked is None or asked in self._known[other]:
+                request = self._requested_label(other, axes, order, semantic=colour.semantic)
+                if request is None or request in self._known[other]:
                     continue
-                reached = self._take(other, asked, colour)
+                reached = self._take(other, request, colour)
                 if reached is None:
-                    beyond.append((other, asked, colour.meaning))
+                    conflicts.append((other, request, colour.semantic))
                 else:
                     queue.extend(reached)
-        return beyond
+        return conflicts
 
     def _requested_label(
-        self, frame: int, axes: Axes, order: Order, *, meaning: bool
+        self, frame: int, axes: Axes, order: Order, *, semantic: bool
     ) -> Axes | None:
-        """Return the label that a neighbour's order asks of a frame, None if it cannot have it."""
+        """Return the label that a neighbour's order requests, None if the frame cannot have it."""
         f = self._frames[frame]
         if f.label is not None:
             return None
         for label in labels_of(axes, order, f.names):
             if label == f.names or (
                 f.allows(label)
-                and (meaning or f.choice is Choice.FREE)
+                and (semantic or f.choice is Choice.FREE)
                 and len(self._known[frame]) < _MOST_LABELS
             ):
                 return label
         return None
 
     def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:
-        """Give a frame the colour and return where that leads; None if they do not agree."""
+        """Give a frame the colour; return the tensors that get a new order, None on a conflict."""
         orders: dict[_Edges, Order] = {}
         for edges, axes in self._uses[frame]:
             order = order_of(axes, label)

@@ -21,6 +21,7 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.registry import register, unregister
+from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # Operators written for earlier versions import these by their old names.
@@ -34,7 +35,10 @@ __all__ = [
     "Builder",
     "Category",
     "DType",
+    "DynamicShape",
+    "Foldable",
     "Frame",
+    "HasInternalState",
     "NeedsReshape",
     "Op",
     "Operator",
@@ -43,6 +47,7 @@ __all__ = [
     "Order",
     "Quantization",
     "RegistrationError",
+    "RunsSubgraphs",
     "Shape",
     "Tensor",
     "Unshaped",

@@ -1,56 +1,124 @@
-"""What can be chosen about a conversion."""
+"""The options of a conversion: the name, type, default and help text of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import onnx
 
-from tflite2onnx.builder.nodes import MIN_OPSET
+from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
-from tflite2onnx.interface import IO_LAYOUTS
-from tflite2onnx.quantize import WEIGHTS
-from tflite2onnx.signatures import NAMES
 
-QUANTIZATIONS = ("qdq", "float")
-ACTIVATIONS = ("auto", "int8", "uint8")
-_WORDS = {
-    "io_layout": IO_LAYOUTS,
-    "quantization": QUANTIZATIONS,
-    "activations": ACTIVATIONS,
-    "weights": WEIGHTS,
-    "names": NAMES,
-}
+IoLayout = Literal["auto", "tflite", "onnx"]
+QuantizationMode = Literal["qdq", "float"]
+ActivationType = Literal["auto", "int8", "uint8"]
+WeightType = Literal["auto", "int8", "uint8"]
+NameSource = Literal["tensor", "signature"]
+
+IO_LAYOUTS = get_args(IoLayout)
+ACTIVATIONS = get_args(ActivationType)
+WEIGHTS = get_args(WeightType)
 
 
-@dataclass(frozen=True)
+def _help(text: str) -> dict[str, str]:
+    return {"help": text}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
-    """The options of `convert`, which says what they mean.
+    """The options of `convert`, whose docstring explains them.
 
     Raises:
-        OptionError: one has a value that it cannot have. Layouts and signatures are looked for
-            in the model, later.
+        OptionError: an option has a value that it cannot have. The names of tensors and signatures
+            are looked up in the model later.
     """
 
-    layouts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    io_layout: str = "auto"
-    opset: int | None = None
-    quantization: str = "qdq"
-    activations: str = "auto"
-    allow_custom: bool = False
-    static: bool = False
-    signature: str | None = None
-    names: str = "tensor"
-    weights: str = "auto"
+    io_layout: IoLayout = field(
+        default="auto",
+        metadata=_help(
+            "layout of inputs and outputs: channels first wherever that saves a Transpose (auto);"
+            " as in the TFLite file (tflite); channels first wherever an operator such as a"
+            " convolution gives the axes a meaning (onnx)"
+        ),
+    )
+    layouts: Mapping[str, Sequence[str]] = field(
+        default_factory=dict,
+        metadata=_help('layouts of single tensors, inner tensors too: {"input": ["NHWC", "NCHW"]}'),
+    )
+    opset: int | None = field(
+        default=None,
+        metadata=_help(
+            f"ONNX opset, at least {MIN_OPSET} (default: the smallest opset from {DEFAULT_OPSET}"
+            " up that has all operators that the model needs)"
+        ),
+    )
+    quantization: QuantizationMode = field(
+        default="qdq",
+        metadata=_help(
+            "quantized tensors: integers, read through DequantizeLinear and written through"
+            " QuantizeLinear (qdq); or floats throughout (float)"
+        ),
+    )
+    activations: ActivationType = field(
+        default="auto",
+        metadata=_help(
+            "int8 activations inside the model: int8 as in the file (int8); uint8 with a zero"
+            " point that is 128 higher, which stands for the same real numbers (uint8); whichever"
+            " is faster on x86-64 (auto)"
+        ),
+    )
+    weights: WeightType = field(
+        default="auto",
+        metadata=_help(
+            "8-bit weights of integer products: uint8; int8, which is up to twice as fast on"
+            " processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,"
+            " where ONNX Runtime's products of uint8 and int8 saturate; or the type that is right"
+            " on every processor (auto)"
+        ),
+    )
+    allow_custom: bool = field(
+        default=False,
+        metadata=_help(
+            "keep custom operators that cannot be converted as nodes of the domain tflite.custom,"
+            " for a runtime that has their kernels"
+        ),
+    )
+    static: bool = field(
+        default=False,
+        metadata=_help(
+            "fix all sizes as in the file (default: dynamic axes of inputs stay dynamic if all"
+            " operators support that)"
+        ),
+    )
+    signature: str | None = field(
+        default=None,
+        metadata=_help(
+            "the entry point to convert, if the model has several (default: the main one)"
+        ),
+    )
+    names: NameSource = field(
+        default="tensor",
+        metadata=_help("names of inputs and outputs: as in the TFLite graph, or in the signature"),
+    )
 
     def __post_init__(self) -> None:
-        for name, known in _WORDS.items():
+        for name, known in CHOICES.items():
             value = getattr(self, name)
             if value not in known:
-                raise OptionError(f"{name} is {value!r}; it can be {', '.join(known)}")
+                raise OptionError(f"{name} must be {_alternatives(known)}, got {value!r}")
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
-            raise OptionError(
-                f"opset {opset!r} is not supported: it can be {MIN_OPSET} to {newest}"
-            )
+            raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)
+# The values of each option that has a fixed set of values.
+CHOICES: dict[str, tuple[str, ...]] = {
+    name: get_args(hint) for name, hint in OPTION_TYPES.items() if get_origin(hint) is Literal
+}

@@ -1,13 +1,13 @@
-"""How quantized tensors are kept in ONNX: pure arithmetic on scales and zero points.
+"""How quantized tensors are stored in ONNX: arithmetic on scales and zero points.
 
-A quantized tensor is stored as integers. Operators that only move values move these; all others
-read real values through DequantizeLinear and write through QuantizeLinear, and runtimes fuse
-such a pattern into an integer kernel.
+A quantized tensor is stored as integers. Operators that only move elements move the integers. All
+other operators read real numbers through DequantizeLinear and write through QuantizeLinear, and
+runtimes fuse this pattern into an integer kernel.
 
-int8 activations may be stored as uint8 with a zero point 128 higher: the real values are the same,
-and on x86-64 ONNX Runtime has integer kernels for them where it has none for int8. So may int8
-weights, because kernels that multiply uint8 data by int8 weights saturate on some processors
-(docs/quantization.md, "Which kernels can saturate").
+int8 activations may be stored as uint8 with a zero point that is 128 higher. The real numbers are
+the same, and on x86-64 ONNX Runtime has integer kernels for uint8 where it has none for int8. int8
+weights may be stored as uint8 too, because kernels that multiply uint8 data by int8 weights
+saturate on some processors (docs/quantization.md, "Which kernels can saturate").
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _EIGHT_BITS = {DType.INT8, DType.UINT8}
-# What integers that stand for real numbers are of.
+# The element types of quantized tensors.
 QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
-# What an activation function leaves of the real numbers; None is no bound.
+# The least and the greatest output of each activation function; None is unbounded.
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU": (0, None),
     "RELU6": (0, 6),
     "RELU_N1_TO_1": (-1, 1),
     "RELU_0_TO_1": (0, 1),
 }
-# How the weights of integer products are stored: see `weight_storage`.
-WEIGHTS = ("auto", "int8", "uint8")
-# Integers as the numbers that they are, whatever they stand for.
+# The quantization in which each stored integer stands for itself.
 AS_NUMBERS = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64))
 
 
 class Storage(NamedTuple):
-    """How a tensor's elements are kept: real = scale * (stored - zero_point) where quantized.
+    """How the elements of a tensor are stored: real = scale * (stored - zero_point) if quantized.
 
-    Where `folds`, a constant is made real by nodes that runtimes compute once, when they load the
-    model; DequantizeLinear, which they keep for their integer kernels, runs each time. `dropped`
-    low bits of each element are left out, and allowed for in the scale. `moved` says that 128 was
-    added to int8 elements to store them as uint8, or subtracted from uint8 to store them as int8.
+    If `folds` is set, a constant is dequantized by nodes that runtimes fold at load; a
+    DequantizeLinear would stay in the graph for the sake of integer kernels, and run each time.
+    `dropped` is the number of low bits of each element that are not stored; the scale includes
+    their factor. `moved` is set if int8 elements are stored as uint8 by adding 128, or uint8
+    elements as int8 by subtracting 128.
     """
 
     dtype: DType
@@ -54,73 +53,74 @@ class Storage(NamedTuple):
 
     @property
     def scale(self) -> Array:
-        """The scales, [1] or [n] along an axis; 1 if not quantized."""
+        """The scales, float32 of shape [1], or [n] along an axis; [1.0] if not quantized."""
         return self.quantization.scale if self.quantization else np.ones(1, np.float32)
 
     @property
     def zero_point(self) -> int:
-        """The integer that stands for 0, for a tensor with one zero point; 0 if not quantized."""
+        """The stored integer that stands for 0, if there is one zero point; 0 if not quantized."""
         return int(self.quantization.zero_point[0]) if self.quantization else 0
 
 
 def is_quantized(tensor: Tensor) -> bool:
     """Return whether a tensor's integers stand for real numbers.
 
-    Wide integers do not, whatever scale they carry: kernels look at none. That of a bias follows
-    from what it is added to (`bias_storage`).
+    Integers of 32 and 64 bits do not, even with a scale, because kernels ignore the scale. The
+    scale of a bias follows from the scales of the operands (`bias_storage`).
     """
     return tensor.quantization is not None and tensor.dtype in QUANTIZED
 
 
 def same_scale(a: Tensor, b: Tensor) -> bool:
-    """Return whether the stored elements of two tensors of one type stand for the same."""
+    """Return whether equal stored elements of two tensors of one type stand for equal numbers."""
     if not is_quantized(a) and not is_quantized(b):
         return True
     return a.quantization is not None and a.quantization.same_as(b.quantization)
 
 
 def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
-    """Return how a tensor is kept; int8 as uint8 if `unsigned`."""
-    kept = Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
-    return move_zero_point(kept, DType.UINT8) if unsigned and tensor.dtype is DType.INT8 else kept
+    """Return the storage of a tensor; quantized int8 becomes uint8 if `unsigned`."""
+    own = Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
+    return move_zero_point(own, DType.UINT8) if unsigned and tensor.dtype is DType.INT8 else own
 
 
-def move_zero_point(kept: Storage, dtype: DType) -> Storage:
-    """Return how elements of 8 bits are stored as int8 or uint8; their real values are the same."""
-    if kept.quantization is None or kept.dtype is dtype:
-        return kept
+def move_zero_point(own: Storage, dtype: DType) -> Storage:
+    """Return the storage of the same real numbers as int8 or uint8."""
+    if own.quantization is None or own.dtype is dtype:
+        return own
     distance = 128 if dtype is DType.UINT8 else -128
-    zero_point = kept.quantization.zero_point + distance
-    return Storage(dtype, replace(kept.quantization, zero_point=zero_point), moved=True)
+    zero_point = own.quantization.zero_point + distance
+    return Storage(dtype, replace(own.quantization, zero_point=zero_point), moved=True)
 
 
 def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: bool) -> Storage:
-    """Return how the constant weights of a product are stored; `choice` is one of `WEIGHTS`.
+    """Return the storage of the constant weights of a product.
 
-    Where no kernel can saturate there is no choice (None): weights keep the file's type, which is
-    faster for depthwise convolutions by int8 weights without zero point.
+    `choice` is the option `weights` of a conversion ("auto", "int8" or "uint8"). It is None if no
+    kernel can saturate: then weights keep the file's type, which is faster for depthwise
+    convolutions by int8 weights without a zero point.
 
     1. Weights of quantized 8-bit data: "auto" and "uint8" store int8 weights as uint8, because
        kernels that multiply uint8 data by int8 weights saturate on x86-64 processors without
        VNNI. "int8" stores uint8 weights as int8.
-    2. Weights under eight bits are widened to int8 or uint8: integer kernels multiply by nothing
-       narrower. They cannot saturate: 2 * 255 * 8 fits into 16 bits.
+    2. Weights of less than 8 bits are widened to int8 or uint8, because integer kernels take no
+       narrower types. They cannot saturate: 2 * 255 * 8 fits into 16 bits.
     3. Weights of float data have no zero point, and uint8 weights are the bits of int8 weights
-       (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are widened, because what
-       ONNX Runtime 1.31 makes of them and float data is wrong (MatMulNBits).
-    4. Weights of float data that DequantizeLinear makes real: as 1. Where the data was dequantized
-       ONNX Runtime makes a product of integers of it (MatMulIntegerToFloat).
+       (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are widened, because ONNX
+       Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
+    4. Weights of float data that DequantizeLinear dequantizes: as 1. If the data was dequantized
+       too, ONNX Runtime fuses the product into an integer kernel (MatMulIntegerToFloat).
     """
-    kept = storage(weights, unsigned=False)
-    if kept.quantization is None:
-        return kept
+    own = storage(weights, unsigned=False)
+    if own.quantization is None:
+        return own
     if is_quantized(x):
         if choice is None or not {x.dtype, weights.dtype} <= _EIGHT_BITS:
-            return kept._replace(dtype=widen_subbyte(kept.dtype))
-        return move_zero_point(kept, DType.INT8 if choice == "int8" else DType.UINT8)
-    zero = np.zeros_like(kept.quantization.zero_point)
-    dtype = DType.INT8 if kept.dtype in (DType.UINT8, DType.INT2) else kept.dtype
-    signed = Storage(dtype, replace(kept.quantization, zero_point=zero), folds)
+            return own._replace(dtype=widen_subbyte(own.dtype))
+        return move_zero_point(own, DType.INT8 if choice == "int8" else DType.UINT8)
+    zero = np.zeros_like(own.quantization.zero_point)
+    dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
+    signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
     if folds or choice in (None, "int8") or weights.dtype not in _EIGHT_BITS:
         return signed
     return move_zero_point(signed, DType.UINT8)
@@ -129,8 +129,8 @@ def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: boo
 def is_exact_depthwise(weights: Tensor) -> bool:
     """Return whether no kernel of a depthwise convolution saturates or wraps with these weights.
 
-    On x86-64 the products have 32 bits. On ARM64 kernels of 3x3 and 5x5 windows add two products of
-    int8 in 16 bits, which is too narrow for two products of -128 by -128 only
+    On x86-64 the kernels accumulate in 32 bits. On ARM64 the kernels for 3x3 and 5x5 windows add
+    two products of int8 in 16 bits, which overflows only for two products of -128 by -128
     (qdwconv_kernelsize.cpp in MLAS).
     """
     lowest = -128
@@ -142,14 +142,14 @@ def is_exact_depthwise(weights: Tensor) -> bool:
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
-    """Return how the bias of a quantized convolution or matrix product is kept, None if as it is.
+    """Return the storage of the bias of a quantized product, None if it is stored as in the file.
 
-    The kernels add its integers to the accumulators, whose scale is the input's times the
-    weights', whatever scale the file gives (PopulateConvolutionQuantizationParams in
-    kernel_util.cc lets it be 2 % off). ONNX's DequantizeLinear and the integer kernels take int32
-    only; biases of int64 are sums that mostly fit into it. Of larger ones the low bits go, which
-    a float32 would not hold either: as float32 ONNX Runtime would make int32 of it unasked
-    (WeightBiasQuantization), whatever its size.
+    The kernels add the bias to the accumulators, whose scale is the product of the scales of the
+    input and of the weights. They ignore the bias's own scale in the file, which may be 2 % off
+    (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
+    kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
+    loses low bits, which float32 would not hold either. A float32 bias is no way out: ONNX Runtime
+    converts it to int32 (WeightBiasQuantization), whatever its size.
 
     Raises:
         OperatorError: a bias is too large for the accumulators of an integer kernel.
@@ -166,26 +166,26 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     return Storage(DType.INT32, quantization, dropped=dropped)
 
 
-def encode_constant(data: Array, dtype: DType, kept: Storage) -> Array:
-    """Return a constant's elements as they are kept.
+def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:
+    """Return the elements of a constant of a type in the file as they are stored.
 
     Elements of 8 bits are moved by 128 (`Storage.moved`), or uint8 elements are read as the bits of
-    int8 (`weight_storage`). Types under eight bits are held in int8 and uint8 anyway.
+    int8 (`weight_storage`). numpy holds elements of less than 8 bits in int8 and uint8.
     """
-    if kept.moved:
+    if target.moved:
         moved = data.view(np.uint8) ^ np.uint8(128)
-        return np.asarray(moved.view(np.int8) if kept.dtype is DType.INT8 else moved)
-    if dtype is DType.UINT8 and kept.dtype is DType.INT8:
+        return np.asarray(moved.view(np.int8) if target.dtype is DType.INT8 else moved)
+    if dtype is DType.UINT8 and target.dtype is DType.INT8:
         return data.view(np.int8)
-    if dtype is DType.INT64 and kept.dtype is DType.INT32:
-        return (data >> kept.dropped).astype(np.int32)
+    if dtype is DType.INT64 and target.dtype is DType.INT32:
+        return (data >> target.dropped).astype(np.int32)
     return data
 
 
 def decode_constant(data: Array, quantization: Quantization) -> Array:
-    """Return the real numbers that stored integers in TFLite order stand for, as float32."""
-    # A float32 holds each integer of 16 bits, and its product with the scale is rounded once.
-    exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)  # bytes
+    """Return the float32 numbers that stored integers, in TFLite order, stand for."""
+    # float32 holds every integer of 16 bits exactly, so the product is rounded only once.
+    exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)
     scale = _broadcast_parameters(quantization.scale, quantization, data.ndim).astype(exact)
     zero = _broadcast_parameters(quantization.zero_point, quantization, data.ndim).astype(exact)
     real: Array = (data.astype(exact) - zero) * scale
@@ -202,15 +202,15 @@ def _broadcast_parameters(numbers: Array, quantization: Quantization, rank: int)
 
 
 def widen_subbyte(dtype: DType) -> DType:
-    """Return the type of eight bits that holds an element of fewer; other types are wide enough."""
+    """Return the 8-bit type that holds elements of less than 8 bits; other types are unchanged."""
     return _WIDENED.get(dtype, dtype)
 
 
 def half_away_scale(slack: float) -> Quantization:
-    """Return a scale in which halves of integers are rounded away from 0.
+    """Return a scale with which QuantizeLinear rounds halves of integers away from 0.
 
-    QuantizeLinear rounds them to even. In a scale of `1 - slack` they are more than halves, and so
-    is what is less than a half by no more than the slack.
+    QuantizeLinear rounds halves to even. Division by `1 - slack` turns a half, and a number that is
+    less than a half by no more than the slack, into more than a half.
     """
     return replace(AS_NUMBERS, scale=np.array([1 - slack], np.float32))
 
@@ -222,17 +222,18 @@ def integer_range(dtype: DType) -> tuple[int, int]:
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
-def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
-    """Return the integers to which an activation function clamps, None if saturation does it.
+def clamp(activation: str, stored: Storage) -> tuple[int, int] | None:
+    """Return the stored integers to which an activation clamps, None if saturation is enough.
 
-    The kernels round the bounds to integers and clamp there (CalculateActivationRangeQuantized
-    in kernel_util.cc), so that clamping after QuantizeLinear gives their very numbers. What they
-    round is a quotient in float32, which may be a half where that of float64 is less.
+    The kernels round the bounds to integers and clamp the stored integers
+    (CalculateActivationRangeQuantized in kernel_util.cc), so clamping after QuantizeLinear gives
+    equal results. The kernels round a quotient in float32, which may be a half where the quotient
+    in float64 is less than a half.
     """
-    if activation not in BOUNDS or kept.quantization is None:
+    if activation not in BOUNDS or stored.quantization is None:
         return None
-    low, high = integer_range(kept.dtype)
-    scale, zero = kept.quantization.scale[0], kept.zero_point
+    low, high = integer_range(stored.dtype)
+    scale, zero = stored.quantization.scale[0], stored.zero_point
     least, most = BOUNDS[activation]
     bounds = (
         max(low, zero + _round(np.float32(least) / scale)),
@@ -241,14 +242,15 @@ def clamp(activation: str, kept: Storage) -> tuple[int, int] | None:
     return None if bounds == (low, high) else bounds
 
 
-def real_bounds(activation: str, given: Storage, kept: Storage) -> tuple[float, float]:
-    """Return the smallest and the largest real number that an activation leaves of a range.
+def real_bounds(activation: str, read: Storage, written: Storage) -> tuple[float, float]:
+    """Return the least and the greatest real number after an activation and saturation.
 
-    It clamps integers by the scale that is given for them, whatever the kernel wrote them in.
+    The activation clamps stored integers by the scale with which readers read them (`read`). The
+    real numbers follow from the scale with which the kernel writes the integers (`written`).
     """
-    low, high = clamp(activation, given) or integer_range(kept.dtype)
-    scale = float(kept.scale[0])
-    return (low - kept.zero_point) * scale, (high - kept.zero_point) * scale
+    low, high = clamp(activation, read) or integer_range(written.dtype)
+    scale = float(written.scale[0])
+    return (low - written.zero_point) * scale, (high - written.zero_point) * scale
 
 
 def _round(number: float) -> int:

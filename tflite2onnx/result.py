@@ -8,6 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
+from textwrap import shorten
+from typing import Any
 
 import onnx
 
@@ -15,13 +18,16 @@ from tflite2onnx.builder.builder import Port, every_node
 from tflite2onnx.emit import Emitted
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint, State, endpoint
 from tflite2onnx.stateful import STATES
+from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
+
+_WIDTH = 200  # characters of a representation
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What came out: the model, its interface, and what the plan cost.
 
@@ -45,17 +51,59 @@ class Result:
         """The ONNX model with all its weights."""
         return self.skeleton.model()
 
-    def save(self, path: str | os.PathLike[str]) -> int:
+    def __repr__(self) -> str:
+        ends = (", ".join(map(_short, ends)) for ends in (self.inputs, self.outputs))
+        size = f"{count(self.nodes, 'node')}, {self.size:,} bytes, opset {self.opset}"
+        return shorten(f"<Result {' -> '.join(ends)}: {size}>", _WIDTH, placeholder=" ...>")
+
+    def _repr_html_(self) -> str:
+        """Return a table of inputs and outputs, which notebooks show."""
+        ends = [("input", end) for end in self.inputs]
+        ends += [("output", end) for end in self.outputs]
+        ends += [("state", state.input) for state in self.states]
+        rows = [
+            (kind, end.name, end.dtype, f"{[*end.tflite_sizes]} {end.layout[0]}",
+             f"{[*end.sizes]} {end.layout[1]}")
+            for kind, end in ends
+        ]  # fmt: skip
+        cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in rows]
+        table = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        head = "".join(f"<th>{name}</th>" for name in ("", "name", "type", "TFLite", "ONNX"))
+        moved = f"{self.bytes_moved:,} bytes moved by {count(self.transposes, 'Transpose')}"
+        size = f"{count(self.nodes, 'node')}, {moved}, {self.size:,} bytes, opset {self.opset}"
+        return f"<table><tr>{head}</tr>{table}</table><p>{size}</p>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the interface and what the plan cost, as numbers, strings, lists and dicts."""
+        return {
+            "opset": self.opset,
+            "nodes": self.nodes,
+            "transposes": self.transposes,
+            "bytes_moved": self.bytes_moved,
+            "bytes": self.size,
+            "inputs": [end.to_dict() for end in self.inputs],
+            "outputs": [end.to_dict() for end in self.outputs],
+            "states": [state.to_dict() for state in self.states],
+        }
+
+    def save(self, path: str | os.PathLike[str], external_data: int | None = None) -> int:
         """Write the model to a file, which appears when it is whole; return its bytes.
 
-        Above 2 GB the weights go to a second file beside it, whose name ends in .onnx.data.
+        Args:
+            path: the file; the second file, if there is one, has the same name and .data.
+            external_data: the least bytes of a weight that goes to the second file. If None there
+                is a second file above 2 GB only, with all weights.
 
         Raises:
             OutputError: the place cannot be written to.
         """
-        written = write(self.skeleton, path)
+        written = write(self.skeleton, path, external_data)
         _logger.debug("wrote %s: %d bytes", os.fspath(path), written)
         return written
+
+
+def _short(end: Endpoint) -> str:
+    return f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]"
 
 
 def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result:
@@ -66,10 +114,10 @@ def result_of(emitted: Emitted, name: str, more: Mapping[str, object]) -> Result
     properties = _properties(inputs, outputs, states)
     properties |= {f"tflite2onnx.{key}": json.dumps(value) for key, value in more.items() if value}
     skeleton = assemble(name, emitted, properties, VERSION)
-    count, moved = skeleton.transposes
+    transposes, moved = skeleton.transposes
     nodes = sum(1 for _ in every_node(emitted.nodes))
     return Result(
-        inputs, outputs, emitted.opset, nodes, count, moved, skeleton.size, skeleton, states
+        inputs, outputs, emitted.opset, nodes, transposes, moved, skeleton.size, skeleton, states
     )
 
 
@@ -77,7 +125,7 @@ def _split_endpoints(
     ports: Sequence[Port], states: int
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     """Return the model's own inputs or outputs, and those that are states."""
-    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype) for p in ports)
+    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]
 
 
@@ -90,9 +138,5 @@ def _properties(
         OUTPUTS: json.dumps([end.to_dict() for end in outputs]),
     }
     if states:
-        said = [
-            state.input.to_dict() | {"output": state.output.name, "variable": state.variable}
-            for state in states
-        ]
-        props[STATES] = json.dumps(said)
+        props[STATES] = json.dumps([state.to_dict() for state in states])
     return props

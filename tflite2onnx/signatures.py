@@ -13,8 +13,6 @@ from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.unique_names import Names
 
-NAMES = ("tensor", "signature")
-
 _logger = logging.getLogger(__name__)
 
 
@@ -34,12 +32,26 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
     raise OptionError(f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}")
 
 
+def has_signature(model: Model, key: str | None) -> bool:
+    """Return whether the sub-graph to convert has a signature.
+
+    Raises:
+        OptionError: the model has no signature of that name.
+    """
+    return find_signature(model, key)[1] is not None
+
+
 def warn_unconverted(model: Model, key: str | None) -> None:
     """Log which signatures are left out if none is asked for."""
     _, chosen = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
-        what = f"only {chosen.key}" if chosen else "none"
-        _logger.warning("of the signatures %s %s is converted", _keys(model), what)
+        what = f"only {chosen.key} is" if chosen else "none of them is"
+        _logger.warning(
+            'the model has the signatures %s; %s converted: choose one with signature="NAME", on'
+            " the command line with --signature NAME, or --signature all -o FOLDER for all",
+            _keys(model),
+            what,
+        )
 
 
 def _keys(model: Model) -> str:
@@ -64,7 +76,7 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
         *_tensor_names(graph.inputs, signature.inputs),
         *_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
-    ]
+    ]  # fmt: skip
     names = list(map(Names().make_unique, wishes))
     after = own + len(emitted.initial)
     return emitted._replace(

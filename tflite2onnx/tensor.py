@@ -1,6 +1,6 @@
 """Tensors as the file describes them: shape, dtype, constant data, quantization.
 
-Nothing here changes once made. Constant data is a view on the memory-mapped file.
+All values are immutable. Constant data is a view on the memory-mapped file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
-Sizes = tuple[int | str, ...]  # a shape with names in place of the sizes that stay open
+Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
+MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
 class DType(enum.Enum):
     """TFLite's element types: the numpy type that holds one element, and its bits in the file.
 
-    A type without a numpy type (strings, resources) has no fixed size. The small float types,
-    which numpy does not have, are held as their bits.
+    A type without a numpy type (strings, resources) has no fixed size. Float types that numpy
+    lacks are held as their bits.
     """
 
     FLOAT32 = ("float32", np.float32, 32)
@@ -71,8 +72,8 @@ class Quantization:
     """Affine quantization: real = scale * (stored - zero_point).
 
     `scale` is float32 and `zero_point` int64, both of shape [1], or [n] along `axis` (a TFLite
-    axis). With a `block_size` both are shaped like the tensor, whose last size is divided by it:
-    each scale serves that many elements of the last axis.
+    axis). With a `block_size` both have the shape of the tensor with the last size divided by the
+    block size: each scale belongs to that many elements along the last axis.
     """
 
     scale: Array
@@ -82,7 +83,7 @@ class Quantization:
 
     @property
     def per_axis(self) -> bool:
-        """True if more than one scale is in use."""
+        """True if there is more than one scale."""
         return self.scale.size > 1
 
     def same_as(self, other: Quantization | None) -> bool:
@@ -105,7 +106,7 @@ class SparseAxis(NamedTuple):
 
 
 class Sparsity(NamedTuple):
-    """How a sparse constant is laid out (TACO): see `sparsity`."""
+    """The storage format of a sparse constant (TACO); see `reader.sparsity`."""
 
     traversal_order: Shape
     block_map: Shape
@@ -116,14 +117,14 @@ class Sparsity(NamedTuple):
 class Tensor:
     """A tensor of one subgraph; compared by identity.
 
-    `data` holds a constant's elements, shaped like the tensor (a sparse constant's are flat);
-    strings are `bytes` in an array of objects. Its numpy type may be narrower than `dtype`:
-    float16 weights that are read as float32 stay float16 in the ONNX file too.
+    `data` has the elements of a constant in the shape of the tensor; the elements of a sparse
+    constant are flat. Strings are `bytes` in an array of objects. The numpy type may be narrower
+    than `dtype`: float16 weights that operators read as float32 stay float16 in the ONNX file.
 
-    `shape` is what the file declares. `shape_signature` is its word on which of these sizes are
-    fixed: -1 where one is not, as `dynamic_axes` says. Files leave it out, or leave it stale, for
-    all but the inputs. `symbols` is what has been found out: the names of the sizes that the ONNX
-    model keeps open, by axis; equal names are equal sizes. A size without a name is fixed.
+    `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
+    axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
+    inputs. `symbols` is the result of the analysis: the names of the dynamic sizes of the ONNX
+    model by axis; equal names are equal sizes. A size without a name is fixed.
     """
 
     name: str
@@ -138,24 +139,24 @@ class Tensor:
 
     @property
     def dynamic_axes(self) -> frozenset[int]:
-        """The axes whose size the file does not fix; none if its signature is of another rank."""
+        """The axes whose size the file does not fix; none if its signature has another rank."""
         if len(self.shape_signature) != self.rank:
             return frozenset()
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
     def is_constant(self) -> bool:
-        """Whether the elements are: the tensor is constant, or has none."""
+        """Whether the elements are known: the tensor is constant, or is empty."""
         return self.data is not None or (0 in self.shape and not self.dynamic_axes)
 
     @property
     def sizes(self) -> Sizes:
-        """The shape with the names of sizes that stay open."""
+        """The shape with the names of dynamic sizes."""
         return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
 
     @property
     def layout_shape(self) -> Shape:
-        """The shape with no size of 1 that might be another: there, order is of consequence."""
+        """The shape with dynamic sizes of at least 2: the position of a dynamic axis matters."""
         return tuple(
             max(size, 2) if axis in self.symbols else size for axis, size in enumerate(self.shape)
         )
@@ -172,10 +173,10 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that moving the tensor once means (sub-byte types are moved as bytes)."""
+        """Bytes that one move of the tensor writes (sub-byte types are moved as bytes)."""
         return self.elements * max(self.dtype.bits // 8, 1)
 
     def reshape_constant(self, shape: Shape) -> Tensor:
-        """Return the constant with the same elements in another shape."""
+        """Return the constant with the same elements in a shape of the same number of elements."""
         data = None if self.data is None else self.data.reshape(shape)
         return replace(self, shape=shape, data=data, shape_signature=(), symbols={})

@@ -2,7 +2,7 @@
 
 By ONNX's own schemas each node is in the opset, reads what is made before it, of types that it
 takes, and has attributes of the types that they have. What a node makes has the type that is said
-of it. Shapes are not checked.
+of it. Shapes are not checked. What a newer opset has is no fault: it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from onnx import defs
 
 from tflite2onnx.builder.builder import Body, Port, bodies_of
-from tflite2onnx.builder.nodes import DOMAINS, Node, Value, onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, onnx_type
+from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
@@ -100,6 +101,7 @@ def check(emitted: Emitted, graph: Graph) -> None:
 
     Raises:
         UnsupportedOperators: it is invalid; the operator is named whose nodes are.
+        NeedsOpset: a newer opset has a node, or has it for the type that it reads.
     """
     checker = _Checker(emitted)
     try:
@@ -164,9 +166,7 @@ class _Checker:
                 raise _InvalidError(f"{port.name} is not made as {port.dtype.label}")
 
     def _node(self, node: Node) -> None:
-        rule = _rule(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
-        if rule is None:
-            _refuse(node, f"is not in opset {self._opset}")
+        rule = self._find_rule(node)
         _check_attributes(node, rule)
         bound = self._bound(node, rule)
         parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
@@ -188,12 +188,27 @@ class _Checker:
                 continue
             given = self._input_type(node, value)
             if given and given not in parameter.types:
+                self._check_newer(node, given)
                 _refuse(node, f"does not take {given}")
             if given and parameter.constraint:
                 first = bound.setdefault(parameter.constraint, given)
                 if first != given:
                     _refuse(node, f"takes {first} and {given} for one type")
         return bound
+
+    def _find_rule(self, node: Node) -> _Rule:
+        rule = _rule(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
+        if rule is None:
+            self._check_newer(node)
+            _refuse(node, f"is not in opset {self._opset}")
+        return rule
+
+    def _check_newer(self, node: Node, given: str = "") -> None:
+        """Raise NeedsOpset if a newer opset has a node, and has it for the type that is given."""
+        for opset in range(self._opset + 1, defs.onnx_opset_version() + 1):
+            rule = None if node.domain else _rule(node.op_type, opset, "")
+            if rule is not None and any(given in {"", *each.types} for each in rule.inputs):
+                raise NeedsOpset(opset, f"{node.op_type} of {given}" if given else node.op_type)
 
     def _input_type(self, node: Node, value: Value) -> str:
         if value.data is not None and value.dtype is not None:

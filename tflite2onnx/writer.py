@@ -1,9 +1,9 @@
-"""Nodes to an ONNX file: names, types, and weights streamed from where they lie.
+"""Nodes to an ONNX file: names, types, and weights that are streamed from the TFLite file.
 
-Weights are never gathered in memory. A model without them is a small protobuf; since the fields
-of a protobuf message may come in any order, each initializer can be appended to it as header and
-bytes, which are copied from the memory-mapped TFLite file on the way. Above 2 GB, where a
-protobuf ends, the bytes go to a file of their own beside the model.
+Weights are never gathered in memory. A model without weights is a small protobuf. The fields of a
+protobuf message may come in any order, so each initializer is appended as a header and its bytes,
+which are copied from the memory-mapped TFLite file. A protobuf cannot be larger than 2 GB; the
+weights of a larger model, and on demand those of any model, go to a second file beside the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
-from tflite2onnx.builder.nodes import DOMAINS, Node, onnx_type
+from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes
@@ -29,10 +30,10 @@ from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path
 from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
-# Constants up to this size stand in the skeleton itself, where shape inference can read them.
+# Constants up to this size are in the skeleton itself, where shape inference can read them.
 _SMALL = 1024
-LARGEST_FILE = 2**31 - 1  # what a protobuf can be
-_ALIGNMENT = 64  # of each weight in a file of its own
+LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
+_ALIGNMENT = 64  # bytes, of each weight in the second file
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -41,9 +42,10 @@ _Types = Mapping[Value, tuple[DType, Sizes]]
 
 @dataclass(frozen=True, eq=False)
 class Skeleton:
-    """A model with all but its large weights, and these as (header, elements).
+    """A model without its large weights, and the large weights as (header, elements).
 
-    `tensors` are those of the TFLite model that it computes, by the names of their values.
+    `tensors` are the tensors of the TFLite model that it computes, with the names of their values.
+    `open_sizes` has the file's value of each dynamic size, by name.
     """
 
     proto: onnx.ModelProto
@@ -53,7 +55,7 @@ class Skeleton:
 
     @cached_property
     def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
-        """The model as one file: its beginning, then (head, elements) of each large weight."""
+        """The model as one file: the start of the file, then (head, elements) of large weights."""
         rest = onnx.ModelProto()
         rest.CopyFrom(self.proto)
         graph = rest.graph.SerializeToString(deterministic=True)
@@ -78,16 +80,16 @@ class Skeleton:
     def transposes(self) -> tuple[int, int]:
         """The number of Transpose nodes, and the bytes that they write in one run.
 
-        Sizes that stay open count as in the file.
+        Dynamic sizes count with their values in the file.
         """
-        moved = []
+        outputs = []
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
-            moved += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
-        return len(moved), sum(nbytes(t, self.open_sizes) for t in moved if t is not None)
+            outputs += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
+        return len(outputs), sum(nbytes(t, self.open_sizes) for t in outputs if t is not None)
 
     def model(self) -> onnx.ModelProto:
-        """Return the whole model, weights copied in."""
+        """Return the whole model with copies of the weights."""
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         for header, data in self.weights:
@@ -98,10 +100,10 @@ class Skeleton:
 
 
 def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version: str) -> Skeleton:
-    """Build the model: its tensors keep their names, its constants are told from its weights.
+    """Build the model; large constants become its weights.
 
-    The initial value of state is an initializer with the name of an input: ONNX Runtime takes it
-    where it is given no other.
+    The initial value of a state is an initializer with the name of an input: ONNX Runtime uses it
+    as the default of the input.
     """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
@@ -141,19 +143,16 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     )
     helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
-    made = {value for node in emitted.nodes for value in node.outputs}
-    made |= {port.value for port in emitted.inputs}
+    live = {value for node in emitted.nodes for value in node.outputs}
+    live |= {port.value for port in emitted.inputs}
     tensors = tuple(
-        p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in made
+        p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in live
     )
     return Skeleton(model, weights, tensors, emitted.open_sizes)
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
-    """Return a constant's header, and what stands behind it: elements of whole bytes.
-
-    Strings stand in the header itself.
-    """
+    """Return the header of a constant and its packed elements; strings are in the header."""
     header = TensorProto(name=name, dims=data.shape, data_type=onnx_type(dtype))
     if dtype is DType.STRING:
         header.string_data.extend(data.reshape(-1).tolist())
@@ -168,7 +167,7 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def nbytes(kind: onnx.TypeProto.Tensor, open_sizes: Mapping[str, int]) -> int:
-    """Return how many bytes a tensor takes; sizes that have names are `open_sizes`, else 0."""
+    """Return the bytes of a tensor; `open_sizes` has the values of dynamic sizes, by name."""
     elements = math.prod(open_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
@@ -180,15 +179,15 @@ def _nodes(
         name = f"{prefix}{index}"
         outputs = [names.name_of(v) for v in node.outputs]
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
-        made = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
+        proto = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
         graphs = {
             key: _nested_graph(body, names, types, f"{name}/{key}/")
             for key, body in bodies_of(node).items()
         }
-        # By themselves: those of a custom operator may have the name of any argument.
+        # Not as arguments of make_node: an attribute of a custom operator may have any name.
         attributes = sorted({**node.attributes, **graphs}.items())
-        made.attribute.extend(helper.make_attribute(key, value) for key, value in attributes)
-        yield made
+        proto.attribute.extend(helper.make_attribute(key, value) for key, value in attributes)
+        yield proto
 
 
 def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
@@ -196,13 +195,13 @@ def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx
     graph.node.extend(_nodes(body.nodes, names, types, prefix))
     graph.input.extend(_infos(body.inputs, names, types))
     graph.output.extend(_infos(body.outputs, names, types))
-    made = (v for node in body.nodes for v in node.outputs if v not in body.outputs)
-    graph.value_info.extend(_infos(made, names, types))
+    inner = (v for node in body.nodes for v in node.outputs if v not in body.outputs)
+    graph.value_info.extend(_infos(inner, names, types))
     return graph
 
 
 def _infos(values: Iterable[Value], names: _Names, types: _Types) -> Iterator[onnx.ValueInfoProto]:
-    """Describe values of which type and shape are known."""
+    """Yield descriptions of the values whose type and shape are known."""
     for value in values:
         if value in types:
             dtype, shape = types[value]
@@ -217,21 +216,21 @@ def _info(port: Port) -> onnx.ValueInfoProto:
 def _describe(
     model: onnx.ModelProto, emitted: Emitted, names: _Names, weights: Sequence[TensorProto]
 ) -> None:
-    """Fill in value_info: what the tensors tell, and what inference adds where they do not."""
+    """Fill in value_info, from the tensors first and by ONNX's shape inference for the rest."""
     outputs = {port.value for port in emitted.outputs}
-    made = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
-    known = {info.name: info for info in _infos(made, names, emitted.types)}
-    if len(known) < len(made):
+    inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
+    known = {info.name: info for info in _infos(inner, names, emitted.types)}
+    if len(known) < len(inner):
         known = _infer_types(model, weights, known.values())
     model.graph.value_info.extend(
-        known[names.name_of(v)] for v in made if names.name_of(v) in known
+        known[names.name_of(v)] for v in inner if names.name_of(v) in known
     )
 
 
 def _infer_types(
     model: onnx.ModelProto, weights: Sequence[TensorProto], known: Iterable[onnx.ValueInfoProto]
 ) -> dict[str, onnx.ValueInfoProto]:
-    """Return what inference finds; large weights are stood in for by their type and shape alone."""
+    """Return the inferred types and shapes; of large weights only the type and shape are passed."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     for h in weights:
@@ -241,10 +240,10 @@ def _infer_types(
 
 
 class _Names:
-    """A unique name for each value: inputs and outputs first, tensors next.
+    """A unique name for each value: inputs and outputs come first, then tensors.
 
-    Constants follow, by the tensor that they hold; all else has a number. A small quantized
-    network has as many bytes of names as of weights if each of these repeats a tensor's name.
+    Constants have the names of their tensors, and other values have numbers. With longer names a
+    small quantized network would have as many bytes of names as of weights.
     """
 
     def __init__(self, emitted: Emitted) -> None:
@@ -268,23 +267,48 @@ class _Names:
 # Files
 
 
-def write(skeleton: Skeleton, path: str | os.PathLike[str]) -> int:
-    """Write the model; it appears under its name only when it is whole. Return its bytes.
+def write(
+    skeleton: Skeleton, path: str | os.PathLike[str], external_data: int | None = None
+) -> int:
+    """Write the model; the file appears under its name only when it is complete.
+
+    Weights of at least `external_data` bytes go to a second file; if None, all weights of a model
+    that is too large for one file.
 
     Raises:
-        OutputError: the place cannot be written to.
+        OutputError: the file cannot be written.
     """
     with target_path(path) as target, replacing_all() as create:
-        return write_to(skeleton, target, create)
+        return write_to(skeleton, target, create, external_data)
 
 
-def write_to(skeleton: Skeleton, target: Path, create: Create) -> int:
-    """Write the model to a file that is created for it; return its bytes."""
-    if skeleton.size <= LARGEST_FILE:
+def has_external_data(skeleton: Skeleton, external_data: int | None) -> bool:
+    """Return whether there is a second file, with weights of at least so many bytes."""
+    return bool(_external_weights(skeleton, external_data))
+
+
+def _external_weights(skeleton: Skeleton, external_data: int | None) -> frozenset[str]:
+    """Return the names of the weights that go to a second file."""
+    sizes = {header.name: data.nbytes for header, data in skeleton.weights}
+    if external_data is not None:
+        chosen = {name: size for name, size in sizes.items() if size >= external_data}
+        if skeleton.size - sum(chosen.values()) <= LARGEST_FILE:
+            return frozenset(chosen)
+    return frozenset(sizes if skeleton.size > LARGEST_FILE else ())
+
+
+def write_to(
+    skeleton: Skeleton, target: Path, create: Create, external_data: int | None = None
+) -> int:
+    """Write the model to new files of `create`; return the number of bytes."""
+    external = _external_weights(skeleton, external_data)
+    if not external:
         return _stream(skeleton, create(target))
-    # Created in this sequence: the weights take their place before the model that refers to them.
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise OSError("it must be a regular file, because the weights go to a file beside it")
+    # The file created last appears first, so the weights appear before the model.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = _external(skeleton, f"{target.name}.data", file)
+    model = _external(skeleton, external, f"{target.name}.data", file)
     size = small.write(model.SerializeToString(deterministic=True))
     return size + file.tell()
 
@@ -298,12 +322,18 @@ def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
     return skeleton.size
 
 
-def _external(skeleton: Skeleton, location: str, file: BinaryIO) -> onnx.ModelProto:
+def _external(
+    skeleton: Skeleton, external: frozenset[str], location: str, file: BinaryIO
+) -> onnx.ModelProto:
+    """Write the external weights to a file; return the model with all others."""
     model = onnx.ModelProto()
     model.CopyFrom(skeleton.proto)
     for header, data in skeleton.weights:
         tensor = model.graph.initializer.add()
         tensor.CopyFrom(header)
+        if header.name not in external:
+            tensor.raw_data = data.tobytes()
+            continue
         tensor.data_location = TensorProto.EXTERNAL
         file.write(b"\0" * (-file.tell() % _ALIGNMENT))
         entries = {"location": location, "offset": file.tell(), "length": data.nbytes}
@@ -314,7 +344,7 @@ def _external(skeleton: Skeleton, location: str, file: BinaryIO) -> onnx.ModelPr
 
 
 def _head(header: TensorProto, data: Array) -> bytes:
-    """Return what stands before a weight's elements to make them an initializer."""
+    """Return the bytes that precede the elements of a weight in an initializer."""
     head: bytes = header.SerializeToString(deterministic=True)
     head += _tag(_RAW_DATA) + _varint(data.nbytes)
     return _tag(_INITIALIZER) + _varint(len(head) + data.nbytes) + head
@@ -330,7 +360,7 @@ def _tag(field: int) -> bytes:
 
 def _varint(number: int) -> bytes:
     groups = []
-    while number > 0x7F:  # seven bits to a byte
+    while number > 0x7F:  # 7 bits for each byte
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])

@@ -90,7 +90,7 @@ def test_types_that_need_an_opset(dtype: str, version: int) -> None:
 
 
 def test_what_has_no_scale() -> None:
-    with pytest.raises(OperatorError, match="int8 has no scale"):
+    with pytest.raises(OperatorError, match="the int8 tensor must have a scale"):
         QdqNodes(17).dequantize(Value(), Storage(DType.INT8), (0, 1))
 
 

@@ -16,7 +16,7 @@ from tests.support.layouts import random_planner
 from tests.support.needs import missing_feature
 from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
-from tflite2onnx.builder.nodes import MIN_OPSET
+from tflite2onnx.builder.opsets import MIN_OPSET
 from tflite2onnx.convert import convert_model
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.model import read_model

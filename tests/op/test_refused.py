@@ -154,7 +154,7 @@ def test_axes_that_are_not_there() -> None:
     pair = m.input([2], dtype="int32")
     crops = m.constant(np.zeros((2, 2), np.int32))
     said = refusal_reason(m, *m.op("BATCH_TO_SPACE_ND", [m.input([8, 5]), pair, crops], [[2, 10]]))
-    assert "blocks in 2 axes" in said
+    assert "must have 3 or 4 axes, got 2" in said
     m = Build()
     lengths = m.constant(np.array([8], np.int32))
     said = refusal_reason(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
@@ -169,8 +169,8 @@ def test_axes_that_are_not_there() -> None:
 
 def test_windows_with_too_few_numbers_or_with_scales() -> None:
     for change, reason in (
-        (shorten("inputs", 4), "it has 4 inputs"),
-        (add_scale, "is quantized"),
+        (shorten("inputs", 4), "it must have 5 inputs, got 4"),
+        (add_scale, "must not be quantized"),
     ):
         m = Build()
         numbers = [m.constant(np.array([1, 1], np.int64)) for _ in range(3)]
@@ -203,7 +203,7 @@ def test_sums_of_scattered_integers_with_a_scale() -> None:
         index_vector_dim=1,
         update_computation_subgraph_index=body.index,
     )
-    assert "is quantized" in refusal_reason(m, *made)
+    assert "must not be quantized" in refusal_reason(m, *made)
 
 
 def test_computed_sizes_and_ends() -> None:
@@ -212,12 +212,12 @@ def test_computed_sizes_and_ends() -> None:
     x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
     made = m.tensor([1, 1, 1, 3], dtype="int16", scale=0.5)
     said = refusal_reason(m, *m.op("RESIZE_NEAREST_NEIGHBOR", [x, size], [made]))
-    assert "int16 can be resized to a constant size only" in said
+    assert "its size must be constant" in said
     m = Build()
     begin, end = (m.input([1], dtype="int32") for _ in "be")
     operands = [m.input([7]), begin, end, m.constant(np.array([1], np.int32))]
     said = refusal_reason(m, *m.op("STRIDED_SLICE", operands, [m.tensor([None])], offset=True))
-    assert "ends that count from the begins have to be constant" in said
+    assert "must be constant if offset is set" in said
     m = Build()
     x, order = m.input([3, 5], dtype="complex64"), m.input([2], dtype="int32")
     said = refusal_reason(m, *m.op("TRANSPOSE", [x, order], [[5, 3]], dtype="complex64"))
@@ -230,7 +230,7 @@ def test_nothing_to_cut_into_words() -> None:
     said = refusal_reason(
         m, *m.op("SKIP_GRAM", [m.input([0], dtype="string")], [made], ngram_size=2)
     )
-    assert "holds no sentence" in said
+    assert "must have at least one element" in said
 
 
 def test_an_image_of_other_channels_than_filters() -> None:
@@ -241,7 +241,7 @@ def test_an_image_of_other_channels_than_filters() -> None:
     said = refusal_reason(
         m, *m.custom("Convolution2DTransposeBias", [m.input([1, 5, 7, 4]), w, b], [[]], options)
     )
-    assert "4 channels for filters of 2 channels each" in said
+    assert "the 2 channels of its filters, got 4" in said
 
 
 def test_numbers_of_other_types() -> None:
@@ -250,7 +250,7 @@ def test_numbers_of_other_types() -> None:
     said = refusal_reason(
         m, *m.op("FAKE_QUANT", [x], [[3]], dtype="int32", min=0.0, max=1.0, num_bits=8)
     )
-    assert "it makes float32 of float32, not int32 of int32" in said
+    assert "must be float32, got int32 and int32" in said
 
 
 def test_products_of_complex_numbers_with_an_activation() -> None:
@@ -272,7 +272,7 @@ def test_sums_of_rows_in_no_known_way() -> None:
     ]
     model = ChangeableModel(build_model(m, *m.op("EMBEDDING_LOOKUP_SPARSE", operands, [[2, 3]])))
     model.options.combiner = 7
-    assert "there is no combiner 7" in model.refusal()
+    assert "(SQRTN), got 7" in model.refusal()
 
 
 def build_model(m: Build, *outputs: Any) -> bytes:

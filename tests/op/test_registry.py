@@ -94,7 +94,7 @@ def test_in_place_of_a_custom_operator() -> None:
 
 def test_conflicts() -> None:
     with register_temporarily("Twice"):
-        message = r"Twice is registered already, for tests\S*\.Doubled; unregister\('Twice'\)"
+        message = r"Twice is registered already, for tests\S*\.Doubled; call unregister\('Twice'\)"
         with pytest.raises(RegistrationError, match=message):
             register("Once", "Twice")(Doubled)
         with pytest.raises(UnsupportedOperators):
@@ -102,15 +102,21 @@ def test_conflicts() -> None:
 
 
 def test_what_cannot_be_registered() -> None:
-    with pytest.raises(RegistrationError, match=r"no subclass of tflite2onnx.operators.Operator"):
+    with pytest.raises(
+        RegistrationError, match=r"must be a subclass of tflite2onnx.operators.Operator"
+    ):
         register("Twice")(dict)  # type: ignore[type-var]  # that is wrong
-    with pytest.raises(RegistrationError, match="Incomplete has no category"):
+    with pytest.raises(RegistrationError, match="Incomplete must have a category"):
         register("Twice")(type("Incomplete", (Operator,), {}))
-    with pytest.raises(RegistrationError, match="takes the names of the operators"):
+    untraited = type("Untraited", (Doubled,), {"dynamic_axes": "..."})
+    reason = r"Untraited must be a subclass of tflite2onnx.operators.DynamicShape, because it has"
+    with pytest.raises(RegistrationError, match=reason):
+        register("Twice")(untraited)
+    with pytest.raises(RegistrationError, match="must have the names of the operators"):
         register()
-    with pytest.raises(RegistrationError, match="'' is no operator's name"):
+    with pytest.raises(RegistrationError, match="must be a non-empty string, got ''"):
         register("")
-    with pytest.raises(RegistrationError, match="is no operator's name"):
+    with pytest.raises(RegistrationError, match="the operator's name must be a non-empty string"):
         register(Doubled)  # type: ignore[arg-type]  # without a name
     with pytest.raises(RegistrationError, match="Twice is not registered"):
         unregister("Twice")
@@ -181,20 +187,21 @@ def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
     done = convert_in_process(tmp_path, "Thrice", custom=True)
     assert done.returncode == 1
-    message = "mine:Tripled of mine is said to convert it, but cannot be loaded: not today"
+    message = "its class mine:Tripled of mine cannot be loaded: not today"
     assert f"Thrice (operator 0, y): {message}" in done.stderr
 
 
 def test_a_package_that_offers_something_else(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="Tripled = 3")
-    assert "3 is no subclass" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
+    assert "3 must be a subclass" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
 
 
 def test_two_packages_offer_an_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
     install(tmp_path, "yours", "Thrice")
     assert (
-        "several packages convert it" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
+        "one package must offer its class, got several"
+        in convert_in_process(tmp_path, "Thrice", custom=True).stderr
     )
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
 

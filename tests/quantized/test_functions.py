@@ -135,7 +135,7 @@ def test_prelu(dtype: str, step: float, constant: int | None) -> None:
 def test_prelu_of_int16_slopes() -> None:
     """The kernel would take them for int8."""
     pair = np.zeros(3, np.int16), np.zeros(3, np.int16)
-    with pytest.raises(ConversionError, match="alpha is int16 where int8 is expected"):
+    with pytest.raises(ConversionError, match="alpha must be int8, got int16"):
         convert(binary("PRELU", pair, [(0.1, 0), (0.1, 0)], (0.1, 0)))
 
 

@@ -122,7 +122,7 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {"activations": "uint8"}, {"quantizat
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_computes(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedOperators, match="has no scale, where other operands have one"):
+    with pytest.raises(UnsupportedOperators, match="must have a scale, because other operands"):
         convert(REFUSED[name]().bytes(), **options)
 
 

@@ -23,7 +23,7 @@ from tests.support.extremes import Sample, samples
 from tests.support.fusions import optimize_model
 from tests.support.needs import missing_feature
 from tflite2onnx import ConversionError, convert
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.options import WEIGHTS
 
 
 @cache

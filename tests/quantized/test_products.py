@@ -13,8 +13,7 @@ from tests.quantized.layers import Layer, Scheme, Shape
 from tests.support import check, run_onnx
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
-from tflite2onnx.options import ACTIVATIONS
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.options import ACTIVATIONS, WEIGHTS
 
 if TYPE_CHECKING:
     from tests.support import Converted

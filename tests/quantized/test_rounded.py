@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.options import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -206,7 +206,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match="cannot be read"):
         associated_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
-    with pytest.raises(ModelFileError, match="far more than it holds"):
+    with pytest.raises(ModelFileError, match="its files must be at most"):
         associated_files(data)
 
 

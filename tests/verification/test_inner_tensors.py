@@ -17,6 +17,7 @@ from tests.support.small import network
 from tflite2onnx import Report, convert, verify
 from tflite2onnx.errors import OptionError
 from tflite2onnx.op import OPERATORS
+from tflite2onnx.options import ActivationType, IoLayout, NameSource
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import inner_tensors
 from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
@@ -131,7 +132,9 @@ def wrong_scale(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("io_layout", ["tflite", "onnx"])
-def test_a_right_conversion(kept: dict[str, Any], activations: str, io_layout: str) -> None:
+def test_a_right_conversion(
+    kept: dict[str, Any], activations: ActivationType, io_layout: IoLayout
+) -> None:
     """Layouts and storage are undone; each operator's tensor is there, in order of execution."""
     data = build_deep(**kept)
     result = convert(data, io_layout=io_layout, activations=activations)
@@ -208,7 +211,7 @@ def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("names", ["tensor", "signature"])
 @pytest.mark.parametrize("layouts", [{}, {"rows": ("NC", "CN")}])
 @pytest.mark.parametrize("key", ["first", "second", "again"])
-def test_a_file_of_a_signature(key: str, names: str, layouts: dict[str, Any]) -> None:
+def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, Any]) -> None:
     """Its names of inputs and outputs may be those of one that shares a sub-graph."""
     m = Build()
     for part, keys in ((m, ["first"]), (m.subgraph("more"), ["second", "again"])):

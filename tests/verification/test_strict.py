@@ -24,6 +24,7 @@ from tests.verification.test_verify import build_quantized, shift_biases
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.options import ActivationType, WeightType
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model, processor
 from tflite2onnx.verification.inner_tensors import match_places
@@ -236,7 +237,7 @@ def why_not_emulated() -> str:
 
 @pytest.mark.skipif(bool(why_not_emulated()), reason=why_not_emulated())
 @pytest.mark.parametrize(("weights", "right"), [("int8", False), ("auto", True)])
-def test_a_processor_without_vnni(tmp_path: Path, weights: str, *, right: bool) -> None:
+def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right: bool) -> None:
     """Products of uint8 and int8 saturate on it: the operator is named, and the runtime blamed."""
     source, target = MODELS / "keywords_int8.tflite", tmp_path / "model.onnx"
     convert(source, target, weights=weights)
@@ -359,7 +360,7 @@ def test_files_of_any_option(
 
 
 @pytest.mark.parametrize("kept", ["int8", "uint8"])
-def test_files_of_integers_between_floats(tmp_path: Path, kept: str) -> None:
+def test_files_of_integers_between_floats(tmp_path: Path, kept: ActivationType) -> None:
     """Inputs and outputs do not tell how int8 is kept inside: the values' element types do."""
     m = Build()
     x = m.input((2, 3, 5), name="x")

@@ -16,6 +16,7 @@ from tests.support.small import build_flattening, chain, convolve, network
 from tests.support.streams import build_sum
 from tflite2onnx import convert, verify, writer
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, onnx_model, runner
 from tflite2onnx.verification.inputs import random_inputs, sample
 from tflite2onnx.verification.runtimes import interpreter_of, run_litert
@@ -45,7 +46,7 @@ def damage_weight(result: Result) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
 @pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
-def test_a_right_conversion(data: bytes, io_layout: str) -> None:
+def test_a_right_conversion(data: bytes, io_layout: IoLayout) -> None:
     """Whatever the layouts of inputs and outputs are."""
     result = convert(data, io_layout=io_layout)
     report = verify(data, result)

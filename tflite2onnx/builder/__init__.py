@@ -1,1 +1,1 @@
-"""ONNX nodes in the making: the only place that knows opsets."""
+"""The construction of ONNX nodes; the only package that depends on opsets."""

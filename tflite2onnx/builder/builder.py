@@ -1,4 +1,4 @@
-"""What operators emit into: tensors viewed in an order, dequantized and quantized where asked."""
+"""The builder that operators emit nodes into: tensors in any order, as integers or as floats."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
 from tflite2onnx.quantize import Storage, decode_constant, encode_constant, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
+from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
     "REAL",
@@ -30,10 +31,10 @@ REAL = Storage(DType.FLOAT32)
 
 
 class View(NamedTuple):
-    """A tensor in the order that an operator reads or writes it in.
+    """A tensor in the order in which an operator reads or writes it.
 
-    `storage` is what the operator sees of it: stored integers as they are, or real numbers.
-    `letters` are the names of its TFLite axes, where the operator has given them.
+    `storage` is how the operator reads or writes the elements: as stored integers or as real
+    numbers. `letters` are the names of its TFLite axes, if the operator defines names.
     """
 
     tensor: Tensor
@@ -44,18 +45,18 @@ class View(NamedTuple):
 
     @property
     def value(self) -> Value:
-        """The ONNX value; made on first use, so that what is only looked at costs nothing."""
+        """The ONNX value; its nodes are emitted on first use."""
         return self._make_value(None)
 
     def reshape(self, shape: Sequence[int | str]) -> Value:
-        """Return the value in another shape; what is stored is reshaped, then dequantized.
+        """Return the value in another shape, reshaped before DequantizeLinear.
 
-        A Reshape between DequantizeLinear and an operator would keep the two from fusing.
+        A Reshape between DequantizeLinear and an operator would prevent their fusion.
         """
         return self._make_value(None if tuple(shape) == self.sizes else tuple(shape))
 
     def in_order(self, order: Order) -> View:
-        """Return the tensor in another order, which costs nothing of a constant."""
+        """Return a view of the same tensor in another order; for a constant this needs no node."""
         return self._replace(order=order)
 
     def _make_value(self, shape: Sizes | None) -> Value:
@@ -65,12 +66,12 @@ class View(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """Sizes in the stored order; those that stay open are as in the file."""
+        """Sizes in the stored order, with the file's values of dynamic sizes."""
         return tuple(self.tensor.shape[i] for i in self.order)
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes in the stored order, with the names of those that stay open."""
+        """Sizes in the stored order, with the names of dynamic sizes."""
         return _sizes(self.tensor, self.order)
 
     @property
@@ -84,13 +85,15 @@ class View(NamedTuple):
         return self.storage.dtype
 
     def axis(self, axis: int) -> int:
-        """Return where the TFLite axis (negative: from the end) stands in the stored order."""
+        """Return the position of a TFLite axis (negative: from the end) in the stored order."""
         if not -self.rank <= axis < self.rank:
-            raise OperatorError(f"axis {axis} of {self.tensor.name}, which has {self.rank} axes")
+            raise OperatorError(
+                f"axis {axis} is out of range: {self.tensor.name} has {self.rank} axes"
+            )
         return self.order.index(axis % self.rank)
 
     def reorder(self, items: Sequence[Any]) -> list[Any]:
-        """Return a list with one item per TFLite axis in the stored order."""
+        """Return a list that has one item for each TFLite axis in the stored order."""
         return [items[i] for i in self.order]
 
     def size(self, letter: str) -> int:
@@ -99,7 +102,7 @@ class View(NamedTuple):
 
     @property
     def constant(self) -> Array:
-        """The elements in TFLite order; an OperatorError if they are not known."""
+        """The elements in TFLite order; OperatorError if the tensor is not constant."""
         if self.tensor.data is None:
             raise OperatorError(f"{self.tensor.name} is not constant")
         return self.tensor.data
@@ -111,34 +114,38 @@ class View(NamedTuple):
 
 
 class NeedsReshape(NamedTuple):
-    """What `emit` may return for a value that still has to take the output's shape.
+    """A result of `emit` that the driver must reshape to the output's shape.
 
-    The driver reshapes it after quantizing, so that the operator and QuantizeLinear can fuse.
+    The driver reshapes the value after QuantizeLinear, so that the operator can be fused with it.
     """
 
     value: Value
 
 
 class AlreadyStored(NamedTuple):
-    """What `emit` may return for a value that is stored already, as `Builder.storage` has it."""
+    """A result of `emit` that has the storage of the output (`Builder.storage`) already."""
 
     value: Value
 
 
 class Port(NamedTuple):
-    """A value that stores a tensor in an order: an input, an output, or one in between."""
+    """A value that stores a tensor in an order: an input, an output, or one in between.
+
+    `letters` are those of its axes in TFLite's order, where anybody named them.
+    """
 
     name: str
     value: Value
     tensor: Tensor
     order: Order
     dtype: DType
+    letters: str = ""
 
 
 class Body(NamedTuple):
-    """A graph that is an attribute of a node; `tensors` are those that it computes or is given.
+    """A graph that is an attribute of a node; `tensors` are its inputs and what its nodes compute.
 
-    Its nodes may read values of the graphs around it.
+    Its nodes may read values of the enclosing graphs.
     """
 
     name: str
@@ -149,12 +156,12 @@ class Body(NamedTuple):
 
 
 class Builder(QdqNodes):
-    """Collects nodes for one opset, and knows what each tensor has become.
+    """Collects nodes for one opset, and maps each tensor to its values.
 
-    `int8_as_uint8` keeps int8 activations as uint8; `float_only` keeps real numbers in place of all
-    quantized integers; `weights` is how weights of integer products are stored. The builder of a
-    nested graph knows the one `around` it: what comes from there is moved there, outside of any
-    loop, and so are constants.
+    `int8_as_uint8` stores int8 activations as uint8. `float_only` stores floats in place of all
+    quantized integers. `weights` is the conversion option of that name. A nested graph reads
+    tensors of the graph `around` it: they are moved in that graph, outside of any loop, and so are
+    constants.
     """
 
     def __init__(
@@ -165,9 +172,10 @@ class Builder(QdqNodes):
         int8_as_uint8: bool = False,
         float_only: bool = False,
         weights: str = "auto",
+        budget: ConstantBudget | None = None,
         around: Builder | None = None,
     ) -> None:
-        super().__init__(opset, opset_is_fixed=opset_is_fixed, around=around)
+        super().__init__(opset, opset_is_fixed=opset_is_fixed, budget=budget, around=around)
         self.int8_as_uint8 = int8_as_uint8
         self.float_only = float_only
         self.weights = weights
@@ -178,11 +186,11 @@ class Builder(QdqNodes):
 
     @property
     def is_nested(self) -> bool:
-        """Whether it is a graph within another."""
+        """Whether the graph is nested in another."""
         return self._around is not None
 
     def make_nested(self) -> Builder:
-        """Return the builder of a graph within this one."""
+        """Return the builder of a graph that is nested in this graph."""
         return Builder(
             self.opset,
             opset_is_fixed=self.opset_is_fixed,
@@ -193,34 +201,40 @@ class Builder(QdqNodes):
         )
 
     def stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
-        """Yield each computed tensor with its value, and the order that its producer gave it."""
-        for tensor, there in self._stored.items():
-            order, value = next(iter(there.items()))
+        """Yield each computed tensor with the value and the order that its producer gave it."""
+        for tensor, values in self._stored.items():
+            order, value = next(iter(values.items()))
             yield tensor, value, order
 
     def storage(self, tensor: Tensor, *, weight: bool = False) -> Storage:
-        """Return how a tensor is kept; weights stay as they are in the file."""
+        """Return the storage of a tensor; a `weight` is stored as in the file."""
         if self.float_only and is_quantized(tensor) and tensor.data is None:
             return REAL
         return self.integer_storage(tensor, as_filed=weight)
 
     def integer_storage(self, tensor: Tensor, *, as_filed: bool = False) -> Storage:
-        """Return the integers that stand for a tensor's real numbers: the file's, or these moved.
+        """Return the storage of a tensor as integers: the file's integers, or int8 moved to uint8.
 
-        Of a tensor that is not quantized they are its own elements.
+        A tensor that is not quantized is stored as its own elements.
         """
-        kept = storage(tensor, unsigned=self.int8_as_uint8 and not as_filed)
-        return kept if tensor.data is None or self.float_only else self.storage_in_opset(kept)
+        stored = storage(tensor, unsigned=self.int8_as_uint8 and not as_filed)
+        if tensor.data is None or self.float_only:
+            return stored
+        return self.storage_in_opset(stored)
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
-        """Return a list of computed integers, one for each TFLite axis, as int64 in an order."""
+        """Return computed integers, one for each TFLite axis, as int64 in an order."""
         wide = self.recast(numbers, numbers.dtype, DType.INT64)
         if order is None or order == identity(len(order)):
             return wide
         return self.Gather(wide, self.ints(order), axis=0)
 
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
-        """Say that the tensor is now known, as it is stored, in this order."""
+        """Record the value of a tensor, in its storage and in an order.
+
+        Raises:
+            OperatorError: the tensor has a value.
+        """
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} is computed twice")
         self._stored[tensor] = {order: value}
@@ -235,90 +249,89 @@ class Builder(QdqNodes):
         real: bool = False,
         storage: Storage | None = None,
     ) -> View:
-        """Return the tensor in an order, as it is stored or as real numbers.
+        """Return the tensor in an order, as stored or as real numbers.
 
-        The move that takes, if any, is emitted once, on the stored integers. An operator can be
-        given it `kept` otherwise than it is elsewhere.
+        A Transpose that the order needs is emitted once, on the stored integers. `storage` is how
+        the operator reads the elements; None is the storage of the tensor.
         """
         storage = storage or self.storage(tensor)
-        pair = real and storage.quantization is not None
-        if tensor.data is not None and not (pair and self.float_only):
+        dequantizes = real and storage.quantization is not None
+        if tensor.data is not None and not (dequantizes and self.float_only):
             storage = self.storage_in_opset(storage)
 
         def make(order: Order, shape: Sizes | None) -> Value:
-            if pair and self.float_only:
+            if dequantizes and self.float_only:
                 return self._real_constant(tensor, order, storage, shape)
             value = self._fetch(tensor, order, storage, shape)
-            if pair and storage.dtype is DType.INT8 and value.data is not None:
+            if not dequantizes:
+                return value
+            if storage.dtype is DType.INT8 and value.data is not None:
                 value = self.own_constant(value.data, storage.dtype, value.name)
-            # Every reader gets a DequantizeLinear of its own, as fusions want it.
-            return (
-                self.dequantize(value, *_in_shape(tensor, order, storage, shape)) if pair else value
-            )
+            # Fusions want a separate DequantizeLinear for each reader.
+            return self.dequantize(value, *_in_shape(tensor, order, storage, shape))
 
-        return View(tensor, order, REAL if pair else storage, letters, make)
+        return View(tensor, order, REAL if dequantizes else storage, letters, make)
 
-    def _fetch(self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None) -> Value:
+    def _fetch(self, tensor: Tensor, order: Order, target: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:
-            return self._around._fetch(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
-        key = (_identity(tensor), order, kept.dtype, kept.moved, shape)
+            return self._around._fetch(tensor, order, target, shape)  # noqa: SLF001 - same class
+        key = (_identity(tensor), order, target.dtype, target.moved, shape)
         if key not in self._views:
-            self._views[key] = self._fetch_value(tensor, order, kept, shape)
+            self._views[key] = self._fetch_value(tensor, order, target, shape)
         sizes = _sizes(tensor, order) if shape is None else shape
-        return self.annotate(self._views[key], kept.dtype, sizes)
+        return self.annotate(self._views[key], target.dtype, sizes)
 
     def _fetch_value(
-        self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
+        self, tensor: Tensor, order: Order, target: Storage, shape: Sizes | None
     ) -> Value:
         if tensor.data is not None:
             data = _in_sizes(tensor.data.transpose(order), shape)
-            return self._weights(tensor, data, kept)
+            return self._constant_in_order(tensor, data, target)
         if shape is not None:
-            return self.reshape(self._fetch(tensor, order, kept, None), shape)
-        return self.convert(self._move_value(tensor, order), self.storage(tensor), kept, order)
+            return self.reshape(self._fetch(tensor, order, target, None), shape)
+        return self.convert(self._move_value(tensor, order), self.storage(tensor), target, order)
 
-    def _weights(self, tensor: Tensor, data: Array, kept: Storage) -> Value:
-        """Return a constant tensor, moved already; stored narrower than it is read, it is cast."""
+    def _constant_in_order(self, tensor: Tensor, data: Array, target: Storage) -> Value:
+        """Return a transposed constant; float16 weights that are read as float32 are cast."""
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
-            return self.stored_constant(data, tensor.dtype, kept, tensor.name)
+            return self.stored_constant(data, tensor.dtype, target, tensor.name)
         return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
 
     def _real_constant(
-        self, tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
+        self, tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
     ) -> Value:
-        """Return the real numbers that a quantized constant stands for."""
-        if tensor.data is None or kept.quantization is None:
-            raise OperatorError(f"{tensor.name} is no quantized constant")
+        """Return the float32 numbers that a quantized constant stands for."""
+        quantization = storage.quantization
+        if tensor.data is None or quantization is None:
+            raise OperatorError(f"{tensor.name} must be a quantized constant")
         if self._around is not None:
-            return self._around._real_constant(tensor, order, kept, shape)  # noqa: SLF001 - its own kind
-        # The scale of a bias is not its own.
-        scales = kept.quantization.scale.tobytes() + kept.quantization.zero_point.tobytes()
+            return self._around._real_constant(tensor, order, storage, shape)  # noqa: SLF001 - same class
+        # One bias has different scales in different products.
+        scales = quantization.scale.tobytes() + quantization.zero_point.tobytes()
         key = (_identity(tensor), order, scales, shape)
         if key not in self._real:
-            data = decode_constant(
-                encode_constant(tensor.data, tensor.dtype, kept), kept.quantization
-            )
-            data = _in_sizes(data.transpose(order), shape)
-            self._real[key] = self.constant(data, name=tensor.name)
+            stored = encode_constant(tensor.data, tensor.dtype, storage)
+            data = decode_constant(stored, quantization).transpose(order)
+            self._real[key] = self.constant(_in_sizes(data, shape), name=tensor.name)
         return self._real[key]
 
     def _move_value(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._stored:
             raise OperatorError(f"{tensor.name} is neither constant nor computed")
-        there = self._stored[tensor]
-        if order not in there:
-            there[order] = self._move(tensor, there, order)
-        return there[order]
+        values = self._stored[tensor]
+        if order not in values:
+            values[order] = self._move(tensor, values, order)
+        return values[order]
 
-    def _move(self, tensor: Tensor, there: Mapping[Order, Value], order: Order) -> Value:
-        for other, value in there.items():
+    def _move(self, tensor: Tensor, values: Mapping[Order, Value], order: Order) -> Value:
+        for other, value in values.items():
             if moves_nothing(tensor.layout_shape, other, order):
                 return self.reshape(value, _sizes(tensor, order))
-        home, value = next(iter(there.items()))
-        return self.Transpose(value, perm=[home.index(i) for i in order])
+        first, value = next(iter(values.items()))
+        return self.Transpose(value, perm=[first.index(i) for i in order])
 
     def convert(self, x: Value, have: Storage, want: Storage, order: Order) -> Value:
-        """Return what is kept in one way as it is kept in another: the same real numbers."""
+        """Return the same real numbers in another storage."""
         if have.dtype is want.dtype:
             return x
         real = x if have.quantization is None else self.dequantize(x, have, order)
@@ -326,12 +339,12 @@ class Builder(QdqNodes):
 
 
 def bodies_of(node: Node) -> dict[str, Body]:
-    """Return the graphs within a node, by the names of its attributes."""
+    """Return the graphs that are attributes of a node, by the names of the attributes."""
     return {key: body for key, body in node.attributes.items() if isinstance(body, Body)}
 
 
 def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield nodes, and those of the graphs within them."""
+    """Yield nodes, and the nodes of their nested graphs."""
     for node in nodes:
         yield node
         for body in bodies_of(node).values():
@@ -339,18 +352,18 @@ def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
-    """Return the nodes that something reads.
+    """Return the nodes on which the outputs depend.
 
-    What computes a shape, say, is not read if ONNX's node takes the shape as an attribute.
+    A node that computes a shape, for example, is dead if an attribute gives the shape in ONNX.
     """
     read: set[Value | None] = set(outputs)
-    kept = []
+    live = []
     for node in reversed(nodes):
         if not read.isdisjoint(node.outputs):
-            kept.append(node)
+            live.append(node)
             for inner in every_node([node]):
                 read.update(inner.inputs, *(body.outputs for body in bodies_of(inner).values()))
-    return tuple(reversed(kept))
+    return tuple(reversed(live))
 
 
 def _sizes(tensor: Tensor, order: Order) -> Sizes:
@@ -358,42 +371,42 @@ def _sizes(tensor: Tensor, order: Order) -> Sizes:
 
 
 def _in_sizes(data: Array, sizes: Sizes | None) -> Array:
-    """Return a constant in another shape, none of which stays open."""
+    """Return a constant in another shape; the only dynamic size follows from the others."""
     if sizes is None:
         return data
     return data.reshape([-1 if isinstance(size, str) else size for size in sizes])
 
 
 def _identity(tensor: Tensor) -> Hashable:
-    """Return what tells a tensor from others: a constant is where its elements lie.
+    """Return a key of a tensor; constants of one shape and type in one place in memory share it.
 
-    Files share buffers between tensors, and weights that are tied shall stay so.
+    Files share buffers between tensors, and tied weights must stay tied.
     """
     if tensor.data is None or tensor.data.size == 0:
         return tensor
-    lies = tensor.data.__array_interface__
-    return lies["data"][0], lies["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
+    memory = tensor.data.__array_interface__
+    return memory["data"][0], memory["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
 
 
 def _in_shape(
-    tensor: Tensor, order: Order, kept: Storage, shape: Sizes | None
+    tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
 ) -> tuple[Storage, Order]:
-    """Return how a tensor is kept once it is reshaped, and its order: the axis of scales counts."""
-    if shape is None or kept.quantization is None or not kept.quantization.per_axis:
-        return kept, order
-    place = order.index(kept.quantization.axis)
+    """Return the storage and the order of a reshaped tensor; the axis of scales may change."""
+    if shape is None or storage.quantization is None or not storage.quantization.per_axis:
+        return storage, order
+    old_axis = order.index(storage.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
     fixed = [size for size in shape if isinstance(size, int)]
-    places = [
+    axes = [
         i
         for i, size in enumerate(fixed)
         if len(fixed) == len(shape)
-        and size == sizes[place]
-        and prod(fixed[:i]) == prod(sizes[:place])
+        and size == sizes[old_axis]
+        and prod(fixed[:i]) == prod(sizes[:old_axis])
     ]
-    if not places or kept.quantization.block_size:
+    if not axes or storage.quantization.block_size:
         raise OperatorError(
-            f"the scales of {tensor.name} do not belong to one of the axes of {list(shape)}"
+            f"the scales of {tensor.name} must belong to one of the axes of {list(shape)}"
         )
-    quantization = replace(kept.quantization, axis=places[0])
-    return kept._replace(quantization=quantization), identity(len(shape))
+    quantization = replace(storage.quantization, axis=axes[0])
+    return storage._replace(quantization=quantization), identity(len(shape))

@@ -1,7 +1,6 @@
-"""ONNX nodes in the making: values, pooled constants, and which opset has which form of a node.
+"""Construction of ONNX nodes: values, pooled constants, and forms that depend on the opset.
 
-Names are given last, by the writer, because what a value is called depends on who else has a
-claim on it.
+Values have no names here. The writer names them last, because a name must be unique in the model.
 """
 
 from __future__ import annotations
@@ -15,17 +14,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
+from tflite2onnx.builder.opsets import AXES_INPUT, ZERO_SIZE, compute_type, first_opset
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
+from tflite2onnx.utils.constant_budget import ConstantBudget
 
-MIN_OPSET = 13
-DEFAULT_OPSET = 17
-# The version of each further domain that nodes come from; others, which are the user's, have 1.
-DOMAINS = {"ai.onnx.ml": 3}
-# A constant this small is worth comparing with others; weights are told apart by who they are.
+# Equal constants up to this size are shared; comparing larger ones would cost too much.
 _POOLED_BYTES = 4096
 
-# ONNX's names where they are not TFLite's; None where ONNX has no such tensors.
+# ONNX's names of element types where they differ from TFLite's; None if ONNX has no such type.
 _RENAMED = {
     DType.FLOAT32: "FLOAT",
     DType.FLOAT64: "DOUBLE",
@@ -35,86 +32,15 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-_ALWAYS = 1 << 16
-# Types that ONNX, or ONNX Runtime, does not take in a node before some opset (or in any): the
-# type in which the node runs instead, and that opset. It holds all elements and wraps around
-# alike. Without such a type the opset is what the model needs.
-_CARRIERS: dict[tuple[str, DType], tuple[DType | None, int]] = {
-    **{
-        (node, dtype): (DType.INT32, 14)
-        for node in ("Add", "Sub", "Mul", "Div")
-        for dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-    },
-    **{
-        (node, dtype): (DType.INT32, _ALWAYS)
-        for node in ("Max", "Min", "Clip", "Where")
-        for dtype in (DType.INT16, DType.UINT16)
-    },
-    ("MaxPool", DType.INT16): (DType.FLOAT32, _ALWAYS),
-    ("Where", DType.BOOL): (DType.UINT8, _ALWAYS),
-    ("Where", DType.INT8): (DType.INT32, _ALWAYS),
-    ("Where", DType.UINT32): (DType.INT64, _ALWAYS),
-    ("Where", DType.UINT64): (DType.INT64, _ALWAYS),
-    ("Equal", DType.STRING): (None, 19),
-    ("LeakyRelu", DType.FLOAT64): (None, 16),
-    **{(f"Reduce{node}", DType.INT16): (DType.INT32, _ALWAYS) for node in ("Max", "Min")},
-    **{(f"Reduce{node}", DType.BOOL): (DType.UINT8, 20) for node in ("Max", "Min")},
-    ("ReduceSum", DType.INT32): (DType.INT64, _ALWAYS),
-    **{(f"Arg{node}", DType.BOOL): (DType.UINT8, _ALWAYS) for node in ("Max", "Min")},
-    **{("Pad", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT16, DType.UINT16)},
-    **{("TopK", dtype): (DType.INT32, _ALWAYS) for dtype in (DType.INT8, DType.UINT8, DType.INT16)},
-    **{
-        ("Unique", dtype): (DType.INT64, _ALWAYS)
-        for dtype in (DType.INT16, DType.INT32, DType.UINT8)
-    },
-    **{(n, DType.BFLOAT16): (None, 0) for n in ("Concat", "Gather", "GatherND", "Slice", "Split")},
-    **{(n, DType.BFLOAT16): (None, 16) for n in ("If", "Loop")},
-}
-# Types that hardly any node takes but Cast, and those that hold their elements.
-_RARE = {
-    DType.BFLOAT16: DType.FLOAT32,
-    DType.INT2: DType.INT8,
-    DType.INT4: DType.INT8,
-    DType.UINT4: DType.UINT8,
-    DType.FLOAT8_E4M3FN: DType.FLOAT16,
-    DType.FLOAT8_E5M2: DType.FLOAT16,
-}
-_PACKED = (DType.INT2, DType.INT4, DType.UINT4)  # of which ONNX Runtime reshapes constants only
-# Nodes whose kernels for int64 compare the lower halves alone, in ONNX Runtime up to 1.31; so does
-# that of Clip.
+# Element types for which ONNX Runtime's Reshape supports constants only.
+_PACKED = (DType.INT2, DType.INT4, DType.UINT4)
+# The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
-# The first opset that has a node; those that are not here are as old as MIN_OPSET. ONNX's own
-# registry says it as well, after a tenth of the time that a conversion takes.
-_SINCE = {
-    "BitCast": 26,
-    "BitwiseAnd": 18,
-    "BitwiseNot": 18,
-    "BitwiseOr": 18,
-    "BitwiseXor": 18,
-    "DFT": 17,
-    "Gelu": 20,
-    "GridSample": 16,
-    "HardSwish": 14,
-    "LayerNormalization": 17,
-    "STFT": 17,
-    "RegexFullMatch": 20,
-    "StringConcat": 20,
-    "StringSplit": 20,
-}
-# The first opset that has tensors of a type, so far as Cast and DequantizeLinear take them.
-_TYPE_SINCE = {
-    DType.FLOAT8_E4M3FN: 19,
-    DType.FLOAT8_E5M2: 19,
-    DType.INT4: 21,
-    DType.UINT4: 21,
-    DType.INT2: 25,
-}
-
 _INTEGERS = {dtype for dtype in DType if dtype.is_integer}
 
 
-class NeedsOpset(Exception):  # noqa: N818 - a message from the builder to its caller, no error
-    """The model needs a node that only a newer opset has."""
+class NeedsOpset(Exception):  # noqa: N818 - a request from the builder to its caller, no error
+    """The model needs a node that only a newer opset has: `version` is the first opset."""
 
     def __init__(self, version: int, node: str) -> None:
         self.version = version
@@ -124,10 +50,10 @@ class NeedsOpset(Exception):  # noqa: N818 - a message from the builder to its c
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """Something that a node can read: a node's output, a graph input, or a constant (`data`).
+    """A value that nodes read: the output of a node, a graph input, or a constant (`data`).
 
-    `dtype` is the element type of a constant or a graph input; that of a node's output follows
-    from the node. `name` is what a constant, say, would like to be called; most have numbers.
+    `dtype` is the element type of a constant or a graph input; the type of a node's output follows
+    from the node. `name` is the preferred name of a constant; other values get numbers.
     """
 
     data: Array | None = None
@@ -136,7 +62,7 @@ class Value:
 
 
 class Node(NamedTuple):
-    """An ONNX node; the `domain` of ONNX's own operators is empty."""
+    """An ONNX node; `domain` is empty for ONNX's own operators."""
 
     op_type: str
     inputs: tuple[Value | None, ...]
@@ -146,7 +72,7 @@ class Node(NamedTuple):
 
 
 class Readable(Protocol):
-    """Something that has a value, made when it is asked for."""
+    """An operand whose value is computed on first use."""
 
     @property
     def value(self) -> Value:
@@ -157,15 +83,23 @@ Operand = Readable | Value | Array | None
 
 
 class Nodes:
-    """Collects nodes, and what is known of their outputs: type and shape.
+    """Collects nodes, and the types and shapes of their outputs as far as they are known.
 
-    A `opset_is_fixed` opset is what the user wants, whatever it costs. Nested graphs share what is
-    known, and their constants, with the graph `around` them.
+    `opset_is_fixed` is set if the user chose the opset. A nested graph shares types and constants
+    with the graph `around` it.
     """
 
     def __init__(
-        self, opset: int, *, opset_is_fixed: bool = False, around: Nodes | None = None
+        self,
+        opset: int,
+        *,
+        opset_is_fixed: bool = False,
+        budget: ConstantBudget | None = None,
+        around: Nodes | None = None,
     ) -> None:
+        self.budget: ConstantBudget = (
+            (budget or ConstantBudget()) if around is None else around.budget
+        )
         self.opset = opset
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
@@ -184,9 +118,10 @@ class Nodes:
         domain: str = "",
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """Add a node with several outputs and return them; attributes that are None are left out.
+        """Add a node and return its outputs; omit attributes and trailing inputs that are None.
 
-        Opsets are those of ONNX's own domain; the writer knows which of another one to import.
+        Raises:
+            NeedsOpset: only a newer opset has the node; nodes of other domains are not checked.
         """
         return self.add(op_type, outputs, inputs, attributes, domain)
 
@@ -198,15 +133,16 @@ class Nodes:
         attributes: Mapping[str, Any],
         domain: str = "",
     ) -> tuple[Value, ...]:
-        """Add a node whose attributes can have any name; see `node_outputs`."""
-        self.require(0 if domain else _SINCE.get(op_type, MIN_OPSET), op_type)
-        made = tuple(Value() for _ in range(outputs))
-        given = tuple(self._value_of(i) for i in inputs)
-        while given and given[-1] is None:
-            given = given[:-1]
-        kept = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(Node(op_type, given, made, kept, domain))
-        return made
+        """Add a node whose attributes may have any name; see `node_outputs`."""
+        if not domain:
+            self.require(first_opset(op_type), op_type)
+        results = tuple(Value() for _ in range(outputs))
+        operands = tuple(self._value_of(i) for i in inputs)
+        while operands and operands[-1] is None:
+            operands = operands[:-1]
+        present = {k: v for k, v in attributes.items() if v is not None}
+        self.nodes.append(Node(op_type, operands, results, present, domain))
+        return results
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         """Return a function that adds a node of this type: g.Conv(x, w, group=2)."""
@@ -214,30 +150,29 @@ class Nodes:
             raise AttributeError(op_type)
         return lambda *inputs, **attributes: self.node(op_type, *inputs, **attributes)
 
-    def require(self, version: int, what: str) -> None:
-        """Say that what is being emitted does not exist before this opset."""
+    def require(self, version: int, feature: str) -> None:
+        """Raise NeedsOpset if a feature first exists in a newer opset."""
         if version > self.opset:
-            raise NeedsOpset(version, what)
+            raise NeedsOpset(version, feature)
 
     def annotate(self, value: Value, dtype: DType, shape: Sizes) -> Value:
-        """Note what is known of a value, and return it; the opset must have its type."""
-        self.require(_TYPE_SINCE.get(dtype, 0), f"a tensor of {dtype.label}")
+        """Record the type and the shape of a value, and return it."""
         self.types.setdefault(value, (dtype, shape))
         return value
 
-    def supports(self, version: int, what: str) -> bool:
-        """Return whether the opset has what another, worse form can stand in for.
+    def supports(self, version: int, feature: str) -> bool:
+        """Return whether the opset has a feature that nodes of older opsets can replace.
 
         Raises:
-            NeedsOpset: it has not, but need not be this one.
+            NeedsOpset: this opset lacks the feature, and a newer opset may be chosen.
         """
         if not self.opset_is_fixed:
-            self.require(version, what)
+            self.require(version, feature)
         return version <= self.opset
 
     def has_type(self, dtype: DType) -> bool:
-        """Return whether a constant can be of this type; see `supports`."""
-        return self.supports(_TYPE_SINCE.get(dtype, 0), f"{dtype.label} in a constant")
+        """Return whether constants may have this type; see `supports`."""
+        return self.supports(first_opset(dtype), f"{dtype.label} in a constant")
 
     def _value_of(self, operand: Operand) -> Value | None:
         if isinstance(operand, np.ndarray):
@@ -247,19 +182,21 @@ class Nodes:
     # Constants
 
     def constant(self, data: Array, dtype: DType | None = None, name: str = "constant") -> Value:
-        """Return a constant; small ones with the same elements are one."""
+        """Return a constant; small constants with equal elements are shared."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
+            self.budget.spend(data.nbytes)
             return value
         return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
     def own_constant(self, data: Array, dtype: DType, name: str = "constant") -> Value:
         """Return a constant that no other node reads.
 
-        With session.x64quantprecision ONNX Runtime makes uint8 of the int8 weights and zero points
-        that each product reads. It names the copies after the originals, so that a second reader
-        of one of them makes the model fail to load (avx2_weight_s8_to_u8.cc).
+        With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points that
+        each product reads to uint8. It names the copies after the originals, so a model with two
+        readers of one of them does not load (avx2_weight_s8_to_u8.cc).
         """
+        self.budget.spend(data.nbytes)
         return Value(data, dtype, name)
 
     def ints(self, items: Sequence[int]) -> Value:
@@ -267,45 +204,43 @@ class Nodes:
         return self.constant(np.asarray(items, np.int64).reshape(-1))
 
     def scalar(self, number: float, dtype: DType) -> Value:
-        """Return a constant without axes; OperatorError if the type has no numbers."""
+        """Return a constant without axes; OperatorError if the type is not numeric."""
         if dtype.numpy is None:
-            raise OperatorError(f"there is no {number} of type {dtype.label}")
-        # An option of a file may be a list, which would become more than a number.
+            raise OperatorError(f"the type of {number} must be numeric, got {dtype.label}")
+        # An option in a file may be a list, which would become an array of several elements.
         return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 
     # Forms that depend on the opset, or that several operators need
 
     def cast(self, x: Operand, dtype: DType) -> Value:
-        """Return x as another type; a few constant integers are converted at once."""
+        """Return x in another type; the elements of small integer constants are converted here."""
         value = self._value_of(x)
         data = None if value is None or value.dtype not in _INTEGERS else value.data
         if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
             return self.constant(data.astype(dtype.numpy), dtype)
-        self.require(_TYPE_SINCE.get(dtype, 0), f"Cast to {dtype.label}")
-        # Saturating, Cast would turn an infinity into the largest number of eight bits.
+        self.require(first_opset(dtype), f"Cast to {dtype.label}")
+        # With saturation, Cast would turn infinity into the largest finite number.
         saturate = 0 if dtype.label.startswith("float8") else None
         return self.Cast(value, to=onnx_type(dtype), saturate=saturate)
 
     def recast(self, x: Readable | Value, have: DType, want: DType) -> Value:
-        """Return x, which has one type, in another; nothing is emitted if they are the same."""
+        """Return x, which has the type `have`, in the type `want`; equal types need no node."""
         value = x if isinstance(x, Value) else x.value
         return value if have is want else self.cast(value, want)
 
     def compute_type(self, op_type: str, dtype: DType) -> DType:
-        """Return the type in which a node takes elements of this type: mostly this one.
+        """Return the type in which a node computes elements of this type; mostly this type itself.
 
         Raises:
             NeedsOpset: only a newer opset has the node for this type.
         """
-        carrier, until = _CARRIERS.get((op_type, dtype), (_RARE.get(dtype, dtype), _ALWAYS))
-        if carrier is None:
-            self.require(until, f"{op_type} of {dtype.label}")
-        return carrier if carrier is not None and self.opset < until else dtype
+        self.require(first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
+        return compute_type(op_type, dtype, self.opset)
 
     def in_compute_type(
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
     ) -> Value:
-        """Add a node whose inputs and output are of one type, in the type that it runs in."""
+        """Add a node whose inputs and output have one type, with casts if it needs another type."""
         if dtype is DType.INT64 and op_type == "Clip":
             return self.clamp_int64(*inputs)
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
@@ -316,7 +251,7 @@ class Nodes:
         )
 
     def clamp_int64(self, x: Operand, low: Operand, high: Operand) -> Value:
-        """Return int64 that are no less than one bound and no more than another."""
+        """Return int64 elements limited to the range from `low` to `high`."""
         return self.in_compute_type(
             "Min", DType.INT64, self.in_compute_type("Max", DType.INT64, x, low), high
         )
@@ -324,37 +259,36 @@ class Nodes:
     def with_compute_type(
         self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
     ) -> Value:
-        """Return emit(*inputs), all of one type, in the type that the node runs in."""
-        carrier = self.compute_type(op_type, dtype)
-        if carrier is dtype:
+        """Return emit(*inputs), all of one type, with casts if the node needs another type."""
+        computed = self.compute_type(op_type, dtype)
+        if computed is dtype:
             return emit(*inputs)
-        return self.cast(emit(*(self.cast(x, carrier) for x in inputs)), dtype)
+        return self.cast(emit(*(self.cast(x, computed) for x in inputs)), dtype)
 
     def scatter_nd(
         self, into: Operand, indices: Operand, updates: Operand, reduction: str | None = None
     ) -> Value:
-        """Return a tensor with updates at their indices; a reduction is "add", "mul" or an extreme.
+        """Return `into` with updates at their indices.
 
-        Without any the last of several updates counts. Reductions came with opset 16, extremes
-        with 18.
+        `reduction` is "add", "mul", "max", "min", or None, with which the last of several updates
+        of an element counts.
         """
         if reduction is not None:
-            since = 18 if reduction in ("max", "min") else 16
-            self.require(since, f"ScatterND with {reduction}")
+            self.require(first_opset(("ScatterND", reduction)), f"ScatterND with {reduction}")
         return self.ScatterND(into, indices, updates, reduction=reduction)
 
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
-        if self.opset >= 14:
+        if self.opset >= first_opset("HardSwish"):
             return self.HardSwish(x)
         return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
     def gelu(self, x: Operand, dtype: DType, *, approximate: bool) -> Value:
         """Return x times the normal distribution function of x, or its approximation by tanh.
 
-        Before opset 20 that takes several nodes, in the sequence that ONNX Runtime fuses.
+        Without Gelu in the opset this takes several nodes, in the sequence that ONNX Runtime fuses.
         """
-        if self.opset >= 20:
+        if self.opset >= first_opset("Gelu"):
             return self.Gelu(x, approximate="tanh" if approximate else "none")
         half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
         if not approximate:
@@ -365,63 +299,69 @@ class Nodes:
         return self.Mul(self.Mul(x, half), self.Add(self.Tanh(scaled), one))
 
     def dft(self, x: Operand, axis: int, *, onesided: bool = False, inverse: bool = False) -> Value:
-        """Return the Fourier transform along an axis of real numbers or pairs, all or one half.
+        """Return the Fourier transform along an axis of real numbers or of pairs.
 
-        The axis is an input since opset 20.
+        `onesided` keeps the first half of the frequencies of real numbers.
         """
-        how = {"onesided": int(onesided), "inverse": 1 if inverse else None}
-        if self.opset >= 20:
-            return self.DFT(x, None, self.scalar(axis, DType.INT64), **how)
-        return self.DFT(x, axis=axis, **how)
+        attributes = {"onesided": int(onesided), "inverse": 1 if inverse else None}
+        if self.opset >= first_opset(("DFT", AXES_INPUT)):
+            return self.DFT(x, None, self.scalar(axis, DType.INT64), **attributes)
+        return self.DFT(x, axis=axis, **attributes)
 
     def reshape(self, x: Operand, shape: Sequence[int | str]) -> Value:
-        """Return x in a shape whose sizes are meant literally, 0 too.
+        """Return x in a shape; a size of 0 means 0, not the size of the input.
 
-        Of those that stay open Reshape finds one by itself; others have to be sizes of x.
+        Reshape infers one dynamic size; other dynamic sizes must be sizes of x.
+
+        Raises:
+            FixedSizeError: Reshape would have to infer several dynamic sizes.
         """
         allow = 1 if 0 in shape else None
         if allow:
-            self.require(14, "Reshape to a shape with a 0")
+            self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         value, target = self._value_of(x), self._target(x, shape)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
         if dtype not in _PACKED:
             return self.Reshape(value, target, allowzero=allow)
-        made = partial(self.Reshape, allowzero=allow)
-        return self.with_compute_type("Reshape", dtype, lambda v: made(v, target), value)
+        return self.with_compute_type(
+            "Reshape", dtype, lambda v: self.Reshape(v, target, allowzero=allow), value
+        )
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
-        """Return x in a shape that is computed, whose sizes are meant literally, 0 too."""
-        self.require(14, "Reshape to a shape with a 0")
+        """Return x in a computed shape; a size of 0 means 0, not the size of the input."""
+        self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         return self.Reshape(x, sizes, allowzero=1)
 
     def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
         value = self._value_of(x)
-        there = self.types[value][1] if value in self.types else ()
-        left = [size for size in shape if isinstance(size, str)]
-        unknown = [size for size in left if size not in there] or left[:1]
-        if not left:
+        known = self.types[value][1] if value in self.types else ()
+        dynamic = [size for size in shape if isinstance(size, str)]
+        unknown = [size for size in dynamic if size not in known] or dynamic[:1]
+        if not dynamic:
             return self.ints([size for size in shape if isinstance(size, int)])
         if len(unknown) > 1 or 0 in shape:
-            raise FixedSizeError(f"a shape of the open sizes {', '.join(left)} cannot be told")
-        place = shape.index(unknown[0])
-        return self.runtime_shape([*shape[:place], -1, *shape[place + 1 :]], x)
+            raise FixedSizeError(
+                f"Reshape cannot infer more than one of the dynamic sizes {', '.join(dynamic)}"
+            )
+        axis = shape.index(unknown[0])
+        return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:
-        """Return sizes as int64, those that stay open being taken from the shape of x.
+        """Return sizes as an int64 tensor; dynamic sizes are read from the shape of x.
 
         Raises:
-            FixedSizeError: x has no such size.
+            FixedSizeError: x does not have one of the dynamic sizes.
         """
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
         value = self._value_of(x)
-        there = self.types[value][1] if value in self.types else ()
-        missing = [size for size in sizes if isinstance(size, str) and size not in there]
+        known = self.types[value][1] if value in self.types else ()
+        missing = [size for size in sizes if isinstance(size, str) and size not in known]
         if missing:
-            raise FixedSizeError(f"the open size {missing[0]} cannot be told")
+            raise FixedSizeError(f"the dynamic size {missing[0]} is not a size of the input")
         shape = self.Shape(value)
         parts = [
-            self.Gather(shape, self.ints([there.index(size)]), axis=0)
+            self.Gather(shape, self.ints([known.index(size)]), axis=0)
             if isinstance(size, str)
             else self.ints([size])
             for size in sizes
@@ -431,24 +371,23 @@ class Nodes:
     def reduce(
         self, op_type: str, x: Operand, axes: Sequence[int] | Value, *, keepdims: bool
     ) -> Value:
-        """Reduce over axes, all in stored positions; no axis at all leaves x as it is.
+        """Reduce over axes of the stored order; without axes the result is x.
 
-        The axes of ReduceSum are an input since opset 13, those of its sisters since 18; computed
-        ones can be nothing else.
+        Computed axes must be an input of the node, constant axes may be an attribute.
         """
-        kept, since = int(keepdims), 13 if op_type == "ReduceSum" else 18
+        keep, first = int(keepdims), first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):
-            self.require(since, f"{op_type} over computed axes")
-            return self.node(op_type, x, axes, keepdims=kept, noop_with_empty_axes=1)
+            self.require(first, f"{op_type} over computed axes")
+            return self.node(op_type, x, axes, keepdims=keep, noop_with_empty_axes=1)
         if not axes:
             return self.Identity(x)
-        if self.opset >= since:
-            return self.node(op_type, x, self.ints(axes), keepdims=kept)
-        return self.node(op_type, x, axes=list(axes), keepdims=kept)
+        if self.opset >= first:
+            return self.node(op_type, x, self.ints(axes), keepdims=keep)
+        return self.node(op_type, x, axes=list(axes), keepdims=keep)
 
 
 def onnx_type(dtype: DType) -> int:
-    """Return ONNX's number for an element type; OperatorError if it has none."""
+    """Return the number of an element type in onnx.proto; OperatorError if ONNX lacks the type."""
     name = _RENAMED.get(dtype, dtype.name)
     if name is None or not hasattr(TensorProto, name):
         raise OperatorError(f"ONNX has no tensors of type {dtype.label}")

@@ -1,80 +1,81 @@
-"""Stored integers to real numbers and back: DequantizeLinear, QuantizeLinear, what stands for them.
+"""Stored integers to real numbers and back: DequantizeLinear, QuantizeLinear, or Cast and Mul.
 
-ONNX Runtime fuses an operator between such pairs into an integer kernel. Where there is none for
-it, as for convolutions of float data with integer weights, DequantizeLinear of the weights would
-run each time; Cast and Mul are computed once, when the model is loaded.
+ONNX Runtime fuses an operator between DequantizeLinear and QuantizeLinear into an integer kernel.
+If there is no such kernel, as for convolutions of float data with integer weights, a
+DequantizeLinear of the weights would run each time; Cast and Mul are folded at load.
 """
 
 from __future__ import annotations
 
 from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
+from tflite2onnx.builder.opsets import BLOCKS, first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
 from tflite2onnx.quantize import Storage, encode_constant, widen_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
-_BLOCKS_SINCE = 21
-# The first opset whose DequantizeLinear and QuantizeLinear take a type, where not all do.
-_SINCE = {DType.INT16: 21, DType.INT4: 21, DType.UINT4: 21, DType.INT2: 25}
-
 
 class QdqNodes(Nodes):
-    """Collects nodes for one opset, and makes real numbers of integers."""
+    """Collects nodes for one opset, and converts stored integers to real numbers and back."""
 
-    def storage_in_opset(self, kept: Storage) -> Storage:
-        """Return how a constant is kept in this opset: in a wider type if that has not its own."""
-        return kept if self.has_type(kept.dtype) else kept._replace(dtype=widen_subbyte(kept.dtype))
+    def storage_in_opset(self, storage: Storage) -> Storage:
+        """Return the storage of a constant: in a wider type if this opset lacks its type."""
+        if self.has_type(storage.dtype):
+            return storage
+        return storage._replace(dtype=widen_subbyte(storage.dtype))
 
-    def stored_constant(self, data: Array, dtype: DType, kept: Storage, name: str) -> Value:
-        """Return a constant, of a type in the file, as it is kept.
+    def stored_constant(self, data: Array, dtype: DType, storage: Storage, name: str) -> Value:
+        """Return a constant of a type in the file in its storage.
 
-        What is narrower than eight bits stays so in the ONNX file, if the opset has such tensors.
-        If it is read wider it is cast, which a runtime does once.
+        Elements of less than 8 bits stay narrow in the ONNX file if the opset has their type. If
+        operators read a wider type, the constant is cast, which runtimes do once.
         """
         narrow = widen_subbyte(dtype) is not dtype and self.has_type(dtype)
-        held = dtype if narrow else kept.dtype
-        value = self.constant(encode_constant(data, dtype, kept), held, name)
-        return value if held is kept.dtype else self.Cast(value, to=onnx_type(kept.dtype))
+        in_file = dtype if narrow else storage.dtype
+        value = self.constant(encode_constant(data, dtype, storage), in_file, name)
+        return value if in_file is storage.dtype else self.Cast(value, to=onnx_type(storage.dtype))
 
-    def dequantize(self, x: Operand, kept: Storage, order: Order) -> Value:
-        """Return the real numbers that stored integers in an order stand for."""
-        quantization = _quantization(kept)
-        blocks = quantization.block_size > 0
-        if kept.folds or (blocks and not self.supports(_BLOCKS_SINCE, "scales of blocks")):
-            made = self._emit_scaled(x, quantization, order)
+    def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
+        """Return the float32 numbers that stored integers in an order stand for."""
+        quantization = _quantization(storage)
+        first = first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
+        if storage.folds or not self.supports(first, "a scale for each block"):
+            real = self._emit_scaled(x, quantization, order)
         else:
-            made = self._pair("DequantizeLinear", x, kept, order)
-        return self._annotate_like(x, made, DType.FLOAT32)
+            real = self._emit_qdq("DequantizeLinear", x, storage, order)
+        return self._annotate_like(x, real, DType.FLOAT32)
 
-    def quantize(self, x: Operand, kept: Storage, order: Order) -> Value:
-        """Return real numbers as the integers that are stored."""
-        return self._annotate_like(x, self._pair("QuantizeLinear", x, kept, order), kept.dtype)
+    def quantize(self, x: Operand, storage: Storage, order: Order) -> Value:
+        """Return the stored integers that stand for real numbers."""
+        stored = self._emit_qdq("QuantizeLinear", x, storage, order)
+        return self._annotate_like(x, stored, storage.dtype)
 
-    def _annotate_like(self, x: Operand, made: Value, dtype: DType) -> Value:
+    def _annotate_like(self, x: Operand, result: Value, dtype: DType) -> Value:
         value = self._value_of(x)
         known = None if value is None else self.types.get(value)
-        return made if known is None else self.annotate(made, dtype, known[1])
+        return result if known is None else self.annotate(result, dtype, known[1])
 
-    def _pair(self, op_type: str, x: Operand, kept: Storage, order: Order) -> Value:
-        quantization = _quantization(kept)
-        self.require(_SINCE.get(kept.dtype, 0), f"quantized {kept.dtype.label}")
+    def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
+        quantization = _quantization(storage)
+        self.require(first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}")
         scale, zero = _order_parameters(quantization, order)
-        # DequantizeLinear of int32 takes no zero point but 0; fusions want one on all others.
-        wide = kept.dtype is DType.INT32
-        points = None if wide else self.own_constant(zero.astype(kept.dtype.numpy), kept.dtype)
+        # DequantizeLinear of int32 must not have a zero point; fusions want one for other types.
+        points = None
+        if storage.dtype is not DType.INT32:
+            points = self.own_constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.own_constant(scale, DType.FLOAT32)
         axis = order.index(quantization.axis) if scale.ndim else None
         size = quantization.block_size or None
         return self.node(op_type, x, scales, points, axis=axis, block_size=size)
 
     def _emit_scaled(self, x: Operand, quantization: Quantization, order: Order) -> Value:
-        """Return the same as DequantizeLinear, of nodes that are older and computed once."""
+        """Return what DequantizeLinear does, by nodes of all opsets, which runtimes fold."""
         scale, zero = _order_parameters(quantization, order)
         axis = order.index(quantization.axis)
         if quantization.block_size:
-            ahead, behind = scale.shape[: axis + 1], scale.shape[axis + 1 :]
-            x = self.reshape(x, (*ahead, quantization.block_size, *behind))
-            shape: Shape = (*ahead, 1, *behind)
+            outer, inner = scale.shape[: axis + 1], scale.shape[axis + 1 :]
+            x = self.reshape(x, (*outer, quantization.block_size, *inner))
+            shape: Shape = (*outer, 1, *inner)
         else:
             shape = tuple(-1 if i == axis else 1 for i in range(len(order))) if scale.ndim else ()
         value = self.cast(x, DType.FLOAT32)
@@ -83,20 +84,18 @@ class QdqNodes(Nodes):
         value = self.Mul(value, self.constant(scale.reshape(shape)))
         if not quantization.block_size:
             return value
-        return self.reshape(value, (*ahead[:-1], ahead[-1] * quantization.block_size, *behind))
+        return self.reshape(value, (*outer[:-1], outer[-1] * quantization.block_size, *inner))
 
 
-def _quantization(kept: Storage) -> Quantization:
-    if kept.quantization is None:
-        raise OperatorError(f"{kept.dtype.label} has no scale")
-    return kept.quantization
+def _quantization(storage: Storage) -> Quantization:
+    if storage.quantization is None:
+        raise OperatorError(f"the {storage.dtype.label} tensor must have a scale")
+    return storage.quantization
 
 
 def _order_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
-    """Return scales and zero points as they belong to a tensor in an order."""
-    both = quantization.scale, quantization.zero_point
+    """Return the scales and zero points of a tensor that is stored in an order."""
+    scale, zero = quantization.scale, quantization.zero_point
     if quantization.block_size:
-        scale, zero = (each.transpose(order) for each in both)
-    else:
-        scale, zero = (each if quantization.per_axis else each.reshape(()) for each in both)
-    return scale, zero
+        return scale.transpose(order), zero.transpose(order)
+    return (scale, zero) if quantization.per_axis else (scale.reshape(()), zero.reshape(()))

@@ -12,16 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
 
+from tflite2onnx.cli.parsers import COMMANDS, parser_of
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, run_in_child
-from tflite2onnx.utils.console import print_error, print_lines
-from tflite2onnx.version import VERSION
+from tflite2onnx.utils.console import describe_bug, print_error, print_lines
+from tflite2onnx.utils.interrupts import raising_on_interrupt
 
 _FAILED, _INTERRUPTED = 1, 130
-# The first word; without one of these the command is to convert.
-COMMANDS = ("inspect", "ops", "verify")
 
 
 def entry() -> int:
@@ -34,7 +32,12 @@ def entry() -> int:
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
         word.partition("=")[0] for word in sys.argv[1:]
     }
-    return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
+    with raising_on_interrupt():
+        try:
+            return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
+        except KeyboardInterrupt:  # before a command has begun, or after it
+            print_lines(sys.stderr, ["tflite2onnx: interrupted"])
+            return _INTERRUPTED
 
 
 def _reopen_streams() -> None:
@@ -59,6 +62,8 @@ def _exit_status(status: int) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = _asking_for_help(words[1:])
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.cli.{name}")
     parser = parser_of(name)
@@ -82,37 +87,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - no traceback for anyone who did not ask for one
         if options.verbose:
             traceback.print_exc()
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        print_error(about, f"please report this bug, with what -v prints ({what})")
+        print_error(about, describe_bug(error))
     else:
         return status
     return _FAILED
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Exit with status 1: argparse's 2 means here that a verification failed."""
-        self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser of a command: what it takes, and what all of them do."""
-    command = import_module(f"tflite2onnx.cli.{name}")
-    converts = name == "convert"
-    others = f"other commands: {', '.join(COMMANDS)} (a model of such a name is ./ops)"
-    parser = _Parser(
-        "tflite2onnx" if converts else f"tflite2onnx {name}",
-        description=command.SUMMARY,
-        epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.arguments(parser)
-    volume = parser.add_mutually_exclusive_group()
-    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
-    parser.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
-    return parser
+def _asking_for_help(words: Sequence[str]) -> list[str]:
+    """Return the command line that prints the help of a command, of none the program's."""
+    if words and words[0] not in COMMANDS:
+        print_lines(
+            sys.stderr, [f"tflite2onnx: there is no command {words[0]}; see tflite2onnx --help"]
+        )
+        raise SystemExit(_FAILED)
+    return [*words[:1], "--help"]
 
 
 class _Shown(logging.Handler):

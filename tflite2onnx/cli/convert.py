@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.builder.nodes import DEFAULT_OPSET, MIN_OPSET
-from tflite2onnx.bundle import MANIFEST, convert_models, is_bundle, read_bundle, write_models
+from tflite2onnx.bundle import MANIFEST, convert_models, read_bundle, write_models
+from tflite2onnx.cli.layouts import read_layouts
+from tflite2onnx.cli.many import RunOptions, run_jobs
+from tflite2onnx.cli.places import (
+    STANDARD,
+    Job,
+    check_name,
+    is_folder,
+    names_folder,
+    place_all,
+    place_one,
+    place_signatures,
+    place_standard_input,
+    split_files,
+    stem_of,
+)
+from tflite2onnx.cli.standard_streams import (
+    hidden_information,
+    read_standard_input,
+    write_standard_output,
+)
 from tflite2onnx.convert import convert
-from tflite2onnx.errors import LayoutError, OptionError
-from tflite2onnx.interface import IO_LAYOUTS, Endpoint
-from tflite2onnx.options import ACTIVATIONS, QUANTIZATIONS, ConversionOptions
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.errors import ModelFileError, OptionError
+from tflite2onnx.interface import Endpoint
+from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import NAMES
-from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
 from tflite2onnx.utils.console import columns, count, print_lines
+from tflite2onnx.writer import has_external_data
 
 if TYPE_CHECKING:
     from tflite2onnx.verification import Report
@@ -31,102 +49,85 @@ SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
 EPILOG = """\
 exit status:
   0    the model is converted, and found right if --verify was given
-  1    it is not converted and nothing is written; stderr says why, wrong usage included
+  1    it is not converted and nothing is written; stderr says why, wrong usage included; of several
+       models those that can be are converted all the same
   2    it is converted, but --verify found a difference that is too large
   130  interrupted
 """
 _OK = 0
-_SUFFIXES = (".tflite", ".lite", ".tfl")
+ALL_SIGNATURES = "all"
+_SMALLEST = 1024  # bytes of a weight; what is smaller costs more to find in a file of its own
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     add = parser.add_argument
-    add("model", metavar="MODEL.tflite", help="the model to convert, or a bundle (.task)")
-    add(
-        "output",
-        metavar="OUT.onnx",
-        nargs="?",
-        help="the file to write (default: beside MODEL), of a bundle the folder",
-    )
-    add(
-        "--io-layout",
-        choices=IO_LAYOUTS,
-        default="auto",
-        help="inputs and outputs: channels first wherever that saves a Transpose (auto), as in the"
-        " TFLite file (tflite), channels first wherever an operator like a convolution gives"
-        " meaning to their layout (onnx)",
-    )
+    _placing(parser)
+    _add_option(parser, "io_layout")
     add(
         "--layout",
-        metavar="MAPPING.json",
-        help='layouts of tensors by name, inner ones too: {"input": ["NHWC", "NCHW"]}',
+        metavar="NAME=NHWC:NCHW",
+        action="append",
+        default=[],
+        help="the layout of a tensor, inner ones too, in TFLite and in ONNX; NAME=NCHW if C is last"
+        ' in TFLite; or a JSON file of several: {"input": ["NHWC", "NCHW"]}; may be repeated',
     )
-    add(
-        "--opset",
-        type=int,
-        metavar="N",
-        help=f"ONNX opset, from {MIN_OPSET} up (default: what the model needs, at least"
-        f" {DEFAULT_OPSET})",
-    )
-    _add_operator_arguments(parser)
-    _add_input_arguments(parser)
+    for option in fields(ConversionOptions):
+        if option.name not in ("io_layout", "layouts"):
+            _add_option(parser, option.name)
     _add_verification_arguments(parser)
+    _writing(parser)
 
 
-def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what operators may become."""
+def _placing(parser: argparse.ArgumentParser) -> None:
+    """Add what is converted, and where it goes."""
     add = parser.add_argument
     add(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default="qdq",
-        help="quantized tensors: integers, with DequantizeLinear and QuantizeLinear around what"
-        " computes (qdq), or real numbers throughout (float)",
+        "model",
+        metavar="MODEL.tflite",
+        help="the model to convert, a bundle (.task), or with -o a folder of both; - is standard"
+        " input",
     )
     add(
-        "--activations",
-        choices=ACTIVATIONS,
-        default="auto",
-        help="int8 activations inside the model: as they are (int8), as uint8 with the zero point"
-        " 128 higher, which is exact (uint8), or what is faster on x86-64 (auto)",
+        "others",
+        metavar="OUT.onnx",
+        nargs="*",
+        help="the file to write (default: beside MODEL), of a bundle the folder; - is standard"
+        " output; with -o these are further models",
     )
     add(
-        "--weights",
-        choices=WEIGHTS,
-        default="auto",
-        help="8-bit weights of integer products: as uint8; as int8, which is up to twice as fast on"
-        " processors with VNNI or ARM's dot product, and wrong on other x86-64 processors, where"
-        " ONNX Runtime's products of uint8 and int8 saturate; or right on every processor (auto)",
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="the folder to write to, which is made; of one model also a file that ends in .onnx,"
+        " of several each has its name in the folder, and what is in a folder its place",
     )
     add(
-        "--allow-custom",
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many models are converted at once, each in a process of its own (default: 1)",
+    )
+    add(
+        "--json",
         action="store_true",
-        help="leave custom operators that cannot be converted in the graph, as nodes of the domain"
-        " tflite.custom, for a runtime that has their kernels",
+        help="print what became of each model for programs to read, and nothing else on stdout",
     )
 
 
-def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what there is to say of the way into a model: sizes, entry points, names."""
-    add = parser.add_argument
-    add(
-        "--static",
-        action="store_true",
-        help="fix all sizes as they are in the file; else those of inputs that it does not fix"
-        " stay open, if all operators can do without knowing them",
-    )
-    add(
-        "--signature",
-        metavar="NAME",
-        help="the entry point to convert, of a model that has several (default: the main one)",
-    )
-    add(
-        "--names",
-        choices=NAMES,
-        default="tensor",
-        help="inputs and outputs are called as in the TFLite graph (tensor) or as in the signature",
-    )
+def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add an option of the conversion as its declaration in `ConversionOptions` describes it."""
+    option = ConversionOptions.__dataclass_fields__[name]
+    kind: dict[str, Any] = {"metavar": "NAME"}
+    if OPTION_TYPES[name] is bool:
+        kind = {"action": "store_true"}
+    elif name in CHOICES:
+        kind = {"choices": CHOICES[name]}
+    elif OPTION_TYPES[name] == int | None:
+        kind = {"type": int, "metavar": "N"}
+    flag = f"--{name.replace('_', '-')}"
+    parser.add_argument(flag, default=option.default, help=option.metadata["help"], **kind)
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,26 +148,172 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _writing(parser: argparse.ArgumentParser) -> None:
+    """Add how the ONNX file is written."""
+    add = parser.add_argument
+    add(
+        "--external-data",
+        action="store_const",
+        const=_SMALLEST,
+        dest="external_data",
+        help="write large weights to a second file, OUT.onnx.data (default: above 2 GB only)",
+    )
+    add(
+        "--external-data-size",
+        type=_bytes,
+        metavar="SIZE",
+        dest="external_data",
+        help="the same, for weights of at least so many bytes, such as 4096, 64K or 1M (default:"
+        f" {_SMALLEST})",
+    )
+
+
+def _bytes(text: str) -> int:
+    """Read a number of bytes."""
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
+    if found is None:
+        message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"
+        raise argparse.ArgumentTypeError(message)
+    return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")
+
+
 def run_command(options: argparse.Namespace) -> int:
     """Convert, print what became of the inputs and outputs, and return the exit status."""
-    if is_bundle(options.model):
-        return _bundle(options)
-    output = options.output if options.output is not None else _default_output_path(options.model)
-    check_distinct_files(output, options.model)
+    if options.jobs < 1:
+        raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
+    models, output = split_files([options.model, *options.others], options.output)
     if options.report is not None:
-        check_distinct_files(options.report, options.model)
-        check_distinct_files(options.report, output, "the ONNX model")
-    result = convert(
-        options.model, layouts=_layouts(options.layout), **_conversion_options(options)
-    )
-    judged = options.verify or options.report is not None
-    report = _verify_result(options, options.model, result) if judged else None
-    with _page(options, result, report):
-        size = result.save(output)
+        check_name(options.report, models[0], "report")
+    if len(models) > 1 or is_folder(models[0]):
+        return _several(options, models, output)
+    if models[0] == STANDARD:
+        job = place_standard_input(output, read_standard_input())
+    else:
+        job = place_one(models[0], output, folder=options.output is not None)
+    _check_standard_output(options, job)
+    if options.signature == ALL_SIGNATURES:
+        return _all(options, _every_signature(options, job))
+    if options.json:
+        return _all(options, [job])
+    return _bundle(options, job) if job.is_bundle else _one(options, job)
+
+
+def _several(options: argparse.Namespace, models: Sequence[str], output: str | None) -> int:
+    """Convert several models."""
+    _refuse_single(options, "there are several")
+    if output is None or options.output is None:
+        raise OptionError(f"the output of {models[0]}, a folder, must be given as -o FOLDER")
+    jobs = place_all(models, output)
+    if options.signature == ALL_SIGNATURES:
+        jobs = [
+            each for job in jobs
+            for each in place_signatures(job, _keys(job), stem_of(job.output)) or [job]
+        ]  # fmt: skip
+    return _all(options, jobs)
+
+
+def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
+    """Raise OptionError for what cannot be on standard output, or beside it."""
+    for option in ("json", "external_data", "report"):
+        if job.output == STANDARD and getattr(options, option) not in (None, False):
+            raise OptionError(
+                f"--{option.replace('_', '-')} must be given with OUT.onnx, got standard output"
+            )
+
+
+def _every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
+    """Return a job for each signature of a model."""
+    _refuse_single(options, "there are several signatures")
+    if options.output is None or not names_folder(options.output) or job.is_bundle:
+        raise OptionError(f"--signature {ALL_SIGNATURES} must be given with a model and -o FOLDER")
+    keys = [each.key for each in read_model(job.source).signatures]
+    if not keys:
+        raise OptionError("the model has no signatures")
+    return place_signatures(job, keys, options.output)
+
+
+def _keys(job: Job) -> list[str]:
+    """Return the signatures of a model; none of a bundle, or if it cannot be read."""
+    try:
+        return [] if job.is_bundle else [each.key for each in read_model(job.source).signatures]
+    except ModelFileError:  # said when it is converted
+        return []
+
+
+def _all(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
+    """Do all jobs, with a summary."""
+    how = RunOptions(options.jobs, options.verify, options.quiet, options.json)
+    return run_jobs(jobs, partial(_attempt, options), how)
+
+
+def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
+    """Do one job of several; return the exit status that it means, and what became of it."""
+    if job.is_bundle:
+        results, reports = _convert_bundle(options, job)
+        parts = [
+            {"name": name, **_facts(result, reports.get(name))} for name, result in results.items()
+        ]
+        facts: dict[str, Any] = {"output": job.output, "models": parts}
+        found = [(f"{job.model}/{name}", report) for name, report in reports.items()]
+    else:
+        result, report, _ = _convert(options, job)
+        facts = {"output": job.output, **_facts(result, report)}
+        found = [(job.model, report)] if report is not None else []
+    return max([_OK, *(_complain(name, each) for name, each in found)]), facts
+
+
+def _facts(result: Result, report: Report | None) -> dict[str, Any]:
+    return result.to_dict() | ({} if report is None else {"verification": report.to_dict()})
+
+
+def _complain(model: str, report: Report) -> int:
+    """Print on stderr what is wrong, and return the exit status."""
+    from tflite2onnx.cli import verdict  # noqa: PLC0415 - as `verify` below
+
+    return verdict.print_verdict(model, report)
+
+
+def _one(options: argparse.Namespace, job: Job) -> int:
+    """Convert one model, and print what became of its inputs and outputs."""
+    result, report, size = _convert(options, job)
+    if job.output == STANDARD:
+        options.say_on = sys.stderr
     _print_unless_quiet(options, _summary(result))
-    status = _print_verification(options, options.model, report)
-    _print_unless_quiet(options, [f"wrote {output}, {size:,} bytes"])
+    status = _print_verification(options, job.model, report)
+    has_data = has_external_data(result.skeleton, options.external_data)
+    files = f"{job.output} and {job.output}.data" if has_data else job.output
+    _print_unless_quiet(options, [f"wrote {files}, {size:,} bytes"])
     return status
+
+
+def _convert(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
+    """Convert a model and write it; return its bytes too."""
+    if job.output != STANDARD:
+        check_distinct_files(job.output, job.model)  # which may be a place in a folder
+        check_distinct_files(f"{job.output}.data", job.model)
+    if options.report is not None:
+        check_distinct_files(options.report, job.output, "the ONNX model")
+    chosen = {"layouts": read_layouts(options.layout), **_conversion_options(options)}
+    if job.signature is not None:
+        chosen["signature"] = job.signature
+    result = convert(job.source, **chosen)
+    judged = options.verify or options.report is not None
+    with hidden_information(hidden=judged and options.quiet):
+        return _write(options, job, result, judged=judged)
+
+
+def _write(
+    options: argparse.Namespace, job: Job, result: Result, *, judged: bool
+) -> tuple[Result, Report | None, int]:
+    """Write a model, verified if it is to be judged; return its bytes too."""
+    report = _verify_result(options, job.source, result) if judged else None
+    if job.output == STANDARD:
+        return result, report, write_standard_output(result)
+    if options.output is not None:
+        with target_path(job.output) as target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+    with _page(options, job.source, result, report):
+        return result, report, result.save(job.output, options.external_data)
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -175,33 +322,44 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if name != "layouts"}
 
 
-def _bundle(options: argparse.Namespace) -> int:
-    """Convert each model of a bundle."""
-    folder = options.output if options.output is not None else _stem(options.model)
+def _refuse_single(options: argparse.Namespace, reason: str) -> None:
+    """Raise OptionError for an option that fits one model, not several."""
     for option in ("layout", "report"):
-        if getattr(options, option) is not None:
-            raise OptionError(f"--{option} is for one model, and this is a bundle of several")
+        if getattr(options, option):
+            raise OptionError(f"--{option} is for one model, and {reason}")
+
+
+def _bundle(options: argparse.Namespace, job: Job) -> int:
+    """Convert each model of a bundle, and print what became of their inputs and outputs."""
+    results, reports = _convert_bundle(options, job)
     statuses = {_OK}
-    bundle = read_bundle(options.model)
-    results = convert_models(bundle, **_conversion_options(options))
-    reports = {
-        name: _verify_result(options, bundle.models[name], result)
-        for name, result in results.items()
-        if options.verify
-    }
-    write_models(bundle, results, folder)
     for name, result in results.items():
         _print_unless_quiet(options, [f"{name}:", *_summary(result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
-        options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {folder}"]
+        options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {job.output}"]
     )
     return max(statuses)
 
 
+def _convert_bundle(
+    options: argparse.Namespace, job: Job
+) -> tuple[dict[str, Result], dict[str, Report]]:
+    """Convert each model of a bundle and write all; return what `--verify` found as well."""
+    _refuse_single(options, "this is a bundle of several")
+    bundle = read_bundle(job.source)
+    results = convert_models(bundle, **_conversion_options(options))
+    reports = {
+        name: _verify_result(options, bundle.models[name], result)
+        for name, result in results.items() if options.verify
+    }  # fmt: skip
+    write_models(bundle, results, job.output, options.external_data)
+    return results, reports
+
+
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> None:
     if not options.quiet:
-        print_lines(sys.stdout, lines)
+        print_lines(getattr(options, "say_on", sys.stdout), lines)
 
 
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
@@ -224,47 +382,14 @@ def _verify_result(options: argparse.Namespace, model: str | bytes, result: Resu
 
 
 def _page(
-    options: argparse.Namespace, result: Result, report: Report | None
+    options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
     """Write a page about what was found, if that is asked for, around what saves the model."""
     if report is None or options.report is None:
         return nullcontext()
     from tflite2onnx.report import write_report_on_success  # noqa: PLC0415 - likewise
 
-    return write_report_on_success(options.report, options.model, result, report)
-
-
-def _default_output_path(model: str) -> str:
-    return (_stem(model) if model.lower().endswith(_SUFFIXES) else model) + ".onnx"
-
-
-def _stem(model: str) -> str:
-    return os.path.splitext(model)[0]  # noqa: PTH122 - the path stays as it was typed
-
-
-def _layouts(path: str | None) -> dict[str, Any] | None:
-    """Read a layout mapping; what is in it is checked against the model by `convert`."""
-    if path is None:
-        return None
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-        mapping = json.loads(text, object_pairs_hook=_reject_duplicates)
-    except OSError as error:
-        raise LayoutError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise LayoutError(f"{path} is not JSON: {error}") from error
-    if not isinstance(mapping, dict):
-        raise LayoutError(f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}')
-    return mapping
-
-
-def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise LayoutError(f"the layout of {twice} is given twice")
-    return mapping
+    return write_report_on_success(options.report, model, result, report)
 
 
 def _summary(result: Result) -> list[str]:

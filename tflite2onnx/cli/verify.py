@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.cli.progress import showing_progress
+from tflite2onnx.cli.standard_streams import hidden_information
 from tflite2onnx.cli.verdict import outputs, print_verdict, tensor_lines
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
@@ -95,8 +94,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Verify, print what differs, and return the exit status."""
-    if is_bundle(options.model):
-        return _bundle(options)
+    with hidden_information(hidden=options.quiet):
+        return _bundle(options) if is_bundle(options.model) else _one(options)
+
+
+def _one(options: argparse.Namespace) -> int:
+    """Verify a model."""
     if options.report is not None:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:
@@ -136,7 +139,7 @@ def _verify_and_print(
     options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
 ) -> Report:
     """Verify a model, and print what was found."""
-    with _progress(quiet=options.quiet) as progress:
+    with showing_progress("tensors", quiet=options.quiet) as progress:
         report = verify(
             model,
             converted,
@@ -161,23 +164,3 @@ def _arrays(words: Sequence[str]) -> dict[str, Array]:
             raise OptionError(f"--input {word}: it must be NAME=FILE.npy, once for each name")
         arrays[name] = array_of(path)
     return arrays
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a bar on a terminal, where the package that draws it is installed."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        tqdm: Any = import_module("tqdm").tqdm
-    except ImportError:
-        yield None
-        return
-    with tqdm(unit=" tensors", leave=False, file=sys.stderr) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield progress

@@ -1,4 +1,4 @@
-"""The operators, by TFLite's code: the built-in ones, and those that others have added."""
+"""The operators by TFLite's code: built-in, registered, and offered by packages."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tflite2onnx.tensor import Shape
 
 
 class _Operators(Mapping[str, type[Operator]]):
-    """The classes of the built-in operators; a module is imported when one of its own is wanted."""
+    """The classes of the built-in operators; a module is imported when a class of it is needed."""
 
-    def __init__(self, rooms: Mapping[str, str]) -> None:
-        self._rooms = {code: room for room, codes in rooms.items() for code in codes.split()}
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = {code: name for name, codes in modules.items() for code in codes.split()}
         self._classes: dict[str, type[Operator]] = {}
 
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
-            name = self._rooms[code]
+            name = self._modules[code]
             self._classes |= classes_by_code(import_module(f"{__name__}.{name}"))
             if code not in self._classes:
                 raise RegistrationError(_without_class(code, name))
         return self._classes[code]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rooms)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(self._rooms)
+        return len(self._modules)
 
 
 def classes_by_code(module: ModuleType) -> dict[str, type[Operator]]:
-    """Return the classes that a module has, by the codes of their operators."""
+    """Return the classes that a module defines, by the codes of their operators."""
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Operator)]
     return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
 
@@ -53,15 +53,15 @@ def check_module_table() -> None:
     """
     start = f"{__name__}."
     modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
-    made = {
+    defined = {
         (code, name) for name in modules for code in classes_by_code(import_module(start + name))
     }
     listed = {(code, name) for name, codes in MODULE_OF.items() for code in codes.split()}
     problems = [
         f'{code} must be listed in {_TABLE}, got no entry: add it to the line "{name}"'
-        for code, name in sorted(made - listed)
+        for code, name in sorted(defined - listed)
     ]
-    problems += [_without_class(code, name) for code, name in sorted(listed - made)]
+    problems += [_without_class(code, name) for code, name in sorted(listed - defined)]
     if problems:
         raise RegistrationError("\n".join(problems))
 
@@ -77,46 +77,46 @@ OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 
-# What no file has: the passes put them there.
+# Operators that only passes create; no file contains them.
 OURS = frozenset({"AS_PLANNED", "GRU"})
 
 
 def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 
-    `keep` lets custom operators that nobody converts stay in the graph as they are. `why` is the
-    reason for which nobody converts it, if the caller knows one.
+    With `keep`, a custom operator without a converter stays in the graph. `why` is the reason for
+    which there is no converter, if the caller has a better one than the general reason.
     """
-    own = OPERATORS.get(op.code)
-    if own is not None and own.custom != op.custom:
-        own = None
+    builtin = OPERATORS.get(op.code)
+    if builtin is not None and builtin.custom != op.custom:
+        builtin = None
     try:
-        known = registry.find_class_of(op) or own
-    except OperatorError as error:  # said later, with all else that is wrong
+        cls = registry.find_class_of(op) or builtin
+    except OperatorError as error:  # reported later, with all other problems
         return unsupported.Unsupported(op, str(error))
-    if known is not None:
-        return known(op)
+    if cls is not None:
+        return cls(op)
     return unsupported.Kept(op) if keep and op.custom else unsupported.Unsupported(op, why)
 
 
 def has_converter(op: Op) -> bool:
-    """Return whether somebody has added a class for this operator."""
+    """Return whether a class is registered or offered for this operator."""
     return Key(op.code, op.custom) in registry.known_keys()
 
 
 def shapes_for(op: Op) -> Sequence[Shape] | None:
-    """Return the shapes of the outputs if the operator knows them better than the file."""
+    """Return the shapes of the outputs if they replace the file's (`Operator.infer_outputs`)."""
     try:
         with as_operator_error():
             return operator_for(op).infer_outputs()
-    except OperatorError:  # said later, with all else that is wrong
+    except OperatorError:  # reported later, with all other problems
         return None
 
 
 def rules_for(op: Op) -> Operator | None:
-    """Return what `normalise` may ask, None of an operator that cannot be converted.
+    """Return the converter of an operator, None if the operator cannot be converted.
 
-    Why it cannot is said later, of all such operators at once.
+    The reasons of all operators are reported later, together.
     """
     operator = operator_for(op)
     try:
@@ -131,11 +131,11 @@ def operators() -> dict[str, type[Operator]]:
     """Return the classes of all operators by name, in alphabetical order.
 
     Raises:
-        OperatorError: what a package offers cannot be imported.
+        OperatorError: a class that a package offers cannot be imported.
     """
-    own = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
-    more = {key.code: cls for key in registry.known_keys() if (cls := registry.find_class(key))}
-    return dict(sorted((own | more).items()))
+    builtin = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
+    added = {key.code: cls for key in registry.known_keys() if (cls := registry.find_class(key))}
+    return dict(sorted((builtin | added).items()))
 
 
 def supported_operators() -> list[str]:

@@ -1,13 +1,14 @@
-"""What an operator is: all that is true of one, in one class.
+"""The base class of operators.
 
-A subclass says which TFLite operators it stands for (`codes`), how their axes move (`category`,
-`tflite` and `onnx`, or `frames`), and what they become (`emit`). Everything that is the same for
-all operators is done by the driver in `emit.py`.
+A subclass states which TFLite operators it converts (`codes`), how it uses axes (`category`,
+`tflite` and `onnx`, or `frames`), and which ONNX nodes it becomes (`emit`). Hooks that only some
+operators need are in `traits.py`. The driver in `emit.py` does all that is the same for all
+operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -18,20 +19,20 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.quantize import AS_NUMBERS, QUANTIZED, is_quantized
-from tflite2onnx.tensor import Array, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Quantization, Shape, Tensor
 
 
 class Category(Enum):
-    """How an operator stands to its axes; the four shapes that its frames can have."""
+    """How an operator uses its axes; the four kinds of frames."""
 
-    IMPLICIT = "Implicit"  # pinned to an order of ONNX's: convolutions, pooling
+    IMPLICIT = "Implicit"  # needs an axis order of ONNX: convolutions, pooling
     TRANSPARENT = "Transparent"  # any order, reads no axis: elementwise
-    ATTRIBUTE = "Attribute"  # any order, axes are looked up: concatenation, reduction
+    ATTRIBUTE = "Attribute"  # any order, looks its axes up: concatenation, reduction
     TERMINATE = "Terminate"  # keeps the TFLite order
 
 
 class DeclaredShapeError(OperatorError):
-    """The file declares another shape for a tensor than what the operator makes, or needs."""
+    """The file declares another shape for a tensor than the operator computes or needs."""
 
     def __init__(self, reason: str, tensor: Tensor, shape: Shape) -> None:
         self.tensor = tensor
@@ -40,34 +41,29 @@ class DeclaredShapeError(OperatorError):
 
 
 class Operator:
-    """Converts one operator of a model; made once per operator, it holds nothing but that.
+    """Converts one operator of a model; an instance holds only this operator.
 
     Attributes:
-        codes: the TFLite operators that the class converts; custom ones if `custom`.
-        category: how it stands to its axes.
-        tflite, onnx: the letters of each operand's axes, as in "NHWC, OHWI, O -> NHWC", in
-            either world; or "... -> ..." where all operands share their axes, in any order.
-        broadcasts: inputs of lower rank are aligned with the output as numpy does.
-        returns_tuple: `emit` is given and gives a tuple of outputs. (Of an operator that runs
-            sub-graphs it is given these, too, before the inputs.)
-        moves_only: it only moves values, and so works on stored integers as they are.
-        needs_equal_scales: it does so if all mean the same; else it moves real numbers. (Of a
-            kernel that refuses to move integers of one scale into a tensor of another.)
-        computes_on_stored_integers: it computes with stored integers, which have to be those of the
-            file.
-        shape_only: its outputs follow from the shapes of its inputs, whatever their elements.
-        matmul_operands: the inputs that are data, weights and bias, where the first two are
-            multiplied. Constant weights and biases stay in the file's type while activations may
-            change theirs.
+        codes: the TFLite operators that the class converts; custom operators if `custom`.
+        category: how it uses its axes.
+        tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
+            "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
+        broadcasts: inputs of lower rank are aligned with the output as in numpy.
+        returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
+            sub-graphs, `emit` also receives their bodies, before the inputs.)
+        moves_only: only moves elements, and so works on stored integers.
+        needs_equal_scales: with `moves_only`: works on stored integers only if all operands share
+            one scale; otherwise on dequantized values, because the kernel rejects mixed scales.
+        computes_on_stored_integers: computes with stored integers, in the file's types.
+        shape_only: the outputs depend on the shapes of the inputs but not on their elements.
+        matmul_operands: the inputs that are data, weights and bias of a matrix product. Constant
+            weights and biases keep the file's type if activations change theirs.
         dequantizes_weights_at_load: no runtime multiplies integer weights by float data, so that
-            the weights had better become real numbers once, when the model is loaded.
-        dynamic_axes: the letters of the axes whose size may change after the conversion, or "..."
-            for all axes: no size of theirs is part of what `emit` makes. See
-            `supports_dynamic_axis`.
-        shape_inputs: the inputs whose elements say how large the outputs are.
-        fuses_activation: `fused_activation_function` means: apply it to the first output.
-        steps: by operator and element type of the output ("TANH int16"), how many steps its
-            integers may be from LiteRT's, given LiteRT's inputs. Others: see `allowed_steps`.
+            the weights are dequantized once, when the model is loaded.
+        fuses_activation: the driver applies `fused_activation_function` to the first output.
+        steps: by operator and element type of the output ("TANH int16"), the number of steps by
+            which its integers may differ from LiteRT's for the same inputs. For other operators see
+            `allowed_steps`.
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
@@ -84,8 +80,6 @@ class Operator:
     shape_only: ClassVar[bool] = False
     matmul_operands: ClassVar[tuple[int, int, int] | None] = None
     dequantizes_weights_at_load: ClassVar[bool] = False
-    dynamic_axes: ClassVar[str] = ""
-    shape_inputs: ClassVar[tuple[int, ...]] = ()
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
@@ -94,7 +88,7 @@ class Operator:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each output channel of a product reads one input channel and no other does.
+        """Whether each output channel of a product reads one input channel of its own.
 
         ONNX Runtime's depthwise kernels multiply in 32 bits, so that int8 weights cannot saturate.
         """
@@ -102,25 +96,21 @@ class Operator:
 
     @property
     def quantizes_dynamically(self) -> bool:
-        """Whether it makes integers of real data before it computes, as a hybrid kernel does."""
+        """Whether it quantizes float data at run time, as a hybrid kernel does."""
         return False
 
     def check(self) -> None:
-        """Raise OperatorError for what the class cannot convert. Called before any planning."""
+        """Raise OperatorError if the operator cannot be converted. Called before planning."""
 
     def infer_outputs(self) -> Sequence[Shape] | None:
-        """Return the outputs' shapes if the file need not have them, None if it is to be believed.
+        """Return the shapes of the outputs, None if the file's shapes are right.
 
-        Of a custom operator converters often know nothing; its kernel finds the shapes.
+        Converters often write no shapes for custom operators; the kernel computes them in Prepare.
         """
         return None
 
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph, whatever is declared."""
-        return [[t.shape for t in graph.inputs] for graph in self.op.graphs]
-
     def frames(self) -> Sequence[Frame]:
-        """Return the frames that the operands live in; operands in none keep the TFLite order."""
+        """Return the frames of the operands; operands without a frame keep the TFLite order."""
         if self.onnx:
             return self._frames_from_letters()
         if "..." in self.tflite:
@@ -129,63 +119,26 @@ class Operator:
             return [Frame({o: names for o, t in operands.items() if t.rank == len(names)}, names)]
         return []
 
-    def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views; each class knows
-        """Emit the nodes; return the output's value, or a tuple of them (`returns_tuple`)."""
+    def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views, by class
+        """Add the nodes; return the output's value, or a tuple of values (`returns_tuple`)."""
         raise NotImplementedError
 
-    @property
-    def may_end_run(self) -> bool:
-        """Whether the kernel of a custom operator may end the whole run, without an error.
-
-        Then `emit` returns, behind its outputs and before next states, whether the run goes on: a
-        bool [1]. If it does not, no state that is written to behind the operator changes.
-        """
-        return False
-
-    @property
-    def plan_inputs(self) -> tuple[Tensor | None, ...]:
-        """What the plan takes for its inputs: those, then the outputs of its sub-graphs."""
-        return (*self.op.inputs, *(t for graph in self.op.graphs for t in graph.outputs))
-
-    @property
-    def plan_outputs(self) -> tuple[Tensor, ...]:
-        """What the plan takes for its outputs: those, then the inputs of its sub-graphs."""
-        return (*self.op.outputs, *(t for graph in self.op.graphs for t in graph.inputs))
-
-    def fold_branch(self) -> Sequence[Op] | None:
-        """Return the operators that do the same, if what it runs hangs on no input any more."""
-        return None
-
     def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shape that each input should be given before planning, None for its own."""
+        """Return the shape to which each input is reshaped before planning, None for its own."""
         if not self.broadcasts:
             return [None] * len(self.op.inputs)
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
 
-    def internal_state(self) -> Sequence[Tensor]:
-        """Return what the kernel of a custom operator keeps from one run to the next.
-
-        Each tensor is what holds it: its shape and type, the initial value as `data` (else it is
-        0), and a name. The operator is given these behind its inputs, and `emit` (`returns_tuple`)
-        returns the next values behind the outputs. Asked once, before there are such inputs.
-        """
-        return ()
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return the outputs for constant inputs, None if the class cannot tell."""
-        del inputs
-        return None
-
     def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that follow from the inputs, whatever is declared.
+        """Return the shapes of the outputs that follow from the inputs, whatever the file declares.
 
         Raises:
-            OperatorError: the inputs do not fit together, or something else is wrong.
+            OperatorError: the operator cannot be converted with these inputs.
         """
-        known = self.infer_outputs()
-        if known is not None:
-            return tuple(known)
+        shapes = self.infer_outputs()
+        if shapes is not None:
+            return tuple(shapes)
         op = self.op
         for _ in range(2 * len(op.outputs) + 1):
             try:
@@ -193,81 +146,43 @@ class Operator:
             except DeclaredShapeError as error:
                 if error.tensor not in op.outputs:
                     raise
-                right = replace(error.tensor, shape=error.shape, shape_signature=())
-                made = tuple(right if t is error.tensor else t for t in op.outputs)
-                op = replace(op, outputs=made)
+                output = replace(error.tensor, shape=error.shape, shape_signature=())
+                outputs = tuple(output if t is error.tensor else t for t in op.outputs)
+                op = replace(op, outputs=outputs)
             else:
                 break
         return tuple(t.shape for t in op.outputs)
 
-    @property
-    def has_data_dependent_shape(self) -> bool:
-        """Whether the sizes of the outputs follow from numbers that are known at run time."""
-        given = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
-        return not all(t is None or t.is_constant for t in given)
-
-    @property
-    def resizes(self) -> bool:
-        """Whether its outputs may have other shapes than the file declares."""
-        return self.has_data_dependent_shape
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the sizes that follow from elements, not from shapes: each is known at run time.
-
-        Each is one or more (place in `plan_outputs`, axis) that are always equal. What a signature
-        fixes, which few files have, is known.
-        """
-        return [
-            [(i, axis)]
-            for i, t in enumerate(self.op.outputs if self.has_data_dependent_shape else ())
-            for axis in (
-                range(t.rank) if self.data_dependent_axes is None else self.data_dependent_axes
-            )
-            if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
-        ]
-
-    @property
-    def data_dependent_axes(self) -> Collection[int] | None:
-        """The axes of the outputs that can have such sizes; None for all."""
-        return None
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether what `emit` makes holds for any size of an axis of an operand."""
-        if self.dynamic_axes == "...":
-            return True
-        letters = self.axis_letters(operand)
-        return bool(letters) and letters[axis] in self.dynamic_axes
-
     def reads_stored_integers(self) -> bool:
-        """Return whether quantized operands are read and written as stored, not as real numbers."""
+        """Return whether `emit` reads and writes stored integers, not dequantized values."""
         return self.computes_on_stored_integers or (
             self.moves_only and (self.has_one_scale or not self.needs_equal_scales)
         )
 
     @property
     def allowed_steps(self) -> int:
-        """How many steps the integers of quantized outputs may be from LiteRT's.
+        """By how many steps integers of quantized outputs may differ from LiteRT's.
 
-        Both runtimes are given the same inputs. Integers that only move are equal. Integers that
-        are rescaled may be one step apart: LiteRT's plain kernels round a product twice, and
-        ONNX Runtime rounds it once.
+        Both runtimes get the same inputs. Integers that only move are equal. Requantized integers
+        may differ by one step: LiteRT's built-in kernels round a product twice, ONNX Runtime rounds
+        it once.
         """
-        known = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
-        if known is not None:
-            return known
+        steps = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
+        if steps is not None:
+            return steps
         moved = self.reads_stored_integers() and self.rounding_quantization is None
         return int(is_quantized(self.output) and not moved)
 
     @property
     def has_one_scale(self) -> bool:
-        """Whether an integer stands for the same number in all quantized operands."""
+        """Whether all quantized operands have the same scale and zero point."""
         scales = [t.quantization for t in _operands(self.op).values() if is_quantized(t)]
         same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
         return same and self.without_scale is None
 
     @property
     def without_scale(self) -> Tensor | None:
-        """An operand of few bits that has no scale, where another has one; None if all agree."""
+        """An integer operand without a scale if another operand has one, else None."""
         operands = _operands(self.op).values()
         if not any(is_quantized(t) for t in operands):
             return None
@@ -275,47 +190,47 @@ class Operator:
 
     @property
     def output_quantization(self) -> Quantization | None:
-        """The scale in which the kernel writes, where it does not look at that of the output."""
+        """The quantization in which the kernel writes if it ignores the output's, else None."""
         return self.input(0).quantization if self.rounding_quantization else None
 
     @property
     def rounding_quantization(self) -> Quantization | None:
-        """The scale in which averages of integers are rounded right; None where it makes none.
+        """The quantization in which averages of integers are rounded right; None if there are none.
 
-        The kernels average stored integers, whatever they stand for, and round halves away from
-        the integer 0. See `quantize.half_away_scale`.
+        The kernels average stored integers without their zero point, and round halves away from the
+        integer 0. See `quantize.half_away_scale`.
         """
         return None
 
     def scale_read(self, operand: int) -> Quantization | None:
-        """Return the scale in which an input's integers are read, None for its own."""
+        """Return the quantization in which an input is dequantized, None for its own."""
         return AS_NUMBERS if self.rounding_quantization else None
 
     @property
     def scale_made(self) -> Quantization | None:
-        """The scale in which integers are made of real numbers, None for that of the output."""
+        """The quantization in which the output is quantized, None for its own."""
         return self.rounding_quantization or self.output_quantization
 
     @property
     def activation(self) -> str:
-        """The activation function that is applied to the first output."""
+        """The activation function that the driver applies to the first output."""
         fused = self.options.get("fused_activation_function", "NONE")
         return fused if self.fuses_activation else "NONE"
 
     def axis_letters(self, operand: int) -> str:
-        """Return the letters of an operand's TFLite axes, empty where the class gives none."""
-        return _spec(self.tflite, operand)
+        """Return the letters of an operand's TFLite axes, empty if the class states none."""
+        return _operand_letters(self.tflite, operand)
 
     def input(self, index: int) -> Tensor:
-        """Return an input that must be there."""
-        found = self.op.inputs[index] if index < len(self.op.inputs) else None
-        if found is None:
+        """Return an input; OperatorError if the file omits it."""
+        tensor = self.op.inputs[index] if index < len(self.op.inputs) else None
+        if tensor is None:
             raise OperatorError(f"input {index} is missing")
-        return found
+        return tensor
 
     @property
     def output(self) -> Tensor:
-        """The first output."""
+        """The first output; OperatorError if there is none."""
         if not self.op.outputs:
             raise OperatorError("it has no output")
         return self.op.outputs[0]
@@ -328,26 +243,27 @@ class Operator:
                 continue
             if len(letters) != tensor.rank:
                 raise OperatorError(
-                    f"{tensor.name} has {tensor.rank} axes where {letters} are expected"
+                    f"{tensor.name} must have the axes {letters}, got {tensor.rank} axes"
                 )
-            label = tuple(_spec(self.onnx, operand))
+            label = tuple(_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
 
 
 def _operands(op: Op) -> dict[int, Tensor]:
+    """Return the input i by the key i, and the output i by ~i."""
     operands = {i: t for i, t in enumerate(op.inputs) if t is not None}
     return operands | {~i: t for i, t in enumerate(op.outputs)}
 
 
 @lru_cache(maxsize=1024)
-def _spec(specs: str, operand: int) -> str:
-    """Return the letters of an operand in "NHWC, OHWI, O -> NHWC", empty where there are none."""
-    reads, _, writes = specs.partition("->")
-    parts = (writes if operand < 0 else reads).split(",")
+def _operand_letters(specs: str, operand: int) -> str:
+    """Return the letters of an operand in "NHWC, OHWI, O -> NHWC", empty if there are none."""
+    inputs, _, outputs = specs.partition("->")
+    parts = (outputs if operand < 0 else inputs).split(",")
     index = ~operand if operand < 0 else operand
-    spec = parts[index].strip() if index < len(parts) else ""
-    return "" if "..." in spec else spec
+    letters = parts[index].strip() if index < len(parts) else ""
+    return "" if "..." in letters else letters
 
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Which module has which operators, so that a conversion imports those alone that it needs.
+"""The module of each operator: a conversion imports only the modules that it needs.
 
-A test holds the table to the classes.
+A test compares this table with the classes.
 """
 
 from __future__ import annotations

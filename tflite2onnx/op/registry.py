@@ -1,8 +1,9 @@
-"""Operators that others add: registered by a program, or offered by an installed package.
+"""Operators from outside: registered by a program, or offered by an installed package.
 
-What a program registers comes first, then what packages offer, then what is built in. A package
-offers its operators as entry points, which are looked up once, when the first model is converted
-(the command line has no other way to learn of them), and imported when a model has the operator.
+Registered classes come first, then the classes of packages, then the built-in classes. A package
+offers its operators as entry points, because the command line imports no other code. Entry points
+are looked up once, when the first model is converted. A class is imported when a model contains its
+operator.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import TRAITS
 from tflite2onnx.reader.schema import ENUMERATIONS
 
 GROUP = "tflite2onnx.operators"
@@ -23,7 +25,7 @@ T = TypeVar("T", bound=type[Operator])
 
 
 class Key(NamedTuple):
-    """What an operator goes by; a custom one may have the name of a builtin one."""
+    """The name of an operator; a custom operator may have the name of a builtin operator."""
 
     code: str
     custom: bool
@@ -38,62 +40,77 @@ def _builtin() -> frozenset[str]:
 
 
 def _key(code: str, *, custom: bool | None) -> Key:
-    """Return the key of a name: the builtin operator if there is one of this name."""
+    """Return the key of a name: the builtin operator's, if there is one, unless `custom`."""
     if not code or not isinstance(code, str):
-        raise RegistrationError(f"{code!r} is no operator's name")
+        raise RegistrationError(f"the operator's name must be a non-empty string, got {code!r}")
     return Key(code, code not in _builtin() if custom is None else custom)
 
 
 def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
-    """Let a class convert the TFLite operators of these names, in place of who else would.
+    """Register a class for TFLite operators; it replaces any other class for them.
 
         @register("MyOperator")
         class MyOperator(Operator): ...
 
-    A name that TFLite's schema has is that of the builtin operator, any other that of a custom
-    one; `custom` says so where that is wrong.
+    A name that TFLite's schema contains is a builtin operator, any other name is a custom operator;
+    `custom` overrides this.
 
     Raises:
-        RegistrationError: the class is no operator, or another one is registered for a name.
+        RegistrationError: the class cannot be registered, or another class is registered for a
+            name.
     """
     if not codes:
-        raise RegistrationError("register takes the names of the operators that the class converts")
-    given = [_key(code, custom=custom) for code in codes]
+        raise RegistrationError(
+            "register must have the names of the operators that the class converts, got none"
+        )
+    keys = [_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
         check_class(cls)
-        for key in given:
+        for key in keys:
             if key in _registered:
                 raise RegistrationError(
                     f"{key.code} is registered already, for {_name(_registered[key])};"
-                    f" unregister({key.code!r}) comes before {_name(cls)}"
+                    f" call unregister({key.code!r}) before you register {_name(cls)}"
                 )
-        _registered.update(dict.fromkeys(given, cls))
+        _registered.update(dict.fromkeys(keys, cls))
         return cls
 
     return register_class
 
 
 def unregister(*codes: str, custom: bool | None = None) -> None:
-    """Forget the classes that are registered for these names.
+    """Remove the classes that are registered for these names.
 
     Raises:
-        RegistrationError: none is registered for one of them.
+        RegistrationError: no class is registered for one of the names.
     """
-    given = [_key(code, custom=custom) for code in codes]
-    for key in given:
+    keys = [_key(code, custom=custom) for code in codes]
+    for key in keys:
         if key not in _registered:
             raise RegistrationError(f"{key.code} is not registered")
-    for key in given:
+    for key in keys:
         _registered.pop(key, None)
 
 
 def check_class(cls: object) -> type[Operator]:
-    """Return the class if it can be registered; RegistrationError if it is no whole operator."""
+    """Return the class if it can be registered.
+
+    Raises:
+        RegistrationError: it is no subclass of Operator, has no category, or has a hook of a trait
+            without the trait: nothing would call the hook.
+    """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
-        raise RegistrationError(f"{cls!r} is no subclass of tflite2onnx.operators.Operator")
+        raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
     if not hasattr(cls, "category"):
-        raise RegistrationError(f"{_name(cls)} has no category")
+        raise RegistrationError(f"{_name(cls)} must have a category")
+    for trait in TRAITS:
+        hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
+        if hooks and not issubclass(cls, trait):
+            raise RegistrationError(
+                f"{_name(cls)} must be a subclass of tflite2onnx.operators.{trait.__name__},"
+                f" because it has {hooks[0]}"
+            )
     return cls
 
 
@@ -103,27 +120,29 @@ def _name(cls: type) -> str:
 
 @cache
 def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
-    """Return what installed packages offer; nothing of it is imported."""
-    found: dict[Key, tuple[EntryPoint, ...]] = {}
+    """Return the entry points of installed packages; none is imported."""
+    points: dict[Key, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=GROUP):
         key = _key(point.name, custom=None)
-        # A package can be found twice, by two paths: it is the same one.
-        if point not in found.get(key, ()):
-            found[key] = (*found.get(key, ()), point)
-    return found
+        # Two paths can lead to the same package.
+        if point not in points.get(key, ()):
+            points[key] = (*points.get(key, ()), point)
+    return points
 
 
 def find_class(key: Key) -> type[Operator] | None:
-    """Return the class that somebody has added for an operator, None if nobody has.
+    """Return the registered or offered class of an operator, None if there is none.
 
     Raises:
-        OperatorError: what a package offers cannot be imported, or two packages offer it.
+        OperatorError: the class cannot be imported, or several packages offer one.
     """
     if key in _registered:
         return _registered[key]
     points = find_entry_points().get(key, ())
     if len(points) > 1:
-        raise OperatorError(f"several packages convert it: {', '.join(map(_origin, points))}")
+        raise OperatorError(
+            f"one package must offer its class, got several: {', '.join(map(_origin, points))}"
+        )
     return _load_class(points[0]) if points else None
 
 
@@ -131,11 +150,9 @@ def find_class(key: Key) -> type[Operator] | None:
 def _load_class(point: EntryPoint) -> type[Operator]:
     try:
         return check_class(point.load())
-    except Exception as error:  # anything may come of importing it
+    except Exception as error:  # an import can raise any exception
         reason = str(error) or type(error).__name__
-        raise OperatorError(
-            f"{_origin(point)} is said to convert it, but cannot be loaded: {reason}"
-        ) from error
+        raise OperatorError(f"its class {_origin(point)} cannot be loaded: {reason}") from error
 
 
 def _origin(point: EntryPoint) -> str:
@@ -144,10 +161,10 @@ def _origin(point: EntryPoint) -> str:
 
 
 def known_keys() -> list[Key]:
-    """Return all that is registered or offered."""
+    """Return the keys of all registered and offered classes."""
     return list(dict.fromkeys([*_registered, *find_entry_points()]))
 
 
 def find_class_of(op: Op) -> type[Operator] | None:
-    """Return the class that somebody has added for this operator; see `find_class`."""
+    """Return the registered or offered class of this operator; see `find_class`."""
     return find_class(Key(op.code, op.custom))

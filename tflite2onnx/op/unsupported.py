@@ -1,4 +1,4 @@
-"""Operators that nobody converts: why not, and how they can stay in the graph all the same."""
+"""Operators without a converter: the reasons, and custom operators that stay in the graph."""
 
 from __future__ import annotations
 
@@ -11,52 +11,54 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Valu
 
 DOMAIN = "tflite.custom"
 
-_COMPILED = "a part of the model that was compiled for {}, which nothing else can run: convert {}"
+_COMPILED = "a part of the model that is compiled for {}, and runs nowhere else: convert {}"
 _TEXT = (
-    "it works on text, for which ONNX has no operators: do what it does before the model runs, and"
-    " convert the model from there on (onnxruntime-extensions has tokenisers)"
+    "it works on text, for which ONNX has no operators: do its work before the model runs, and"
+    " convert the rest of the model (onnxruntime-extensions has tokenisers)"
 )
 _FLEX = "TensorFlow operator {}, run by the Flex delegate, {}"
 _FLEX_OTHERWISE = (
     "is not supported: convert the original model to TFLite without SELECT_TF_OPS, or replace it"
     " by operators that TFLite has"
 )
-# What those of TensorFlow's are that ONNX has nothing for, and what to do; whole names, too.
+# Reasons for TensorFlow operators with no ONNX equivalent, and what to do, by a regular expression
+# that matches the full name.
 _FLEX_REASONS: Mapping[str, str] = {
     "Decode(AndCrop)?(Bmp|Gif|Image|Jpeg|Png|Wav)|Encode(Jpeg|Png|Wav).*": (
-        "reads or writes a file's format: do so outside of the model, and convert it from the"
-        " decoded pixels or samples on"
+        "reads or writes a file format: do so outside of the model, and convert the part of the"
+        " model that works on the decoded pixels or samples"
     ),
     "Decode(Base64|CSV|JSONExample|PaddedRaw|Raw|ProtoV2)|EncodeBase64|Parse.*|SerializeTensor": (
-        "takes bytes apart: do so before the model runs, and convert it from the numbers on"
+        "decodes bytes: do so before the model runs, and convert the part of the model that works"
+        " on the numbers"
     ),
     "String.*|.*Regex.*|Unicode.*|Substr|AsString|ReduceJoin|Fingerprint|.*(Tokenize|Piece|Text).*"
     "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams|CTCBeamSearchDecoder": (
-        "works on text, for which ONNX has few operators: do what it does before the model runs,"
-        " and convert the model from there on (onnxruntime-extensions has tokenisers)"
+        "works on text, for which ONNX has few operators: do its work before the model runs, and"
+        " convert the rest of the model (onnxruntime-extensions has tokenisers)"
     ),
     "Random.*|Stateless.*|StatefulUniform.*|Multinomial|TruncatedNormal|.*Dropout.*"
     "|.*SampleDistorted.*": (
-        "draws numbers by chance in a way that ONNX has not: draw them outside, and make them an"
-        " input of the model"
+        "uses a random generator that ONNX does not have: generate the numbers outside, and make"
+        " them an input of the model"
     ),
     ".*Grad(V2)?|.*BackpropFilter(V2)?|(Resource)?(Sparse)?Apply.*|SoftmaxCrossEntropy.*"
     "|SparseSoftmaxCrossEntropy.*|.*BackpropInput": (
-        "is part of training: convert the signature that infers (--signature), or a model that was"
-        " exported without training"
+        "is part of training: convert the signature for inference (--signature), or a model that"
+        " was exported without training"
     ),
     "(Mutable)?(Dense)?HashTable.*|LookupTable.*|InitializeTable.*|MutableHashTableOfTensors.*": (
-        "looks up a table that TensorFlow keeps: look up outside of the model, or let TFLite's own"
-        " hash tables do so (of int64 and text)"
+        "reads or writes a hash table of TensorFlow: look up outside of the model, or use TFLite's"
+        " own hash tables (int64 and text)"
     ),
     ".*Variable.*|VarIsInitializedOp|ResourceScatter.*|ResourceGather.*|ResourceStrided.*"
     "|Resource.*": (
-        "works on a variable in place: let the model assign whole variables, which become inputs"
-        " and outputs"
+        "changes a variable in place: assign whole variables in the model; they become inputs and"
+        " outputs"
     ),
     ".*Dataset.*|.*Queue.*|(Read|Write|Matching)Files?|Save.*|Restore.*|.*Summary|Print.*|Assert"
     "|_.*|.*Session.*|Abort|Timestamp|Shard.*|Iterator.*|Optional.*": (
-        "talks to what is around the model, which a graph of ONNX cannot: leave it out"
+        "reads or writes something outside of the model, which an ONNX graph cannot: leave it out"
     ),
     "Ragged.*|Sparse.*|.*SetOperation|DeserializeSparse": (
         "works on ragged or sparse tensors: make dense tensors of them before it"
@@ -65,61 +67,60 @@ _FLEX_REASONS: Mapping[str, str] = {
         "decomposes matrices, for which ONNX has no operator: do so outside of the model"
     ),
     "TensorList.*|EmptyTensorList|TensorArray.*|Stack.*|TensorMap.*|EmptyTensorMap": (
-        "keeps a list of tensors in a way that is not understood: convert the original model with"
+        "keeps a list of tensors in an unsupported way: convert the original model with"
         " _experimental_lower_tensor_list_ops = True, or unroll its loop"
     ),
     "PartitionedCall|StatefulPartitionedCall|While|StatelessWhile|If|StatelessIf|Case|Enter|Exit"
     "|Merge|Switch|LoopCond|NextIteration|RemoteCall|PyFunc|EagerPyFunc": (
-        "runs other functions, which are not in the file: convert the original model to TFLite anew"
-        " by a concrete function of it"
+        "calls functions that are not in the file: convert the original model to TFLite again, from"
+        " a concrete function"
     ),
 }
-# What custom operators are that no class can ever convert; whole names, as regular expressions.
+# Reasons for custom operators that cannot be converted, by a regular expression that matches the
+# full name.
 _REASONS: Mapping[str, str] = {
     "edgetpu-custom-op": _COMPILED.format(
-        "the Edge TPU", "the file that edgetpu_compiler was given (without _edgetpu in its name)"
+        "the Edge TPU", "the input file of edgetpu_compiler (without _edgetpu in its name)"
     ),
     "ethos-u": _COMPILED.format(
-        "an Arm Ethos-U", "the file that vela was given (without _vela in its name)"
+        "an Arm Ethos-U", "the input file of vela (without _vela in its name)"
     ),
     "DISPATCH_OP": _COMPILED.format(
-        "an NPU, ahead of time, by LiteRT", "the model from before its compilation"
+        "an NPU, ahead of time, by LiteRT", "the model before its compilation"
     ),
-    "NeutronGraph": _COMPILED.format(
-        "an NXP Neutron NPU", "the file that neutron-converter was given"
-    ),
-    "MTKEXT_.*": _COMPILED.format("a MediaTek NPU", "the model from before its compilation"),
-    "XC_.*": _COMPILED.format("an XMOS xcore", "the file that xmos-ai-tools was given"),
+    "NeutronGraph": _COMPILED.format("an NXP Neutron NPU", "the input file of neutron-converter"),
+    "MTKEXT_.*": _COMPILED.format("a MediaTek NPU", "the model before its compilation"),
+    "XC_.*": _COMPILED.format("an XMOS xcore", "the input file of xmos-ai-tools"),
     "Lce.*": (
-        "it computes with single bits, in Larq Compute Engine: convert the Keras model to TFLite"
-        " without larq_compute_engine, whose binary layers are real ones then"
+        "it is a binary operator of Larq Compute Engine: convert the Keras model to TFLite without"
+        " larq_compute_engine, so that binary layers become float layers"
     ),
     "PosenetDecoderOp": (
-        "it searches for people in what the network finds: make its inputs the model's outputs, and"
-        " decode these outside of the model"
+        "it decodes poses from the network's heatmaps: make its inputs the model's outputs, and"
+        " decode them outside of the model"
     ),
     "TFLM_DECODE": (
-        "it unpacks weights that were compressed for tflite-micro: convert the model from before"
+        "it decompresses weights that were compressed for tflite-micro: convert the model before"
         " its compression"
     ),
     "AlignmentPointsToTransformMatrix": (
-        "only a GPU delegate ever ran it, whose source is not public: register a class of your own"
-        " for it, or keep it with --allow-custom"
+        "only a GPU delegate runs it, whose source is not public: register a class of your own, or"
+        " keep it with --allow-custom"
     ),
     r"TFSentencepiece(Det|T)okenizeOp": _TEXT,
     r"(TFText>|tftext:)?(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*": _TEXT,
     "CUSTOM_OP_STRING_.*|NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,
     "RaggedTensorToTensor|tftext:.*|TFText>.*": _TEXT,
     "CTCBeamSearchDecoder": (
-        "a beam search over text, for which ONNX has no operators: make the logits before it the"
-        " model's output, and decode these"
+        "a beam search over text, for which ONNX has no operators: make its input, the logits, the"
+        " model's output, and decode it outside of the model"
     ),
 }
 _UNKNOWN = "this custom operator is not supported: register one, or keep it with --allow-custom"
 
 
 class Unsupported(Operator):
-    """An operator that no class converts; it says why when it is checked."""
+    """An operator without a converter; `check` raises the reason."""
 
     category = Category.TERMINATE
 
@@ -128,13 +129,13 @@ class Unsupported(Operator):
         self.why = why
 
     def check(self) -> None:
-        """Raise OperatorError."""
+        """Raise OperatorError with the reason."""
         own = reason(self.op) if self.op.custom else "this operator is not supported"
         raise OperatorError(self.why or own)
 
 
 def reason(op: Op) -> str:
-    """Return why a custom operator is not converted."""
+    """Return the reason for which a custom operator cannot be converted."""
     code = op.code
     for pattern, text in _REASONS.items():
         if re.fullmatch(pattern, code):
@@ -142,15 +143,16 @@ def reason(op: Op) -> str:
     name = code.removeprefix("Flex")
     if not name or name == code:
         return _UNKNOWN
-    found = (why for pattern, why in _FLEX_REASONS.items() if re.fullmatch(pattern, name))
-    return _FLEX.format(name, next(found, _FLEX_OTHERWISE))
+    reasons = (why for pattern, why in _FLEX_REASONS.items() if re.fullmatch(pattern, name))
+    return _FLEX.format(name, next(reasons, _FLEX_OTHERWISE))
 
 
 class Kept(Operator):
-    """A custom operator that stays what it is, in a domain of its own.
+    """A custom operator that stays in the graph, in the domain `tflite.custom`.
 
-    It reads and writes tensors as TFLite stores them. Its attributes are its options, as far as
-    they are a flexbuffer whose values ONNX has attributes for; else `custom_options` has the bytes.
+    It reads and writes tensors as TFLite stores them. Its options become attributes if they are a
+    flexbuffer of values that ONNX attributes can hold; otherwise the attribute `custom_options` has
+    their bytes.
     """
 
     category = Category.TERMINATE
@@ -158,19 +160,23 @@ class Kept(Operator):
     fuses_activation = False
     computes_on_stored_integers = True
 
+    def check(self) -> None:
+        if not self.op.code:
+            raise OperatorError("it has no name, and a node must have one")
+
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)
 
     @property
     def _attributes(self) -> dict[str, Any]:
-        found = {name: _attribute(value) for name, value in self.options.items()}
-        if found and all(name and value is not None for name, value in found.items()):
-            return found
+        attributes = {name: _attribute(value) for name, value in self.options.items()}
+        if attributes and all(name and value is not None for name, value in attributes.items()):
+            return attributes
         return {"custom_options": self.op.custom_options} if self.op.custom_options else {}
 
 
 def _attribute(value: Any) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
-    """Return a value as an ONNX attribute takes it, None if none does."""
+    """Return a value as an ONNX attribute, None if no attribute can hold it."""
     if isinstance(value, (bool, int)):
         return int(value) if -(2**63) <= value < 2**63 else None
     if isinstance(value, (float, str, bytes)):

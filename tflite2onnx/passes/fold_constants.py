@@ -43,7 +43,7 @@ def fold(graph: Graph) -> Graph:
 def constant_budget(graph: Graph) -> int:
     """Return how many bytes the constants may have that are computed in a graph."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
-    return _BYTES + _TIMES * bytes_behind([t.data for t in constants if t.data is not None])
+    return bytes_behind([t.data for t in constants if t.data is not None])
 
 
 def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:

@@ -102,10 +102,11 @@ class ShapeWalk:
         return zip(op.outputs, outputs, strict=True)
 
     def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
-        graphs = []
-        for graph, shapes in zip(
-            op.graphs, self._operator_of(op).subgraph_input_shapes(), strict=True
-        ):
+        operator, graphs = self._operator_of(op), []
+        sizes: Sequence[Sequence[Shape]] = op.subgraph_input_shapes
+        if isinstance(operator, RunsSubgraphs):
+            sizes = operator.subgraph_input_shapes()
+        for graph, shapes in zip(op.graphs, sizes, strict=True):
             inputs = self.begin(graph.inputs, shapes)
             self.walk_ops(graph.ops)
             outputs = tuple(self.known.get(t, t) for t in graph.outputs)

@@ -18,7 +18,7 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
-from tflite2onnx.utils.archive import DAMAGED, content, list_entries
+from tflite2onnx.utils.archive import DAMAGED, list_entries, read_entry
 
 BUFFER = "TFLITE_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
@@ -225,7 +225,7 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
     source = io.BytesIO(model) if isinstance(model, bytes) else model
     try:
         with zipfile.ZipFile(source) as archive:
-            return {e.filename: content(archive, e) for e in list_entries(archive, _MOST_BYTES)}
+            return {e.filename: read_entry(archive, e) for e in list_entries(archive, _MOST_BYTES)}
     except zipfile.BadZipFile:
         return {}
     except (*_GARBAGE, *DAMAGED) as error:

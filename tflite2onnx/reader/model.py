@@ -30,7 +30,16 @@ from tflite2onnx.graph import Graph, Model, Op, Options, Signature, ordering_err
 from tflite2onnx.reader import buffers, flexbuffer
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
 from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, SparseAxis, Sparsity, Tensor
+from tflite2onnx.tensor import (
+    MOST_AXES,
+    Array,
+    DType,
+    Quantization,
+    Shape,
+    SparseAxis,
+    Sparsity,
+    Tensor,
+)
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -62,7 +71,6 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
-_MOST_AXES = 32  # what every numpy can do; the kernels stop far earlier
 _MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
 _TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
 # What comes of bytes that are no flatbuffer.
@@ -280,9 +288,9 @@ class _Reader:
         if kind not in _TYPES:
             raise ModelFileError(f"tensor {name} has an element type that is not known ({kind})")
         dtype = DType[_TYPES[kind]]
-        wrong = min(shape, default=0) < 0 or len(shape) > _MOST_AXES
+        wrong = min(shape, default=0) < 0 or len(shape) > MOST_AXES
         if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
-            raise ModelFileError(f"tensor {name} has the shape {list(shape)[:_MOST_AXES]}")
+            raise ModelFileError(f"tensor {name} has the shape {list(shape)[:MOST_AXES]}")
         if table["external_buffer"]:
             raise ModelFileError(
                 f"the elements of tensor {name} lie in another file, which is not supported"

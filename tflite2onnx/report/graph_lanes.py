@@ -157,7 +157,7 @@ def _row(
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
         return GraphRow(step.kind, name, shape, "", "", lane)
-    layout = endpoint(port.tensor, port.order, "", port.dtype).layout[1]
+    layout = endpoint(port.tensor, port.order, "", port.dtype, port.letters).layout[1]
     stored = tuple(port.tensor.shape[i] for i in port.order)
     return GraphRow(step.kind, name, stored, region(port.order), layout, lane)
 

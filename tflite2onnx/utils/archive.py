@@ -1,8 +1,8 @@
-"""Zip archives that others have made: bundles, and the files that are packed with a model.
+"""Zip archives made by others: bundles, and the files that are packed with a model.
 
-An archive says how large its files are, and deflate can make a thousand bytes of one; the same
-bytes can be the content of many files. Whatever would make far more is refused unread, and of what
-an archive says to be small no more is read than it says.
+An archive declares how large its files are. A deflated byte can unpack to a thousand bytes, and
+many files can share the same packed bytes. An archive that declares far more bytes than allowed is
+rejected before any file is read, and no more bytes of a file are read than declared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import zipfile
 import zlib
 
 MAGIC = b"PK\x03\x04"
-# What Python raises where an archive is damaged.
+# The exceptions that Python raises for a damaged archive.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -22,29 +22,33 @@ DAMAGED = (
     ValueError,
 )
 _MOST_FILES = 1 << 12
-_KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may ask for memory as they like
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may take any memory
 
 
-def list_entries(archive: zipfile.ZipFile, room: int) -> list[zipfile.ZipInfo]:
-    """Return the files of an archive.
-
-    Raises:
-        ValueError: together they take more bytes than there is room for, or there are too many.
-    """
-    found = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
-    if len(found) > _MOST_FILES or sum(entry.file_size for entry in found) > room:
-        raise ValueError("it would unpack to far more than it holds")
-    for entry in found:
-        if entry.compress_type not in _KNOWN:
-            raise ValueError(f"{entry.filename} is compressed by method {entry.compress_type}")
-    return found
-
-
-def content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return what a file of an archive holds, as many bytes as the archive says.
+def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
+    """Return the files of an archive, without folders.
 
     Raises:
-        zipfile.BadZipFile: it holds something else.
+        ValueError: the files declare more bytes than the limit, or there are too many files, or a
+            file is compressed by a method other than deflate.
     """
-    with archive.open(entry) as file:  # `archive.read` unpacks everything before it looks
+    entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
+    if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > limit:
+        raise ValueError(f"its files must be at most {_MOST_FILES} and {limit:,} bytes")
+    for entry in entries:
+        if entry.compress_type not in _METHODS:
+            raise ValueError(
+                f"{entry.filename} must be stored or deflated,"
+                f" got compression method {entry.compress_type}"
+            )
+    return entries
+
+
+def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """Return the bytes of a file in an archive, as many as the archive declares.
+
+    Raises:
+        zipfile.BadZipFile: the file's checksum is wrong.
+    """
+    with archive.open(entry) as file:  # `archive.read` unpacks all bytes before it checks the size
         return file.read(entry.file_size)

@@ -1,4 +1,4 @@
-"""Files that are written: all of them whole or none at all, and never over what is read."""
+"""Atomic writes: all files are written completely or none is, and no input is overwritten."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ Create = Callable[[Path], BinaryIO]
 
 
 def check_distinct_files(
-    path: str | os.PathLike[str], other: str | os.PathLike[str], what: str = "the TFLite model"
+    path: str | os.PathLike[str], other: str | os.PathLike[str], role: str = "the TFLite model"
 ) -> None:
-    """Raise OutputError if a file to be written is another one, which `what` says."""
+    """Raise OutputError if an output path leads to another file; `role` names that file."""
     try:
-        # Of two that are not there yet the paths say whether they will be one.
+        # The paths are compared too, because files that do not exist yet have no identity.
         same = os.path.realpath(path) == os.path.realpath(other)
         same = same or os.path.samefile(path, other)  # noqa: PTH121 - they may be any os.PathLike
-    except (OSError, ValueError):  # one of them is not there; said when it is read or written
+    except (OSError, ValueError):  # a file is missing; reading or writing it raises the error
         return
     if same:
-        raise OutputError(f"cannot write {os.fspath(path)}: it is {what} itself")
+        raise OutputError(f"cannot write {os.fspath(path)}: it is {role} itself")
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a path leads to; what a symbolic link points to is replaced.
+    """Return the path with symbolic links resolved: a write replaces the target of a link.
 
     Raises:
-        OSError: symbolic links lead back to themselves.
+        OSError: symbolic links form a circle.
     """
     target = Path(os.path.realpath(path))
-    if any(place.is_symlink() for place in (target, *target.parents)):  # which nothing resolves
+    if any(place.is_symlink() for place in (target, *target.parents)):  # only circles remain
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return target
 
 
 @contextlib.contextmanager
 def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give the file that a path leads to; what the system says against it is an OutputError."""
+    """Yield the resolved path; errors of the system inside the block become an OutputError."""
     try:
         yield resolve_path(path)
     except (OSError, ValueError) as error:
@@ -54,19 +54,19 @@ def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when all went well; see `replacing_all`."""
+    """Open a new file that replaces `path` if the block succeeds; see `replacing_all`."""
     with replacing_all() as create:
         yield create(path)
 
 
 @contextlib.contextmanager
 def replacing_all(*, folders: bool = False) -> Iterator[Create]:
-    """Give a function that opens new files, which take their places when all went well.
+    """Yield a function that opens new files, which replace their targets if the block succeeds.
 
-    The file that was opened last takes its place first. If one cannot, all places are as they were
-    before. Until then a file has no name, on a system with such files, and vanishes with the
-    process; else it has a temporary name. `folders` that are missing are made. What is no regular
-    file, such as /dev/null, is written to and stays what it is.
+    The file that was opened last replaces its target first. If a target cannot be replaced, all
+    targets are restored. Before that a file has no name, if the system supports unnamed files, and
+    vanishes with the process; otherwise it has a temporary name. Missing `folders` are created.
+    A target that is not a regular file, such as /dev/null, is written to directly.
     """
     files: list[_New] = []
 
@@ -85,7 +85,7 @@ def replacing_all(*, folders: bool = False) -> Iterator[Create]:
 
 
 class _New(NamedTuple):
-    """A file that shall take the place of `path`; None is the name of an unnamed one."""
+    """A new file that will replace `path`; an unnamed file has None as its name."""
 
     file: BinaryIO
     path: Path
@@ -94,7 +94,7 @@ class _New(NamedTuple):
 
 
 def _remove(files: Sequence[_New]) -> None:
-    """Close all files, and remove what has a temporary name."""
+    """Close all files, and remove the files with temporary names."""
     for new in files:
         with contextlib.suppress(OSError):
             new.file.close()
@@ -104,7 +104,7 @@ def _remove(files: Sequence[_New]) -> None:
 
 @contextlib.contextmanager
 def _removing(files: Sequence[_New]) -> Iterator[None]:
-    """Remove what has a temporary name if a signal ends the process that nobody else handles."""
+    """Remove files with temporary names if an otherwise unhandled signal ends the process."""
     before: dict[int, Any] = {}
 
     def end(number: int, _: FrameType | None) -> None:
@@ -113,7 +113,7 @@ def _removing(files: Sequence[_New]) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    with contextlib.suppress(ValueError):  # only the main thread can
+    with contextlib.suppress(ValueError):  # only the main thread may install handlers
         for number in numbers:
             handler = signal.getsignal(number)
             if handler is signal.SIG_DFL or getattr(handler, "__module__", "") == __name__:
@@ -126,7 +126,7 @@ def _removing(files: Sequence[_New]) -> Iterator[None]:
 
 
 def _new(path: Path, *, folders: bool) -> _New:
-    """Open a new file for a place."""
+    """Open a new file that will replace `path`."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if path.exists() and not os.access(path, os.W_OK):
@@ -142,7 +142,7 @@ def _new(path: Path, *, folders: bool) -> _New:
 
 
 def _open_unnamed(folder: Path) -> BinaryIO | None:
-    """Open a file without a name, None if the system or the file system has no such files."""
+    """Open an unnamed file; None if the system or the file system does not support that."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -151,7 +151,7 @@ def _open_unnamed(folder: Path) -> BinaryIO | None:
         return None
     if os.path.lexists(_link(number)):
         return os.fdopen(number, "wb")
-    os.close(number)  # without /proc no name can be given to it
+    os.close(number)  # without /proc the file cannot be named later
     return None
 
 
@@ -160,53 +160,53 @@ def _link(number: int) -> str:
 
 
 def _temporary_name(folder: Path) -> Path:
-    """Return a temporary name."""
+    """Return a path with a random name in a folder."""
     return folder / f".tflite2onnx-{os.urandom(8).hex()}"
 
 
 def _put_all(files: Sequence[_New]) -> None:
-    """Put all files in their places, the last one first, or none."""
-    olds = []
+    """Replace all targets, the last one first, or none of them."""
+    old_files = []
     with contextlib.ExitStack() as undo:
         for new in reversed(files):
             for folder in reversed([p for p in new.path.parents if not p.exists()]):
                 folder.mkdir()
                 undo.callback(folder.rmdir)
-            if new is files[0]:  # nothing comes after it
+            if new is files[0]:  # no later step can fail
                 _name_file(new)
             elif new.path.exists():
-                olds.append(_link_aside(new.path))
-                undo.callback(olds[-1].replace, new.path)
+                old_files.append(_link_aside(new.path))
+                undo.callback(old_files[-1].replace, new.path)
                 _name_file(new)
             else:
                 _name_file(new)
                 undo.callback(new.path.unlink)
         undo.pop_all()
-    for old in olds:
+    for old in old_files:
         old.unlink()
 
 
 def _link_aside(path: Path) -> Path:
-    """Give a file a further name, and return that."""
+    """Give a file a second, temporary name, and return it."""
     name = _temporary_name(path.parent)
-    if path.is_dir():  # by now
+    if path.is_dir():  # it may have become a folder meanwhile
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
         name.hardlink_to(path)
-    except OSError:  # the file system knows only one name of a file
+    except OSError:  # the file system has no hard links
         path.replace(name)
     return name
 
 
 def _name_file(new: _New) -> None:
-    """Give a file its name, which may be that of another by now."""
+    """Give a new file its name, even if another file has the name meanwhile."""
     if new.name is not None:
         new.file.close()
         new.name.replace(new.path)
         return
     number = new.file.fileno()
     with contextlib.suppress(FileExistsError):
-        os.link(_link(number), new.path, src_dir_fd=number)  # which makes it follow the link
+        os.link(_link(number), new.path, src_dir_fd=number)  # src_dir_fd makes it follow the link
         return
     name = _temporary_name(new.path.parent)
     os.link(_link(number), name, src_dir_fd=number)

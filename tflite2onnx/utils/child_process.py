@@ -1,6 +1,6 @@
-"""A process of its own for what may crash, so that the one that was started can say that it did.
+"""Run a function in a forked child, so that a crash there becomes an exit status here.
 
-The two are as one to whoever sends a signal: what would end the first ends the second.
+Signals are forwarded to the child.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CAN_FORK = hasattr(os, "fork")
 
 
 def run_in_child(main: Callable[[], int]) -> int:
-    """Run a program in a child, and return its exit status; of one that crashed, minus the signal.
+    """Run a function in a child, and return its exit status, or minus the signal that killed it.
 
-    A signal that asks this process to end is handed on to the child. If the child dies of it, so
-    does this process, in the same way.
+    A signal that asks this process to end is forwarded to the child. If the signal kills the child,
+    this process kills itself with the same signal.
     """
-    # One that comes before there is a child, or before it is known here, has to wait.
+    # Signals are blocked until the child exists and its process id is known.
     numbers = {getattr(signal, name) for name in _ENDING}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
@@ -43,19 +43,22 @@ def run_in_child(main: Callable[[], int]) -> int:
 def _run_and_exit(main: Callable[[], int]) -> NoReturn:
     try:
         status = main()
-    except SystemExit as error:  # wrong usage
+    except SystemExit as error:  # argparse raises it for wrong usage
         status = int(error.code or 0)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # without what Python does at the end: destructors of a damaged library
+    os._exit(status)  # skips Python's finalization, where destructors of a damaged library may run
 
 
 _Handler = Callable[[int, FrameType | None], object]
 
 
 def _interrupt_once(handler: _Handler | int | None) -> _Handler | int | None:
-    """Return a handler that heeds an interrupt once; a terminal sends it to both processes."""
-    if handler is not signal.default_int_handler:  # as it is ignored in the background
+    """Return a handler that raises KeyboardInterrupt only once.
+
+    An interrupt may come twice: a terminal sends it to both processes, and the parent forwards it.
+    """
+    if handler is not signal.default_int_handler:  # background processes ignore interrupts
         return handler
 
     def handle_interrupt(number: int, frame: FrameType | None) -> None:
@@ -67,16 +70,16 @@ def _interrupt_once(handler: _Handler | int | None) -> _Handler | int | None:
 
 @contextlib.contextmanager
 def _forward_signals(numbers: set[int], child: int) -> Iterator[set[int]]:
-    """Hand signals on to a child, but for those that are ignored; give those that have come."""
+    """Forward signals that are not ignored to a child; yield the set of forwarded signals."""
     received: set[int] = set()
 
     def forward_signal(number: int, _: FrameType | None) -> None:
         received.add(number)
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError):  # the child has ended meanwhile
             os.kill(child, number)
 
-    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, forward_signal) for number in heeded}
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, forward_signal) for number in handled}
     try:
         yield received
     finally:

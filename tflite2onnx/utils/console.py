@@ -1,4 +1,4 @@
-"""What commands print: columns, counted nouns, complaints, and nothing that a terminal obeys."""
+"""Console output: columns, plurals, errors; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def count(number: int, noun: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines, the cells of a column below each other."""
+    """Return rows of cells as lines with aligned columns."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -23,20 +23,26 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def print_error(model: str, message: str) -> None:
-    """Say on stderr what is wrong with a model."""
+    """Print an error on stderr, with the name of the model unless the message has it."""
     named = message.startswith(f"{model} ") or f" {model}: " in message
     place = "" if named else f"{model}: "
     print_lines(sys.stderr, [f"tflite2onnx: {place}{message}"])
 
 
+def describe_bug(error: Exception) -> str:
+    """Return what to say of an error that nobody foresaw."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"please report this bug, with what -v prints ({what})"
+
+
 def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
-    """Print lines, escaped where the terminal, or its encoding, cannot show them."""
+    """Print lines; control characters, and those that the stream cannot encode, are escaped."""
     encoding = stream.encoding or "utf-8"
     for line in lines:
-        known = printable(line).encode(encoding, "backslashreplace").decode(encoding)
-        print(known, file=stream)
+        shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
+        print(shown, file=stream)
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey: names come from the file, and may hold anything."""
+    """Escape control characters, which names in a file may contain and a terminal would obey."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

@@ -1,4 +1,4 @@
-"""Names that nobody else has: of tensors, of inputs and outputs, of values."""
+"""Unique names of tensors, inputs, outputs and values."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 class Names:
-    """Knows which names are taken."""
+    """A set of names that are taken."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._copies: Counter[str] = Counter()
 
     def make_unique(self, wish: str) -> str:
-        """Return the name that is wished for, numbered if it is taken or empty; it is taken now."""
+        """Take a name and return it; a name that is taken or empty gets a number."""
         name = wish
         while not name or name in self._taken:
             self._copies[wish] += 1

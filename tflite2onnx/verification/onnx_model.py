@@ -14,10 +14,9 @@ import onnx
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
-from tflite2onnx.interface import INPUTS, IO_LAYOUTS, OUTPUTS, Endpoint
+from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS
-from tflite2onnx.quantize import WEIGHTS
+from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature

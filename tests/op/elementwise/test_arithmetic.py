@@ -355,15 +355,25 @@ def test_what_the_kernels_refuse() -> None:
     """Types and shapes, as messages."""
     m = Build()
     a, b, c = m.input([3], dtype="uint8"), m.input([3]), m.input([2])
-    assert "not uint8 and float32" in refusal_reason(m, *m.op("ADD", [a, b], [[3]]))
-    assert "takes float32, int16, int32, not uint8" in refusal_reason(m, *m.op("ABS", [a], [[3]]))
-    assert "[3] and [2] do not make [3]" in refusal_reason(m, *m.op("ADD", [b, c], [[3]]))
-    assert "[3] do not make [2]" in refusal_reason(m, *m.op("ABS", [b], [[2]]))
-    assert "it has 1 inputs, not 2" in refusal_reason(m, *m.op("ADD", [b], [[3]]))
-    assert "it needs two inputs and has 1" in refusal_reason(m, *m.op("ADD_N", [b], [[3]]))
+    assert "got uint8 and float32" in refusal_reason(m, *m.op("ADD", [a, b], [[3]]))
+    assert "one type of float32, int16, int32, got uint8" in refusal_reason(
+        m, *m.op("ABS", [a], [[3]])
+    )
+    assert "must broadcast to each other, got [3] and [2]" in refusal_reason(
+        m, *m.op("ADD", [b, c], [[3]])
+    )
+    assert "must have the shape [3], the broadcast shape of [3], got [2]" in refusal_reason(
+        m, *m.op("ABS", [b], [[2]])
+    )
+    assert "it must have 2 inputs, got 1" in refusal_reason(m, *m.op("ADD", [b], [[3]]))
+    assert "it must have at least two inputs, got 1" in refusal_reason(
+        m, *m.op("ADD_N", [b], [[3]])
+    )
     assert "input 1 is missing" in refusal_reason(m, *m.op("ADD", [b, None], [[3]]))
-    assert "it makes bool, not float32" in refusal_reason(m, *m.op("LESS", [b, b], [[3]]))
-    assert "it makes float32, not int8" in refusal_reason(m, *m.op("ABS", [b], [[3]], dtype="int8"))
+    assert "its output must be bool, got float32" in refusal_reason(m, *m.op("LESS", [b, b], [[3]]))
+    assert "its output must be float32, got int8" in refusal_reason(
+        m, *m.op("ABS", [b], [[3]], dtype="int8")
+    )
     m = Build()
     x = m.input([3], dtype="complex64")
     assert "it takes complex numbers" in refusal_reason(m, *m.op("ADD", [x, x], [[3]]))

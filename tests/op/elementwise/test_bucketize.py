@@ -61,4 +61,4 @@ def test_refuses() -> None:
     reasons = str(error.value)
     assert "int64[3] where int32[3] is expected" in reasons
     assert "int16 where one of float32, float64, int32, int64" in reasons
-    assert "its boundaries [1.0, 0.0] do not rise" in reasons
+    assert "boundaries must be sorted, got [1.0, 0.0]" in reasons

@@ -172,11 +172,12 @@ def refusal_reason(m: Build, *outputs: Tensor) -> str:
 def test_what_cannot_be_cast() -> None:
     m = Build()
     x = m.input([3])
-    assert "int4 cannot become int8" in refusal_reason(m, cast(m, cast(m, x, "int4"), "int8"))
+    assert "int4 cannot be cast to int8" in refusal_reason(m, cast(m, cast(m, x, "int4"), "int8"))
     assert "[3] cannot become [2]" in refusal_reason(m, *m.op("CAST", [x], [[2]], dtype="int8"))
-    assert "it has 2 inputs, not 1" in refusal_reason(m, *m.op("CAST", [x, x], [[3]]))
-    assert "int8 without a scale cannot become float32" in refusal_reason(
-        m, *m.op("DEQUANTIZE", [m.input([3], dtype="int8")], [m.tensor([3])])
+    assert "it must have 1 inputs, got 2" in refusal_reason(m, *m.op("CAST", [x, x], [[3]]))
+    assert (
+        "it must convert quantized integers or float16 to float32, got int8 to float32"
+        in refusal_reason(m, *m.op("DEQUANTIZE", [m.input([3], dtype="int8")], [m.tensor([3])]))
     )
     half = m.input([3], dtype="float16")
     assert "[3] cannot become [2]" in refusal_reason(
@@ -188,5 +189,5 @@ def test_densify_of_what_is_not_sparse() -> None:
     """Only sparse constants can be made dense, and those are before any operator is emitted."""
     m = Build()
     m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
-    with pytest.raises(ConversionError, match="tensor_0 is no sparse constant"):
+    with pytest.raises(ConversionError, match="tensor_0 must be a sparse constant"):
         convert(m.bytes())

@@ -59,5 +59,5 @@ def test_refuses_what_is_quantized() -> None:
     m = Build()
     inputs = [m.input([3], dtype="int8", scale=0.5) for _ in range(2)]
     m.output(*m.op("STABLEHLO_MAXIMUM", inputs, [[3]]))
-    with pytest.raises(ConversionError, match="is quantized"):
+    with pytest.raises(ConversionError, match="must not be quantized"):
         convert(m.bytes())

@@ -65,7 +65,7 @@ def test_matrices(
     [
         ([(3, 5), (3, 5)], (3, 5), "cannot be multiplied"),
         ([(2, 3, 5), (3, 5, 7)], (2, 3, 7), "cannot be multiplied"),
-        ([(5,), (5, 7)], (7,), "no matrices"),
+        ([(5,), (5, 7)], (7,), "must have 2 axes or more"),
     ],
 )
 def test_matrices_that_do_not_fit(

@@ -164,7 +164,7 @@ def test_inverse_permutation(dtype: str) -> None:
     [
         ("TensorScatterAdd", [(3, 5)], (3, 5), [[1, 1, 1], [1]], "for 2 axes"),
         ("Bincount", [(3,)], (4,), [-4, []], "-4 numbers"),
-        ("SegmentSum", [(3,)], (3,), [[0, 2, 1]], "do not rise"),
+        ("SegmentSum", [(3,)], (3,), [[0, 2, 1]], "must be sorted"),
         ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "has 3 axes"),
     ],
 )

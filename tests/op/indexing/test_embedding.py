@@ -125,11 +125,11 @@ def refusal(rows: Tensor, m: Build, ids: Any = None, dtype: str = "float32") -> 
 
 def test_refuses() -> None:
     m = Build()
-    assert "has 1 axes and no rows" in refusal(m.input([3]), m)
+    assert "at least two axes, got 1" in refusal(m.input([3]), m)
     m = Build()
-    assert "index outside of [3] elements" in refusal(m.input([3, 5]), m, [0, 3])
+    assert "at least 0 and below [3]" in refusal(m.input([3, 5]), m, [0, 3])
     m = Build()
-    assert "index outside of [3] elements" in refusal(m.input([3, 5]), m, [0, -1])
+    assert "at least 0 and below [3]" in refusal(m.input([3, 5]), m, [0, -1])
     m = Build()
     assert "int64[2] where int32[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
     m = Build()
@@ -137,16 +137,20 @@ def test_refuses() -> None:
     m = Build()
     assert "int8 where one of float32" in refusal(m.constant(table("uint8", 5)), m, dtype="int8")
     m = Build()
-    assert "no scale for each row" in refusal(m.constant(table("int8", 5)), m)
+    assert "must have a scale per tensor, per row" in refusal(m.constant(table("int8", 5)), m)
     m = Build()
     rows = m.constant(table("int8", 2), scale=[0.5, 0.25], axis=1)
-    assert "no scale for each row" in refusal(rows, m)
+    assert "must have a scale per tensor, per row" in refusal(rows, m)
     m = Build()
-    assert "has a zero point" in refusal(m.constant(table("int8", 2), scale=1, zero_point=1), m)
+    assert "must have the zero point 0, got 1" in refusal(
+        m.constant(table("int8", 2), scale=1, zero_point=1), m
+    )
     m = Build()
-    assert "is not constant" in refusal(m.input([3, 4], dtype="int4", scale=0.5), m)
+    assert "must be constant, because it is int4" in refusal(
+        m.input([3, 4], dtype="int4", scale=0.5), m
+    )
     m = Build()
-    assert "blocks of scales in 3 axes" in refusal(blockwise3(m), m)
+    assert "must have two axes if it has a scale per block, got 3" in refusal(blockwise3(m), m)
 
 
 def blockwise3(m: Build) -> Tensor:
@@ -196,8 +200,8 @@ def test_sums_of_rows(
 def test_sums_of_rows_refuse() -> None:
     for indices, shape, row, reason in (
         ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 2\] where int32\[1, 3\]"),
-        ([[0, 0]], [3, -2], [5], "a sparse tensor of the shape"),
-        ([[0, 0]], [3, 2], [], "has 1 axes and no rows"),
+        ([[0, 0]], [3, -2], [5], "shape of the sparse tensor must be"),
+        ([[0, 0]], [3, 2], [], "at least two axes, got 1"),
     ):
         m, y, _ = sparse(indices, shape, row, "SUM")
         m.output(y)
@@ -246,7 +250,7 @@ def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
 def test_mean_of_tokens_refuses() -> None:
     for tokens, made, reason in (
         ([2, 3], [1, 10], "int32\\[2, 3\\] where int32\\[1, 3\\]"),
-        ([3], [1, 10], "no matrix"),
+        ([3], [1, 10], "must be a non-empty matrix"),
         ([1, 3], [1, 11], "where float32\\[1, 10\\] is expected"),
     ):
         m = Build()

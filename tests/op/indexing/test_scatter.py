@@ -132,10 +132,10 @@ def test_scatter_nd_refuses() -> None:
     def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
         return refusal("SCATTER_ND", [indices, updates, shape], shape)
 
-    assert "index outside of [3] elements" in scatter([[3]], (1, 5), [3, 5])
-    assert "index outside of [3] elements" in scatter([[-1]], (1, 5), [3, 5])
-    assert "[1, 3] for 2 axes" in scatter([[0, 0, 0]], (1,), [3, 5])
-    assert "indices of the shape [] for 2" in scatter(0, (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[3]], (1, 5), [3, 5])
+    assert "at least 0 and below [3]" in scatter([[-1]], (1, 5), [3, 5])
+    assert "1 to 2 elements, got the shape [1, 3]" in scatter([[0, 0, 0]], (1,), [3, 5])
+    assert "1 to 2 elements, got the shape []" in scatter(0, (1, 5), [3, 5])
     assert "float32[2, 5] where float32[1, 5]" in scatter([[0]], (2, 5), [3, 5])
     assert "float32 where one of int32" in scatter([[0.0]], (1, 5), [3, 5])
 
@@ -144,9 +144,11 @@ def test_sparse_to_dense_refuses() -> None:
     def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
         return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
 
-    assert "index outside of [7] elements" in dense([7], (1,), 0.0, [7])
-    assert "indices of the shape [2] for 2 axes" in dense([1, 2], (2,), 0.0, [3, 5])
-    assert "indices of the shape [1, 1, 2] for 2" in dense([[[1, 2]]], (1,), 0.0, [3, 5])
+    assert "at least 0 and below [7]" in dense([7], (1,), 0.0, [7])
+    assert "a row of 2 elements for each value, got the shape [2]" in dense(
+        [1, 2], (2,), 0.0, [3, 5]
+    )
+    assert "for each value, got the shape [1, 1, 2]" in dense([[[1, 2]]], (1,), 0.0, [3, 5])
     assert "float32[3] where float32[2]" in dense([1, 2], (3,), 0.0, [7])
     assert "int32[] where float32[]" in dense([1, 2], (2,), 0, [7])
 
@@ -154,11 +156,11 @@ def test_sparse_to_dense_refuses() -> None:
 def test_segments_refuse() -> None:
     x = (3, 5)
     code = "UNSORTED_SEGMENT_SUM"
-    assert "number outside of 4 segments" in refusal(code, [x, [0, 4, 1], 4], [4, 5])
-    assert "number outside of -1 segments" in refusal(code, [x, [-1, -1, -1], -1], [4, 5])
-    assert "has 0 axes" in refusal(code, [x, 0, 4], [4, 3, 5])
+    assert "must be less than 4, got 4" in refusal(code, [x, [0, 4, 1], 4], [4, 5])
+    assert "must be less than -1, got -1" in refusal(code, [x, [-1, -1, -1], -1], [4, 5])
+    assert "at least one axis, got 0" in refusal(code, [x, 0, 4], [4, 3, 5])
     assert "int32[2] where int32[3]" in refusal(code, [x, [0, 1], 4], [4, 5])
     assert "where float32[4, 5]" in refusal(code, [x, [0, 1, 2], 4], [3, 5])
-    assert "has 2 axes" in refusal("SEGMENT_SUM", [x, [[0, 1, 1, 1, 1]] * 3], [2])
-    assert "do not rise from 0 one by one" in refusal("SEGMENT_SUM", [x, [0, 2, 3]], [4, 5])
-    assert "do not rise from 0 one by one" in refusal("SEGMENT_SUM", [x, [1, 2, 3]], [4, 5])
+    assert "must have one axis, got 2" in refusal("SEGMENT_SUM", [x, [[0, 1, 1, 1, 1]] * 3], [2])
+    assert "must rise from 0 in steps of 0 or 1" in refusal("SEGMENT_SUM", [x, [0, 2, 3]], [4, 5])
+    assert "must rise from 0 in steps of 0 or 1" in refusal("SEGMENT_SUM", [x, [1, 2, 3]], [4, 5])

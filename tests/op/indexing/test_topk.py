@@ -133,10 +133,12 @@ def refusal(code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = 
 
 def test_topk_refuses() -> None:
     made = [([3, 2], "float32"), ([3, 2], "int32")]
-    assert "no 6 largest elements in [3, 5]" in refusal("TOPK_V2", [[3, 5], 6], made)
-    assert "no 2 largest elements in []" in refusal("TOPK_V2", [[], 2], made)
-    assert "2 elements instead of one" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
-    assert "1 outputs; values and indices" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
+    assert "k must be at most the last size of tensor_0, [3, 5], got 6" in refusal(
+        "TOPK_V2", [[3, 5], 6], made
+    )
+    assert "[], got 2" in refusal("TOPK_V2", [[], 2], made)
+    assert "must have one element, got 2" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
+    assert "two outputs, values and indices, got 1" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
     assert "[3, 2] where float32[3, 3]" in refusal("TOPK_V2", [[3, 5], 3], made)
     assert "bool where one of float32, int8" in refusal("TOPK_V2", [[3, 5], 2], made, "bool")
     made[1] = ([3, 2], "int64")
@@ -145,10 +147,10 @@ def test_topk_refuses() -> None:
 
 def test_arg_refuses() -> None:
     made = [([3], "int32")]
-    assert "no axis 2 among 2" in refusal("ARG_MAX", [[3, 5], 2], made)
-    assert "no axis 0 among 0" in refusal("ARG_MIN", [[], 0], made)
-    assert "2 elements instead of one" in refusal("ARG_MAX", [[3, 5], [0, 1]], made)
-    assert "axis 1 of tensor_0 has no element" in refusal("ARG_MAX", [[3, 0], 1], made)
+    assert "below 2, got 2" in refusal("ARG_MAX", [[3, 5], 2], made)
+    assert "below 0, got 0" in refusal("ARG_MIN", [[], 0], made)
+    assert "must have one element, got 2" in refusal("ARG_MAX", [[3, 5], [0, 1]], made)
+    assert "axis 1 of tensor_0 must not be empty" in refusal("ARG_MAX", [[3, 0], 1], made)
     assert "int64 where one of float32, bool" in refusal("ARG_MAX", [[3, 5], 1], made, "int64")
     assert "int32[3] where int32[5]" in refusal("ARG_MAX", [[3, 5], 0], made)
     assert "float32[3] where int32[3]" in refusal("ARG_MAX", [[3, 5], 1], [([3], "float32")])

@@ -244,12 +244,12 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
 @pytest.mark.parametrize(
     ("shape", "weights", "bias", "made", "options", "reason"),
     [
-        ((3, 7), (5, 6), (5,), (3, 5), {}, r"\[3, 7\] does not fit weights \[5, 6\]"),
-        ((3, 7), (5, 0), (5,), (3, 5), {}, r"does not fit weights \[5, 0\]"),
-        ((3, 7), (7,), (7,), (3, 7), {}, r"does not fit weights \[7\]"),
-        ((7,), (5, 7, 1), (5,), (1, 5), {}, r"does not fit weights \[5, 7, 1\]"),
-        ((2, 3, 7), (5, 1, 7), (5,), (6, 5), {}, r"does not fit weights \[5, 1, 7\]"),
-        ((3, 7), (5, 7), (3,), (3, 5), {}, "3 biases for 5 rows of weights"),
+        ((3, 7), (5, 6), (5,), (3, 5), {}, r"must fit weights \[5, 6\], got \[3, 7\]"),
+        ((3, 7), (5, 0), (5,), (3, 5), {}, r"must fit weights \[5, 0\]"),
+        ((3, 7), (7,), (7,), (3, 7), {}, r"must fit weights \[7\]"),
+        ((7,), (5, 7, 1), (5,), (1, 5), {}, r"must fit weights \[5, 7, 1\]"),
+        ((2, 3, 7), (5, 1, 7), (5,), (6, 5), {}, r"must fit weights \[5, 1, 7\]"),
+        ((3, 7), (5, 7), (3,), (3, 5), {}, "the bias must have 5 elements, .*, got 3"),
         ((3, 7), (5, 7), (5,), (5, 3), {}, r"float32\[5, 3\] where float32\[3, 5\] is expected"),
         ((2, 3, 7), (5, 7), (5,), (6, 5), {"keep_num_dims": True}, r"\[2, 3, 5\] is expected"),
         (
@@ -258,7 +258,7 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
             (5,),
             (3, 5),
             {"weights_format": "SHUFFLED4x16INT8"},
-            "weights in the format SHUFFLED4x16INT8 are not supported",
+            "weights must have the format DEFAULT, got SHUFFLED4x16INT8",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_integers_are_refused() -> None:
     m = Build()
     operands = [m.input([3, 7], dtype="int8"), m.constant(np.ones((5, 7), np.int8))]
     m.output(*m.op("FULLY_CONNECTED", operands, [[3, 5]]))
-    with pytest.raises(ConversionError, match="is int8, neither float32 nor quantized"):
+    with pytest.raises(ConversionError, match="must be float32 or quantized, got int8"):
         convert(m.bytes())
 
 
@@ -351,10 +351,10 @@ def test_products_of_integers(*, adj_y: bool) -> None:
     [
         ((3, 5), (3, 5), (3, 5), "float32 float32", r"\[3, 5\] cannot be multiplied by \[3, 5\]"),
         ((2, 3, 5), (3, 5, 7), (2, 3, 7), "float32 float32", "cannot be multiplied by"),
-        ((5,), (5, 7), (7,), "float32 float32", r"\[5\] and \[5, 7\] are no matrices"),
+        ((5,), (5, 7), (7,), "float32 float32", r"2 axes or more, got \[5\] and \[5, 7\]"),
         ((3, 5), (5, 7), (7, 3), "float32 float32", r"\[7, 3\] where float32\[3, 7\] is expected"),
-        ((3, 5), (5, 7), (3, 7), "int16 int16", "is int16, neither float32 nor quantized"),
-        ((3, 5), (5, 7), (3, 7), "int16 int32", "int16 by int16 makes no int32"),
+        ((3, 5), (5, 7), (3, 7), "int16 int16", "must be float32 or quantized, got int16"),
+        ((3, 5), (5, 7), (3, 7), "int16 int32", "must be int8, got int16 and int16"),
     ],
 )
 def test_product_refusals(a: Any, b: Any, made: Any, dtypes: str, reason: str) -> None:

@@ -139,7 +139,7 @@ def test_filled_tensors_may_lie_in_any_order() -> None:
         ("BROADCAST_TO", [[3, 5], [5]], [5], r"\[3, 5\] cannot be broadcast to \[5\]"),
         ("BROADCAST_TO", [[1, 5], [3, 5]], [2, 5], r"\[2, 5\] where float32\[3, 5\] is expected"),
         ("BROADCAST_TO", [[1, 5], [3.0, 5.0]], [3, 5], "float32 where one of int32, int64 is"),
-        ("BROADCAST_TO", [[1, 5], [[3, 5]]], [3, 5], "has 2 axes where a list is expected"),
+        ("BROADCAST_TO", [[1, 5], [[3, 5]]], [3, 5], "must have one axis, got 2"),
         ("FILL", [[2], None], [3, 5], "float32 where one of int32, int64"),
     ],
 )

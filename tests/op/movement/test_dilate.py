@@ -71,8 +71,8 @@ def test_stored_integers() -> None:
 @pytest.mark.parametrize(
     ("steps", "value", "made", "reason"),
     [
-        ([2], 0.0, [3, 5], r"dilations \[2\] of 2 axes"),
-        ([2, 0], 0.0, [5, 5], r"dilations \[2, 0\] of 2 axes"),
+        ([2], 0.0, [3, 5], r"must be 2 positive integers, got \[2\]"),
+        ([2, 0], 0.0, [5, 5], r"must be 2 positive integers, got \[2, 0\]"),
         ([2, 1], 0, [5, 5], r"int32\[\] where float32\[\] is expected"),
         ([2, 1], 0.0, [6, 5], r"float32\[6, 5\] where float32\[5, 5\] is expected"),
         ([2.0, 1.0], 0.0, [5, 5], "float32 where"),
@@ -150,6 +150,6 @@ def test_pad_refuses() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
-    assert reasons.count("of 1 axes") == 2
-    assert "nothing is left" in reasons
+    assert reasons.count("must each be 1 integers") == 2
+    assert "must be positive, got [0]" in reasons
     assert "float32[5] where float32[4]" in reasons

@@ -101,8 +101,8 @@ def test_update_folds() -> None:
 @pytest.mark.parametrize(
     ("update", "starts", "dtype", "reason"),
     [
-        ([4, 5], [2], "int32", r"\[4, 5\] does not fit into \[3, 5\]"),
-        ([5], [2], "int32", r"\[5\] does not fit into \[3, 5\]"),
+        ([4, 5], [2], "int32", r"fit into \[3, 5\], got the shape \[4, 5\]"),
+        ([5], [2], "int32", r"fit into \[3, 5\], got the shape \[5\]"),
         ([2, 5], [3], "int32", r"int32\[3\] where int32\[2\] is expected"),
         ([2, 5], [2], "int16", "int16 where one of int32, int64 is expected"),
     ],

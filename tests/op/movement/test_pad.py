@@ -187,9 +187,11 @@ def test_pads_refuse_strings() -> None:
 
 def test_pads_refuse() -> None:
     three = [[0, 0]] * 3
-    assert "paddings [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refusal_reason("PAD", three, [3, 5])
-    assert "of the shape [4] for 2 axes" in refusal_reason("PAD", [0, 0, 0, 0], [3, 5])
-    assert "paddings [0, -1, 0, 0]" in refusal_reason("PAD", [[0, -1], [0, 0]], [2, 5])
+    assert "shape [2, 2], got [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refusal_reason(
+        "PAD", three, [3, 5]
+    )
+    assert "got [0, 0, 0, 0] of the shape [4]" in refusal_reason("PAD", [0, 0, 0, 0], [3, 5])
+    assert "got [0, -1, 0, 0]" in refusal_reason("PAD", [[0, -1], [0, 0]], [2, 5])
     assert "[3, 5] where float32[4, 5]" in refusal_reason("PAD", [[0, 1], [0, 0]], [3, 5])
     pads = [[0, 1], [0, 0]]
     assert "int32[] where float32[] is expected" in refusal_reason(
@@ -198,9 +200,13 @@ def test_pads_refuse() -> None:
     assert "float32[2] where float32[1]" in refusal_reason("PADV2", pads, [4, 5], [1.0, 2.0])
     reflect, symmetric = {"mode": "REFLECT"}, {"mode": "SYMMETRIC"}
     pads = [[3, 0], [0, 0]]
-    assert "3 elements have no 3 to mirror" in refusal_reason("MIRROR_PAD", pads, [6, 5], **reflect)
+    assert "at most 2 along an axis of 3 elements, got 3" in refusal_reason(
+        "MIRROR_PAD", pads, [6, 5], **reflect
+    )
     pads = [[4, 0], [0, 0]]
-    assert "3 elements have no 4 to mirror" in refusal_reason(
+    assert "at most 3 along an axis of 3 elements, got 4" in refusal_reason(
         "MIRROR_PAD", pads, [7, 5], **symmetric
     )
-    assert "there is no mode 7" in refusal_reason("MIRROR_PAD", [[0, 0], [0, 0]], [3, 5], mode=7)
+    assert "must be REFLECT or SYMMETRIC, got 7" in refusal_reason(
+        "MIRROR_PAD", [[0, 0], [0, 0]], [3, 5], mode=7
+    )

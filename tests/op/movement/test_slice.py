@@ -107,7 +107,7 @@ def test_slice_from_a_computed_begin(
     [
         ([1], "int32", [1, 5], [1, 5], r"int32\[1\] where int32\[2\] is expected"),
         ([2], "int16", [1, 5], [1, 5], "int16 where one of int32, int64"),
-        ([2], "int32", [1, 6], [1, 6], r"sizes \[1, 6\] do not lie in \[3, 5\]"),
+        ([2], "int32", [1, 6], [1, 6], r"at most \[3, 5\], got \[1, 6\]"),
     ],
 )
 def test_slice_from_a_computed_begin_refuses(
@@ -142,14 +142,14 @@ def test_slice_of_everything_is_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     ("begin", "size", "made", "reason"),
     [
-        ([0], [3, 5], [3, 5], "1 begins and 2 sizes for 2 axes"),
-        ([0, 0], [3], [3, 5], "2 begins and 1 sizes for 2 axes"),
-        ([0, 0, 0], [3, 5, 1], [3, 5], "3 begins and 3 sizes for 2 axes"),
-        ([-1, 0], [1, 5], [1, 5], r"begins \[-1, 0\] and sizes \[1, 5\] do not lie in \[3, 5\]"),
-        ([4, 0], [-1, 5], [0, 5], "do not lie"),
-        ([0, 0], [-2, 5], [3, 5], "do not lie"),
-        ([2, 0], [2, 5], [2, 5], "do not lie"),
-        ([2**62, 0], [2**62, 5], [2, 5], "do not lie"),
+        ([0], [3, 5], [3, 5], "must have 2 elements, got 1 and 2"),
+        ([0, 0], [3], [3, 5], "must have 2 elements, got 2 and 1"),
+        ([0, 0, 0], [3, 5, 1], [3, 5], "must have 2 elements, got 3 and 3"),
+        ([-1, 0], [1, 5], [1, 5], r"inside \[3, 5\], got begin \[-1, 0\] and size \[1, 5\]"),
+        ([4, 0], [-1, 5], [0, 5], "must lie inside"),
+        ([0, 0], [-2, 5], [3, 5], "must lie inside"),
+        ([2, 0], [2, 5], [2, 5], "must lie inside"),
+        ([2**62, 0], [2**62, 5], [2, 5], "must lie inside"),
         ([0, 0], [2, 5], [3, 5], r"float32\[3, 5\] where float32\[2, 5\] is expected"),
     ],
 )
@@ -301,14 +301,18 @@ def test_strided_slice_moves_stored_integers() -> None:
 @pytest.mark.parametrize(
     ("made", "each", "reason"),
     [
-        ([3, 5], Cut(((0, 3, 0),)), "the stride of axis 0 is 0"),
-        ([5], Cut(((3, 0, 1),), shrink_axis_mask=1), "index 3 of axis 0, which has 3 elements"),
-        ([5], Cut(((1, 0, -1),), shrink_axis_mask=1), "index 1 of axis 0"),
-        ([3], Cut(((0, 3, 1), (0, 5, 1), (0, 1, 1))), "3 entries for 2 axes"),
-        ([3, 5], Cut(((0, 0, 1), (0, 3, 1), (0, 5, 1)), ellipsis_mask=1), "3 entries for 2 axes"),
-        ([3, 5], Cut(((0, 0, 1), (0, 0, 1)), ellipsis_mask=3), "more than one ellipsis"),
-        ([3, 5], Cut(((0, 3, 1),), ellipsis_mask=2), "masks of more than 1 entries"),
-        ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "masks of more than 1 entries"),
+        ([3, 5], Cut(((0, 3, 0),)), "the stride of axis 0 must not be 0"),
+        (
+            [5],
+            Cut(((3, 0, 1),), shrink_axis_mask=1),
+            "an index of axis 0 .* 3 elements, .* the index 3",
+        ),
+        ([5], Cut(((1, 0, -1),), shrink_axis_mask=1), "the index 1 and the stride -1"),
+        ([3], Cut(((0, 3, 1), (0, 5, 1), (0, 1, 1))), "each of 2 axes, got 3"),
+        ([3, 5], Cut(((0, 0, 1), (0, 3, 1), (0, 5, 1)), ellipsis_mask=1), "each of 2 axes, got 3"),
+        ([3, 5], Cut(((0, 0, 1), (0, 0, 1)), ellipsis_mask=3), "at most one bit, got 2"),
+        ([3, 5], Cut(((0, 3, 1),), ellipsis_mask=2), "must have at most 1 bits"),
+        ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "must have at most 1 bits"),
         ([3, 5], Cut(((0, 2, 1),)), r"\[3, 5\] where float32\[2, 5\] is expected"),
         ([3, 5], Cut(((1, 3, 1),), offset=True), r"\[3, 5\] where float32\[2, 5\] is expected"),
         ([2, 1, 5], Cut(((1, 3, 1),)), r"\[2, 1, 5\] where float32\[2, 5\] is expected"),
@@ -325,5 +329,5 @@ def test_strided_slice_refuses_lists_of_different_lengths() -> None:
     m = Build()
     bounds = [m.constant(each) for each in ([0, 0], [3, 5], [1])]
     m.output(*m.op("STRIDED_SLICE", [add_input(m, [3, 5]), *bounds], [[3, 5]]))
-    with pytest.raises(ConversionError, match="begin, end and strides have different lengths"):
+    with pytest.raises(ConversionError, match="begin, end and strides must have the same length"):
         convert(m.bytes())

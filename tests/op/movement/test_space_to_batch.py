@@ -82,15 +82,15 @@ def test_stored_integers() -> None:
 @pytest.mark.parametrize(
     ("code", "shape", "block", "edges", "made", "reason"),
     [
-        ("SPACE_TO_BATCH_ND", [2, 5, 7, 3], [2, 3], [[0, 0], [0, 2]], [12, 3, 3, 3], "divided"),
-        ("SPACE_TO_BATCH_ND", [2, 4], [2], [[0, 0]], [4, 2], "blocks of \\[2\\] in 2 axes"),
-        ("SPACE_TO_BATCH_ND", [2, 4, 6, 3], [2], [[0, 0]], [4, 2, 6, 3], "blocks of \\[2\\] in 4"),
-        ("SPACE_TO_BATCH_ND", [2, 4, 3], [0], [[0, 0]], [2, 4, 3], "blocks of \\[0\\] in 3 axes"),
-        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0, -2]], [4, 1, 3], "edges \\[0, -2\\]"),
-        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0], [0]], [4, 2, 3], "edges \\[0, 0\\]"),
+        ("SPACE_TO_BATCH_ND", [2, 5, 7, 3], [2, 3], [[0, 0], [0, 2]], [12, 3, 3, 3], "divisible"),
+        ("SPACE_TO_BATCH_ND", [2, 4], [2], [[0, 0]], [4, 2], "got \\[2\\] for 2 axes"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 6, 3], [2], [[0, 0]], [4, 2, 6, 3], "got \\[2\\] for 4"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [0], [[0, 0]], [2, 4, 3], "got \\[0\\] for 3 axes"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0, -2]], [4, 1, 3], "got \\[0, -2\\]"),
+        ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0], [0]], [4, 2, 3], "got \\[0, 0\\]"),
         ("SPACE_TO_BATCH_ND", [2, 4, 3], [2], [[0, 0]], [4, 3, 3], "where float32\\[4, 2, 3\\]"),
-        ("BATCH_TO_SPACE_ND", [3, 4, 3], [2], [[0, 0]], [1, 8, 3], "divided"),
-        ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "cannot be cut off"),
+        ("BATCH_TO_SPACE_ND", [3, 4, 3], [2], [[0, 0]], [1, 8, 3], "divisible"),
+        ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "must not exceed"),
         ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[0, 0]], [1, 4, 3], "where float32\\[1, 8, 3\\]"),
     ],
 )

@@ -50,11 +50,11 @@ def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("code", "image", "made", "size", "message"),
     [
-        ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 3, 7, 4], 0, "blocks are 0 x 0"),
-        ("SPACE_TO_DEPTH", [2, 3, 7, 4], [2, 3, 7, 4], -2, "blocks are -2 x -2"),
-        ("DEPTH_TO_SPACE", [2, 3, 7, 5], [2, 6, 14, 1], 2, "5 channels cannot become blocks"),
-        ("SPACE_TO_DEPTH", [2, 3, 6, 5], [2, 1, 3, 20], 2, "3 x 6 pixels are no whole blocks"),
-        ("SPACE_TO_DEPTH", [2, 6, 3, 5], [2, 3, 1, 20], 2, "6 x 3 pixels are no whole blocks"),
+        ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 3, 7, 4], 0, "at least 1, got 0"),
+        ("SPACE_TO_DEPTH", [2, 3, 7, 4], [2, 3, 7, 4], -2, "at least 1, got -2"),
+        ("DEPTH_TO_SPACE", [2, 3, 7, 5], [2, 6, 14, 1], 2, "a multiple of 4, got 5"),
+        ("SPACE_TO_DEPTH", [2, 3, 6, 5], [2, 1, 3, 20], 2, "multiples of 2, got 3 and 6"),
+        ("SPACE_TO_DEPTH", [2, 6, 3, 5], [2, 3, 1, 20], 2, "multiples of 2, got 6 and 3"),
         ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 6, 14, 4], 2, r"\[2, 6, 14, 4\] where .*14, 1\]"),
         ("SPACE_TO_DEPTH", [2, 2, 4, 3], [2, 1, 2, 3], 2, r"\[2, 1, 2, 3\] where .*2, 12\]"),
         ("DEPTH_TO_SPACE", [3, 7, 4], [6, 14, 1], 2, r"\[3, 7, 4\] where NHWC is expected"),

@@ -141,6 +141,6 @@ def test_refuses() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
-    assert "there is no shape [2, -3]" in reasons
+    assert "must be 2 non-negative sizes, got [2, -3]" in reasons
     assert "float64[2, 3] where float32[2, 3]" in reasons
-    assert "4 classes are drawn of odds of the shape [3, 5, 2]" in reasons
+    assert "got the shape [3, 5, 2] and 4 samples" in reasons

@@ -87,11 +87,11 @@ def test_between_convolutions_nothing_moves(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "dtype", "shape", "made", "reason"),
     [
-        ("SOFTMAX", "float32", [], [], "has no axis"),
+        ("SOFTMAX", "float32", [], [], "must have at least one axis"),
         ("SOFTMAX", "float32", [3, 5], [5, 3], r"\[3, 5\] cannot become \[5, 3\]"),
-        ("SOFTMAX", "int32", [3], [3], "is int32, which has no kernel"),
-        ("LOG_SOFTMAX", "float16", [3], [3], "is float16, which has no kernel"),
-        ("L2_NORMALIZATION", "int8", [3], [3], "is int8, which has no kernel"),
+        ("SOFTMAX", "int32", [3], [3], "one of float32, float16, got int32"),
+        ("LOG_SOFTMAX", "float16", [3], [3], "one of float32, got float16"),
+        ("L2_NORMALIZATION", "int8", [3], [3], "one of float32, got int8"),
     ],
 )
 def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> None:
@@ -105,7 +105,7 @@ def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> 
 def test_inputs_too_many(code: str) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
-    with pytest.raises(ConversionError, match="it has 2 inputs, which are too many or too few"):
+    with pytest.raises(ConversionError, match="it does not accept 2 inputs"):
         convert(m.bytes())
 
 
@@ -114,5 +114,5 @@ def test_floats_of_two_types() -> None:
     m = Build()
     made = m.tensor([3, 5], dtype="float16")
     m.output(*m.op("SOFTMAX", [m.input([3, 5])], [made], beta=1.0))
-    with pytest.raises(ConversionError, match="float32 does not become float16"):
+    with pytest.raises(ConversionError, match="must be float32 as its input, got float16"):
         convert(m.bytes())

@@ -246,15 +246,18 @@ def test_shapes_that_the_file_does_not_have() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"max_detections": 0}, "0 detections of 1 classes each"),
-    ({"max_classes_per_detection": -1}, "11 detections of -1 classes"),
-    ({"max_detections": 1 << 30}, "it would take a constant of"),
-    ({"nms_iou_threshold": 0.0}, "overlap by 0.0 of their union"),
-    ({"nms_iou_threshold": 1.5}, "overlap by 1.5 of their union"),
-    ({"nms_iou_threshold": float("nan")}, "overlap by nan"),
-    ({"num_classes": 4}, "6 scores for 4 classes and a background"),
-    ({"num_classes": 0}, "6 scores for 0 classes"),
-    ({"use_regular_nms": True, "detections_per_class": 0}, "0 detections per class"),
+    ({"max_detections": 0}, "must be positive, got 0 and 1"),
+    ({"max_classes_per_detection": -1}, "must be positive, got 11 and -1"),
+    ({"max_detections": 1 << 30}, "a constant must have"),
+    ({"nms_iou_threshold": 0.0}, "at most 1, got 0.0"),
+    ({"nms_iou_threshold": 1.5}, "at most 1, got 1.5"),
+    ({"nms_iou_threshold": float("nan")}, "at most 1, got nan"),
+    ({"num_classes": 4}, "the 4 classes (num_classes)"),
+    ({"num_classes": 0}, "the 0 classes (num_classes)"),
+    (
+        {"use_regular_nms": True, "detections_per_class": 0},
+        "detections_per_class must be positive, got 0",
+    ),
     ({"max_detections": "many"}, "contradict each other"),
 ]
 
@@ -277,8 +280,13 @@ def test_refused_options(changes: dict[str, Any], reason: str) -> None:
         ([1, BOXES, 3], "float32", BOXES, r"float32\[1, 97, 3\]"),
         ([2, BOXES, 4], "float32", BOXES, r"float32\[2, 97, 4\]"),
         ([1, BOXES, 4], "float32", 96, r"float32\[96, 4\]"),
-        ([BOXES, 4], "float32", BOXES, r"boxes, scores and anchors are float32\[97, 4\]"),
-        ([1, BOXES, 4], "int8", BOXES, "int8, neither float32 nor quantized uint8"),
+        (
+            [BOXES, 4],
+            "float32",
+            BOXES,
+            r"boxes, scores and anchors must be .* got float32\[97, 4\]",
+        ),
+        ([1, BOXES, 4], "int8", BOXES, "must be float32 or quantized uint8, got int8"),
     ],
 )
 def test_refused_operands(encoded: list[int], dtype: str, number: int, reason: str) -> None:
@@ -298,5 +306,5 @@ def test_refused_outputs() -> None:
     m = Build()
     operands = [m.input([1, BOXES, 4]), m.input([1, BOXES, 6]), m.constant(anchors())]
     m.output(*m.custom("TFLite_Detection_PostProcess", operands, [[1, 11, 4]], OPTIONS))
-    with pytest.raises(ConversionError, match="3 inputs and 1 outputs, not 3 and 4"):
+    with pytest.raises(ConversionError, match="3 inputs and 4 outputs, got 3 and 1"):
         convert(m.bytes())

@@ -115,9 +115,9 @@ def refusal(code: str, shape: list[int], options: dict[str, Any], version: int =
     [
         ([1, 11, 3], {"dimensions": 3, "scale": 1.0}, 1, "[1, 11, 3] in version 1"),
         ([1, 1, 1, 33], {}, 3, "in version 3"),
-        ([1, 1, 1, 33], {"dimensions": 4, "scale": 1.0}, 1, "landmarks of 4 numbers"),
-        ([1, 1, 1, 32], {"dimensions": 3, "scale": 1.0}, 1, "landmarks of 3 numbers each in"),
-        ([1, 1, 1, 33], {"dimensions": 3}, 1, "a scale of 0.0"),
+        ([1, 1, 1, 33], {"dimensions": 4, "scale": 1.0}, 1, "with 4 coordinates"),
+        ([1, 1, 1, 32], {"dimensions": 3, "scale": 1.0}, 1, "[1, 1, 1, 32] with 3 coordinates"),
+        ([1, 1, 1, 33], {"dimensions": 3}, 1, "and 0.0"),
     ],
 )
 def test_transform_refuses(
@@ -129,14 +129,14 @@ def test_transform_refuses(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dimensions": 2}, "landmarks of 2 numbers, not 3"),
-        ({"subset": [11]}, "landmarks [2, 7, 11] among 11"),
-        ({"subset": []}, "landmarks [2, 7] among 11"),
-        ({"left_rotation_idx": -1}, "among 11"),
-        ({"input_hw": [0, 5]}, "its input is an image of (0, 5)"),
-        ({"output_hw": [1, 5]}, "its output is an image of [1.0, 5.0]"),
-        ({"landmarks_range": 0}, "its landmarks_range is 0.0"),
-        ({"bbox_size_multiplier": 0.0}, "its bbox_size_multiplier is 0"),
+        ({"dimensions": 2}, "dimensions must be 3, got 2"),
+        ({"subset": [11]}, "11 landmarks by their indices, got [2, 7, 11]"),
+        ({"subset": []}, "by their indices, got [2, 7]"),
+        ({"left_rotation_idx": -1}, "got [-1"),
+        ({"input_hw": [0, 5]}, "the size of its input must be positive, got (0, 5)"),
+        ({"output_hw": [1, 5]}, "2 columns, got [1.0, 5.0]"),
+        ({"landmarks_range": 0}, "its landmarks_range must be positive, got 0.0"),
+        ({"bbox_size_multiplier": 0.0}, "its bbox_size_multiplier must not be 0"),
     ],
 )
 def test_matrix_refuses(changes: dict[str, Any], reason: str) -> None:
@@ -147,5 +147,7 @@ def test_matrix_refuses(changes: dict[str, Any], reason: str) -> None:
 def test_matrix_of_version_2_refuses() -> None:
     code = "Landmarks2TransformMatrix"
     for name in ("scale_x", "output_width"):
-        assert f"its {name} is 0.0" in refusal(code, [1, 11, 3], {**SECOND, name: 0}, 2)
+        assert f"its {name} must be positive, got 0.0" in refusal(
+            code, [1, 11, 3], {**SECOND, name: 0}, 2
+        )
     assert "in version 2" in refusal(code, [1, 1, 1, 33], SECOND, 2)

@@ -112,7 +112,7 @@ def test_refuses() -> None:
 
     m = Build()
     m.output(*add_suppression(m, 20, 3, 0.5, 0.5, -1.0))
-    refuse(m, "sigma is -1.0")
+    refuse(m, "sigma must not be negative, got -1.0")
     m = Build()
     m.output(*add_suppression(m, 0, 3, 0.5, 0.5))
     refuse(m, "0 boxes, 5 inputs")
@@ -126,4 +126,4 @@ def test_refuses() -> None:
         inputs[i] = m.input([5] if i == 1 else [])
     inputs[2] = m.constant(np.int32(-2))
     m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))
-    refuse(m, "-2 boxes are to be found")
+    refuse(m, "must not be negative, got -2")

@@ -94,8 +94,8 @@ def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 
 def test_refuses() -> None:
     two, good = (2, 2, 2), options((2, 2, 2), (2, 2, 2), "SAME")
     assert "NCDHW" in refusal(options(two, two, "SAME", "NCDHW"))
-    assert "of uint8" in refusal(good, "uint8")
-    assert "padding is OTHER" in refusal(options(two, two, "OTHER"))
+    assert "must not be uint8" in refusal(good, "uint8")
+    assert "VALID or EXPLICIT, got OTHER" in refusal(options(two, two, "OTHER"))
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
-    assert "a window of (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
+    assert "got (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
     assert "where NDHWC is expected" in refusal(good, shape=(4, 4, 4, 2))

@@ -57,9 +57,9 @@ def refusal(given: bytes, *, channels: int = 3, biases: int = 5) -> str:
 
 
 def test_refuses() -> None:
-    assert "its strides are [1, 0]" in refusal(options(1, (1, 0)))
-    assert "its padding is UNKNOWN" in refusal(options(0, (1, 1)))
-    assert "there is no padding 9" in refusal(options(9, (1, 1)))
-    assert "its options have 0 bytes" in refusal(b"")
-    assert "3 channels for 5 filters of 1 channels" in refusal(options(1, (1, 1)), channels=1)
+    assert "got [1, 0] and" in refusal(options(1, (1, 0)))
+    assert "and UNKNOWN" in refusal(options(0, (1, 1)))
+    assert "padding must be below 3, got 9" in refusal(options(9, (1, 1)))
+    assert "bytes or more, got 0" in refusal(b"")
+    assert "the 3 channels of its input" in refusal(options(1, (1, 1)), channels=1)
     assert "4 biases for 5 filters" in refusal(options(1, (1, 1)), biases=4)

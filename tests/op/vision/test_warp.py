@@ -102,8 +102,10 @@ def test_refuses() -> None:
     assert "where float32[1, 5, 7, 2] is" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
     assert "where NHWC is expected" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
     thin = [1, 1, 7, 3]
-    assert "(1, 7) is too small" in refusal("DenseImageWarp", [thin, [1, 1, 7, 2]], thin)
-    words = "image, matrix and output are [2, 5, 7, 3], [4, 4], [1, 5, 7, 3]"
+    assert "2 columns, got (1, 7)" in refusal("DenseImageWarp", [thin, [1, 1, 7, 2]], thin)
+    words = "16 elements, got [2, 5, 7, 3], [1, 5, 7, 3] and [4, 4]"
     assert words in refusal("TransformTensor", [[2, 5, 7, 3], matrix], image)
     assert "[3, 3]" in refusal("TransformTensor", [image, [3, 3]], image)
-    assert "not bilinear" in refusal("TransformTensor", [image, matrix], image, mode="nearest")
+    assert "its mode must be bilinear" in refusal(
+        "TransformTensor", [image, matrix], image, mode="nearest"
+    )

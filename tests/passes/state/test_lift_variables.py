@@ -390,7 +390,7 @@ def test_handles_that_come_from_elsewhere() -> None:
 def test_handles_that_go_elsewhere() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
-    assert "VAR_HANDLE (operator 0, h): its handle is used otherwise" in refusal_reason(m)
+    assert "VAR_HANDLE (operator 0, h): its resource handle is used" in refusal_reason(m)
 
 
 def test_resources_in_variable_tensors() -> None:
@@ -492,7 +492,7 @@ def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path.write_bytes(build_sum())
     assert main([str(path), "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "input   x       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
-        "output  y       float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
-        "state   memory  float32  TFLite [2, 3, 5] NWC  ONNX [2, 3, 5] NWC",
+        "input   x       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
+        "output  y       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
+        "state   memory  float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
     ]

@@ -1,4 +1,4 @@
-"""Options of custom operators that are a C struct in place of a flexbuffer: MediaPipe's."""
+"""Options of MediaPipe's custom operators, which are a C struct and no flexbuffer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedA
 
 
 def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
-    """Return the first fields of the struct, which are int32."""
+    """Return the first `count` fields of the struct, which are int32.
+
+    Raises:
+        OperatorError: the options are too short.
+    """
     raw = operator.op.custom_options
     if len(raw) < 4 * count:
-        raise OperatorError(f"its options have {len(raw)} bytes, too few for {count} integers")
+        raise OperatorError(f"its options must have {4 * count} bytes or more, got {len(raw)}")
     return struct.unpack(f"<{count}i", raw[: 4 * count])
 
 
@@ -30,5 +34,5 @@ def activation_of(number: int) -> str:
 
 def _name(number: int, names: tuple[str, ...], what: str) -> str:
     if not 0 <= number < len(names):
-        raise OperatorError(f"there is no {what} {number}")
+        raise OperatorError(f"the {what} must be below {len(names)}, got {number}")
     return names[number]

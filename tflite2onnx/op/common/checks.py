@@ -1,4 +1,4 @@
-"""What operators ask of their parameters: constants, axes in range, shapes that agree."""
+"""Checks of operands and parameters: constants, axes in range, shapes that agree."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
+from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 
 T = TypeVar("T")
-
-_MOST_ELEMENTS = 1 << 24
 
 
 def ints(operator: Operator, index: int) -> list[int]:
@@ -27,7 +26,7 @@ def ints(operator: Operator, index: int) -> list[int]:
     tensor = operator.input(index)
     if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
         raise OperatorError(f"{tensor.name} is {tensor.dtype.label} where integers are expected")
-    if tensor.elements == 0:  # then the file holds no data either
+    if tensor.elements == 0:  # the file holds no data for an empty tensor
         return []
     if tensor.data is None:
         raise OperatorError(f"{tensor.name} is not constant")
@@ -35,54 +34,82 @@ def ints(operator: Operator, index: int) -> list[int]:
 
 
 def expect_list(operator: Operator, index: int, count: int) -> None:
-    """Raise OperatorError unless an input is a list of so many int32 or int64.
+    """Raise OperatorError unless an input is a list of `count` int32 or int64.
 
-    Its elements may be computed.
+    The elements need not be constant.
     """
     tensor = operator.input(index)
     expect_type(tensor, (DType.INT32, DType.INT64))
     expect(tensor, (count,), tensor.dtype)
 
 
+def count_listed_axes(operator: Operator, index: int) -> int:
+    """Return for how many axes an input has an element, by the length that the file declares.
+
+    Raises:
+        OperatorError: they are more than a tensor can have.
+    """
+    tensor = operator.input(index)
+    if tensor.elements > MOST_AXES:
+        raise OperatorError(
+            f"{tensor.name} must have an element for each axis, got {tensor.elements}"
+        )
+    return tensor.elements
+
+
 def expect_rank(tensor: Tensor, rank: int, dtype: DType) -> None:
-    """Raise OperatorError unless a tensor, whose sizes are known at run time, has so many axes."""
+    """Raise OperatorError unless a tensor of data-dependent shape has this rank and type."""
     expect(tensor, tensor.shape if tensor.rank == rank else (1,) * rank, dtype)
 
 
 def integer(operator: Operator, index: int) -> int:
-    """Return the only element of a constant integer input; OperatorError as `ints`."""
+    """Return the only element of a constant integer input.
+
+    Raises:
+        OperatorError: as `ints`, or the input has another number of elements.
+    """
     numbers = ints(operator, index)
     if len(numbers) != 1:
         raise OperatorError(
-            f"{operator.input(index).name} has {len(numbers)} elements instead of one"
+            f"{operator.input(index).name} must have one element, got {len(numbers)}"
         )
     return numbers[0]
 
 
 def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
-    """Raise OperatorError for what is no index, or is outside of axes of these sizes.
+    """Raise OperatorError unless a tensor holds integers, and constants are within these sizes.
 
-    Computed ones are taken for right. The kernels refuse negative indices; ONNX would count them
-    from the end.
+    The kernels refuse negative indices, which ONNX would count from the end. Indices that are
+    computed at run time are not checked.
     """
     if not indices.dtype.is_integer:
         raise OperatorError(f"{indices.name} is {indices.dtype.label} where indices are expected")
     data = indices.data
     if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
-        raise OperatorError(f"{indices.name} has an index outside of {list(sizes)} elements")
+        raise OperatorError(
+            f"the indices {indices.name} must be at least 0 and below {list(sizes)}"
+        )
 
 
 def axis_of(number: int, rank: int) -> int:
-    """Return an axis that may be counted from the end; OperatorError if there is none such."""
+    """Return an axis as 0 ... rank - 1; negative numbers count from the end.
+
+    Raises:
+        OperatorError: the number is out of range.
+    """
     if not -rank <= number < rank:
-        raise OperatorError(f"there is no axis {number} among {rank}")
+        raise OperatorError(f"the axis must be at least {-rank} and below {rank}, got {number}")
     return number % rank
 
 
 def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
-    """Raise OperatorError unless the file declares a tensor as the operator makes or needs it.
+    """Raise OperatorError unless the file declares this shape and type for a tensor.
 
-    The declared shapes are what the plan is made of, so a wrong one must not get there.
+    The planner uses the declared shapes, so that wrong shapes must not reach it.
+
+    Raises:
+        DeclaredShapeError: only the shape is another one.
+        OperatorError: the type is another one.
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
@@ -93,7 +120,7 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
 
 
 def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
-    """Raise OperatorError unless a tensor's elements are of one of these types."""
+    """Raise OperatorError unless a tensor's type is one of these."""
     if tensor.dtype not in types:
         listed = ", ".join(dtype.label for dtype in types)
         raise OperatorError(
@@ -106,12 +133,12 @@ def expect_real(*tensors: Tensor) -> None:
     for tensor in tensors:
         if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
             raise OperatorError(
-                f"{tensor.name} is {tensor.dtype.label}, neither float32 nor quantized"
+                f"{tensor.name} must be float32 or quantized, got {tensor.dtype.label}"
             )
 
 
 def expect_same_shape(one: Tensor, other: Tensor) -> None:
-    """Raise OperatorError unless the file declares the other tensor of the first one's shape."""
+    """Raise DeclaredShapeError unless the file declares the first tensor's shape for the other."""
     if one.shape != other.shape:
         raise DeclaredShapeError(
             f"{list(one.shape)} cannot become {list(other.shape)}", other, one.shape
@@ -119,18 +146,20 @@ def expect_same_shape(one: Tensor, other: Tensor) -> None:
 
 
 def check_element_count(count: float) -> None:
-    """Raise OperatorError if a constant that the file does not hold would fill the memory.
+    """Raise OperatorError if a computed constant would have too many elements for the memory.
 
     A few bytes of a file can declare axes of any size.
     """
-    if count > _MOST_ELEMENTS:
-        raise OperatorError(f"it would take a constant of {count:,.0f} elements")
+    if not count <= MOST_ELEMENTS:
+        raise OperatorError(
+            f"a constant must have {MOST_ELEMENTS:,} elements at most, got {count:,.0f}"
+        )
 
 
 def features_from(shape: Shape, features: int) -> int:
-    """Return the first of the last axes that hold so many elements, the rank if there is none."""
-    fitting = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
-    return next(fitting, len(shape))
+    """Return the last axis from which on the sizes multiply to `features`, else the rank."""
+    axes = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
+    return next(axes, len(shape))
 
 
 def drop_axis(items: Sequence[T], axis: int) -> tuple[T, ...]:

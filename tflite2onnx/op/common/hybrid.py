@@ -1,10 +1,10 @@
-"""Float data and integer weights ("dynamic range"), as LiteRT's hybrid kernels multiply them.
+"""Products of float data and integer weights ("dynamic range"), as in LiteRT's hybrid kernels.
 
-These quantize the data as they come, each row of a matrix and each image by its own extremes: to
--127 ... 127 around 0 (SymmetricQuantizeFloats in portable_tensor_utils.cc), or to 256 steps from
-the least to the largest (AsymmetricQuantizeFloats). What they multiply are integers.
+The kernels quantize the data at run time, each row of a matrix and each image by its own extremes:
+to -127 ... 127 around 0 (SymmetricQuantizeFloats in portable_tensor_utils.cc), or to 256 steps from
+the minimum to the maximum (AsymmetricQuantizeFloats). Then they multiply integers.
 
-To do the same costs time; docs/quantization.md has the measurements behind the thresholds here.
+Quantizing at run time costs time. docs/quantization.md has the measurements for the thresholds.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.quantize import Storage, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-# From so many multiplications on, integers are faster than anything else, quantizing included.
+# From this number of multiplications on, integers are the fastest form, with quantizing included.
 WORTHWHILE = 1 << 19
-# Quantizing an image costs a tenth of a convolution that multiplies each element so often.
+# Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
 CHEAP = 100
 
-# All of a row may be 0, but its scale must not be.
+# The least extreme of a row: the scale of a row of zeros must not be 0.
 _TINY = float(np.finfo(np.float32).tiny) * 255
-# The middle of uint8, by which ONNX Runtime multiplies faster than by int8.
+# The middle of uint8: ONNX Runtime multiplies uint8 data faster than int8 data.
 _MIDDLE = 128
 
 
 def is_hybrid(data: Tensor, weights: Tensor) -> bool:
-    """Return whether a product is of float data and constant integer weights."""
+    """Return whether the data are float and the weights constant integers."""
     return not is_quantized(data) and is_quantized(weights) and weights.data is not None
 
 
@@ -37,8 +37,8 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
 class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
-    Scale and zero point are scalars if there is one row, else one of each belongs to each row.
-    `shared` is the zero point as a scalar, if it is the same for all rows.
+    Scale and zero point are scalars if there is one row, else [rows]. `shared` is the zero point as
+    a scalar if all rows have the same, else None.
     """
 
     integers: Value
@@ -48,14 +48,14 @@ class QuantizedRows:
     shared: Value | None
 
     def dequantize(self, g: Builder) -> Value:
-        """Return the real numbers that are left of the data."""
+        """Return the real numbers that the integers represent."""
         return g.DequantizeLinear(
             self.integers, self.scale, self.zero_point, axis=_axis((self.rows,))
         )
 
 
 def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
-    """Quantize the rows of x, which has this shape, around 0."""
+    """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
     peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
@@ -65,7 +65,7 @@ def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
 
 
 def asymmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
-    """Quantize the rows of x, which has this shape, between their extremes and 0."""
+    """Quantize the rows of x, of this shape, to 256 steps that cover their extremes and 0."""
     if shape[0] == 1:
         integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
         return QuantizedRows(integers, scale, zero, 1, zero)
@@ -82,25 +82,25 @@ def _axis(shape: Shape) -> int | None:
 
 
 def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
-    """Return a scalar of one row, or a vector of one element for each."""
+    """Return the extreme of each row: a scalar if there is one row, else [rows]."""
     axes = range(0 if shape[0] == 1 else 1, len(shape))
     return g.reduce(op_type, x, list(axes), keepdims=False)
 
 
-def multiply(g: Builder, x: QuantizedRows, weights: Value, kept: Storage, sums: Array) -> Value:
-    """Return [rows, features] times integer weights [features, out], as real numbers.
+def multiply(g: Builder, x: QuantizedRows, weights: Value, storage: Storage, sums: Array) -> Value:
+    """Return [rows, features] times integer weights [features, out], as float32 [rows, out].
 
-    `kept` is how the weights are stored, with one scale or [out], and `sums` are the sums of their
-    columns, zero point subtracted. Of one row ONNX Runtime makes a single kernel of all this:
-    MatMulIntegerToFloat, or DynamicQuantizeMatMul.
+    `storage` is the type, zero point and scales (one or [out]) of the weights. `sums` are the sums
+    of their columns after the zero point is subtracted. For one row, ONNX Runtime fuses all nodes
+    into one kernel: MatMulIntegerToFloat, or DynamicQuantizeMatMul.
     """
-    zero_point = g.scalar(kept.zero_point, kept.dtype) if kept.zero_point else None
+    zero_point = g.scalar(storage.zero_point, storage.dtype) if storage.zero_point else None
     accumulators = g.MatMulInteger(x.integers, weights, x.shared, zero_point)
-    scale = kept.scale if kept.scale.size > 1 else kept.scale.reshape(())
-    if x.shared is None:  # MatMulInteger takes no zero point for each row
+    scale = storage.scale if storage.scale.size > 1 else storage.scale.reshape(())
+    if x.shared is None:  # MatMulInteger accepts no zero point per row
         zero = g.reshape(g.cast(x.zero_point, DType.INT32), (x.rows, 1))
         accumulators = g.Sub(accumulators, g.Mul(zero, sums))
-    made = g.cast(accumulators, DType.FLOAT32)
+    product = g.cast(accumulators, DType.FLOAT32)
     if x.rows == 1:
-        return g.Mul(made, g.Mul(x.scale, scale))
-    return g.Mul(g.Mul(made, scale), g.reshape(x.scale, (x.rows, 1)))
+        return g.Mul(product, g.Mul(x.scale, scale))
+    return g.Mul(g.Mul(product, scale), g.reshape(x.scale, (x.rows, 1)))

@@ -1,4 +1,4 @@
-"""Arithmetic of unsigned integers that wrap around, written down as one writes it in C."""
+"""Wrap-around arithmetic of unsigned integers, with the operators of C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tflite2onnx.tensor import DType
 
 @dataclass(frozen=True)
 class UnsignedInt:
-    """Unsigned integers of 32 or 64 bits, and how to compute with them and with plain numbers."""
+    """A tensor of uint32 or uint64; the other operand is one too, or a Python number."""
 
     g: Builder
     value: Value
@@ -39,14 +39,14 @@ class UnsignedInt:
         return self._apply_node("BitShift", places, direction="RIGHT")
 
     def rotate_left(self, places: int) -> UnsignedInt:
-        """Return the words with all bits moved up, those that leave at the top below."""
+        """Return the integers with their bits rotated to the left."""
         return (self << places) + (self >> (self.dtype.bits - places))
 
     def as_type(self, dtype: DType) -> UnsignedInt:
-        """Return the words in another type, which holds as many of the lowest bits as it can."""
+        """Return the integers in another type; a narrower type keeps the lowest bits."""
         return UnsignedInt(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
 
 
 def halves(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
-    """Return the low and the high 32 bits of words of 64."""
+    """Return the low and the high 32 bits of uint64, each as uint32."""
     return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)

@@ -1,4 +1,4 @@
-"""Operators on images, NHWC in TFLite and NCHW in ONNX, and the windows that slide over them."""
+"""Image operators (NHWC in TFLite, NCHW in ONNX), and windows that slide over images."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from tflite2onnx.builder.builder import View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Shape, Sizes
 
 
-class ImageOperator(Operator):
-    """What convolutions, pooling, resizing and block shuffling have in common."""
+class ImageOperator(DynamicShape):
+    """The base of convolutions, pooling, resizing and block shuffling."""
 
     category = Category.IMPLICIT
     tflite = "NHWC -> NHWC"
@@ -21,7 +22,8 @@ class ImageOperator(Operator):
     def sizes(self, operand: int) -> dict[str, int]:
         """Return the sizes of an operand's axes by their letters.
 
-        Raises OperatorError if it has not the axes that the letters name, or one is empty.
+        Raises:
+            OperatorError: the operand has another number of axes than letters, or an empty axis.
         """
         tensor = self.output if operand < 0 else self.input(operand)
         letters = self.axis_letters(operand)
@@ -33,12 +35,12 @@ class ImageOperator(Operator):
 
 
 def image_of(view: View) -> Shape:
-    """Return how many rows and columns an operand with such axes has."""
+    """Return the height and width of an operand with the axes H and W."""
     return view.size("H"), view.size("W")
 
 
 def open_image_of(view: View) -> Sizes:
-    """Return the same, with names for sizes that stay open."""
+    """Return the height and width of an operand, with names for dynamic axes."""
     rows, columns = (view.tensor.sizes[view.letters.index(letter)] for letter in "HW")
     return rows, columns
 
@@ -46,10 +48,10 @@ def open_image_of(view: View) -> Sizes:
 class Window(NamedTuple):
     """A window that slides over the rows and columns of an image: (height, width) throughout.
 
-    A convolution slides it over its input; a transposed one, which is a convolution backwards,
-    over its output. The formulas are GetWindowedOutputSize's and ComputePadding's, of LiteRT's
-    kernels/padding.h. Files know no `pads` but those of SAME: what is given here, (top, left,
-    bottom, right), is what other operators have added (see `fuse_convolutions`).
+    A convolution slides the window over its input, a transposed convolution over its output. The
+    formulas are GetWindowedOutputSize and ComputePadding in LiteRT's kernels/padding.h. TFLite
+    options have no explicit `pads`: (top, left, bottom, right) come from operators that
+    `fuse_convolutions` has fused.
     """
 
     kernel: Shape
@@ -59,9 +61,10 @@ class Window(NamedTuple):
     pads: Shape = ()
 
     def steps(self, image: Shape) -> Shape:
-        """Return how many places the window takes: the size of what a convolution makes.
+        """Return how many positions the window has: the size of a convolution's output.
 
-        Raises OperatorError if it fits nowhere.
+        Raises:
+            OperatorError: the window is larger than the padded image.
         """
         counts = tuple(
             -(-size // stride) if self.same else (size + pads - extent) // stride + 1
@@ -70,43 +73,43 @@ class Window(NamedTuple):
             )
         )
         if min(counts) < 1:
-            raise OperatorError(f"a window of {self._dilated_kernel()} does not fit into {image}")
+            raise OperatorError(
+                f"the window must fit into the image {image}, got {self._dilated_kernel()}"
+            )
         return counts
 
     def attributes(self, image: Shape) -> dict[str, Any]:
-        """Return the window in ONNX's words; pads are all those before, then all those behind.
+        """Return the window as ONNX attributes; `pads` are the begins of all axes, then the ends.
 
-        SAME pads with what the last window lacks. Of an odd number the larger half is behind.
+        SAME adds as much padding as the last window needs; of an odd number, the larger half comes
+        at the end.
         """
         if self.pads:
             return self._node_attributes() | {"pads": self.pads}
-        lacking = [max(excess, 0) for excess in self._excess(image)]
+        pads = [max(excess, 0) for excess in self._excess(image)]
         return self._node_attributes() | {
-            "pads": [n // 2 for n in lacking] + [n - n // 2 for n in lacking]
+            "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
         }
 
     def open_attributes(self, sizes: Sizes) -> dict[str, Any]:
-        """Return the same for an image of which some sizes stay open, if they are names."""
+        """Return the window as ONNX attributes for an image that may have dynamic axes."""
         if all(isinstance(size, int) for size in sizes):
             return self.attributes(tuple(size for size in sizes if isinstance(size, int)))
         if self.same and max(self.strides) > 1:
             return self._node_attributes() | {"auto_pad": "SAME_UPPER"}
-        # What is lacking depends on no size then.
+        # With VALID, or with a stride of 1, the padding does not depend on the image's size.
         return self.attributes(self._dilated_kernel())
 
     def _node_attributes(self) -> dict[str, Any]:
         return {
             "kernel_shape": self.kernel,
             "strides": self.strides,
-            # AveragePool has no such attribute, and no window of its is dilated.
+            # AveragePool has no such attribute; its windows are never dilated.
             "dilations": self.dilations if max(self.dilations) > 1 else None,
         }
 
     def count_unreached(self, image: Shape) -> Shape:
-        """Return how many of the last rows and columns lie behind the last window.
-
-        They are fewer than the stride: more had room for another window.
-        """
+        """Return how many rows and columns lie after the last window, fewer than the stride."""
         return tuple(max(-excess, 0) for excess in self._excess(image))
 
     def _total_padding(self) -> Shape:
@@ -119,15 +122,16 @@ class Window(NamedTuple):
         return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
 
     def _excess(self, image: Shape) -> Shape:
-        """Return how far the last window would stick out if the first stood at the very start."""
-        places = zip(self.steps(image), self.strides, self._dilated_kernel(), image, strict=True)
-        return tuple((n - 1) * stride + extent - size for n, stride, extent, size in places)
+        """Return how far the last window would exceed the image if the first began at 0."""
+        axes = zip(self.steps(image), self.strides, self._dilated_kernel(), image, strict=True)
+        return tuple((n - 1) * stride + extent - size for n, stride, extent, size in axes)
 
 
 def window_of(options: Options, *kernel: int) -> Window:
-    """Return the window of this size that an operator's options describe.
+    """Return the window with this kernel size and an operator's strides, dilations and padding.
 
-    Raises OperatorError if they describe none.
+    Raises:
+        OperatorError: an option is out of range.
     """
     axes = "dhw"[-len(kernel) :]
     return build_window(
@@ -140,23 +144,30 @@ def window_of(options: Options, *kernel: int) -> Window:
 
 
 def window_from_lists(options: Options, axes: int) -> Window:
-    """Return the window of options that say something of all axes, batch and channels too.
+    """Return the window of options that are lists for all axes, with batch and channels.
 
-    Raises OperatorError if they describe none.
+    Raises:
+        OperatorError: an option is out of range, or the window spans batch or channels.
     """
     kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
     outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
     if not len(kernel) == len(strides) == axes or outer != {1}:
-        raise OperatorError(f"a window of {kernel} has strides {strides}")
+        raise OperatorError(
+            f"ksize and strides must have {axes} items, the first and the last 1,"
+            f" got {kernel} and {strides}"
+        )
     return build_window(kernel[1:-1], strides[1:-1], (1,) * (axes - 2), options.padding)
 
 
 def build_window(
     kernel: Shape, strides: Shape, dilations: Shape, padding: str, pads: Shape = ()
 ) -> Window:
-    """Return the window that these numbers describe; OperatorError if they describe none."""
+    """Return a window; OperatorError if a number is not positive or the padding is unknown."""
     if min(*kernel, *strides, *dilations) < 1:
-        raise OperatorError(f"a window of {kernel} has strides {strides} and dilations {dilations}")
+        raise OperatorError(
+            "sizes, strides and dilations of a window must be positive, got a window of"
+            f" {kernel} with strides {strides} and dilations {dilations}"
+        )
     if padding not in ("SAME", "VALID", "EXPLICIT"):
-        raise OperatorError(f"its padding is {padding}, neither SAME nor VALID")
+        raise OperatorError(f"the padding must be SAME, VALID or EXPLICIT, got {padding}")
     return Window(kernel, strides, dilations, same=padding == "SAME", pads=pads)

@@ -1,4 +1,4 @@
-"""Control flow, in the forms that `inline_subgraphs` gives it."""
+"""Control flow, in the forms that `inline_subgraphs` makes of it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 
-class Control(Operator):
-    """Runs sub-graphs; the values that these hand on are kept in one order, whatever it is."""
+class Control(DynamicShape, RunsSubgraphs):
+    """The base of If and While: a value keeps one axis order, inside and outside sub-graphs."""
 
     category = Category.TRANSPARENT
     returns_tuple = True
@@ -23,19 +24,19 @@ class Control(Operator):
 
     @property
     def has_one_scale(self) -> bool:
-        # What is handed on has the same scale on its whole way.
+        # An operand that goes through sub-graphs has the same scale everywhere.
         return True
 
 
 class If(Control):
-    """IF and STABLEHLO_CASE: one of two graphs runs."""
+    """IF and STABLEHLO_CASE: one of two sub-graphs runs."""
 
     codes = ("IF", "STABLEHLO_CASE")
 
     def check(self) -> None:
         _expect_graphs(self.op, 2)
         for graph in self.op.graphs:
-            _expect_same(self.op.outputs, graph.outputs)
+            _expect_same_types(self.op.outputs, graph.outputs)
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
@@ -44,7 +45,7 @@ class If(Control):
 
     @property
     def _known_branch(self) -> Graph | None:
-        """The branch that runs, if that is known."""
+        """The branch that runs, if the condition is constant."""
         condition = self.input(0).data
         return None if condition is None else self.op.graphs[0 if condition.all() else 1]
 
@@ -56,7 +57,7 @@ class If(Control):
         return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the sizes that differ from branch to branch."""
+        """Return the dimensions in which the branches' outputs differ."""
         self.check()
         if self._known_branch:
             return []
@@ -77,14 +78,14 @@ class If(Control):
 
 
 class While(Control):
-    """WHILE: a graph runs as long as a condition holds."""
+    """WHILE: a sub-graph runs as long as a condition holds."""
 
     codes = ("WHILE",)
 
     def check(self) -> None:
         (body,) = _expect_graphs(self.op, 1)
         for tensors in (self.op.inputs[1:], body.inputs, body.outputs[1:]):
-            _expect_same(self.op.outputs, tensors)
+            _expect_same_types(self.op.outputs, tensors)
 
     @property
     def _never_begins(self) -> bool:
@@ -96,7 +97,7 @@ class While(Control):
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
-        # The condition is the first of what is read outside, and of what is read in the body.
+        # The condition is input 0, and the first output of the body.
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
@@ -110,12 +111,13 @@ class While(Control):
                 *_differing_axes(start, now.shape)
             }:
                 raise OperatorError(
-                    f"{now.name} is {list(now.shape)}, and {list(following.shape)} next"
+                    f"{now.name} must keep the shape {list(now.shape)} in all iterations,"
+                    f" got {list(following.shape)}"
                 )
         return tuple(t.shape for t in body.inputs)
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the sizes that change from round to round: within, and in the end."""
+        """Return the dimensions that change between iterations: of body inputs and of outputs."""
         self.check()
         if self._never_begins:
             return []
@@ -133,17 +135,20 @@ class While(Control):
     def emit(
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
     ) -> Sequence[Value]:
-        # Loop tells its body, too, which round it is, and the condition that led to it.
-        known = (("iteration", DType.INT64), ("condition", DType.BOOL))
-        given = [g.annotate(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in known]
-        body = bodies[0]._replace(inputs=(*given, *bodies[0].inputs))
+        # The body of Loop has two more inputs: the iteration's number, and the last condition.
+        names = (("iteration", DType.INT64), ("condition", DType.BOOL))
+        inputs = [g.annotate(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in names]
+        body = bodies[0]._replace(inputs=(*inputs, *bodies[0].inputs))
         _require_types(g, "Loop", ys)
         return g.node_outputs("Loop", len(ys), None, condition, *first, body=body)
 
 
 def _expect_graphs(op: Op, count: int) -> Sequence[Graph]:
     if len(op.graphs) != count or not op.inputs:
-        raise OperatorError(f"it runs {len(op.graphs)} sub-graphs where {count} are expected")
+        raise OperatorError(
+            f"it must have inputs and {count} sub-graphs,"
+            f" got {len(op.inputs)} inputs and {len(op.graphs)} sub-graphs"
+        )
     return op.graphs
 
 
@@ -152,13 +157,17 @@ def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
         g.compute_type(node, y.dtype)
 
 
-def _expect_same(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
+def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
     types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
     if types[0] != types[1]:
-        raise OperatorError("what its sub-graphs hand on are other tensors than its outputs")
+        raise OperatorError(
+            "the inputs and outputs of its sub-graphs must have the types and ranks of its outputs"
+        )
     for tensor in outputs:
-        if tensor.dtype in _PACKED:  # of which ONNX Runtime has neither If nor Identity
-            raise OperatorError(f"its sub-graphs hand on {tensor.dtype.label}")
+        if tensor.dtype in _PACKED:  # ONNX Runtime has neither If nor Identity for them
+            raise OperatorError(
+                f"the operands of its sub-graphs must have 8 bits or more, got {tensor.dtype.label}"
+            )
 
 
 def _differing_axes(one: Shape, other: Shape) -> list[int]:
@@ -173,5 +182,5 @@ def _frame(tensor: Tensor, *operands: int) -> Frame:
 
 
 def _copy_tensors(op: Op, sources: Sequence[Tensor]) -> list[Op]:
-    """Return operators that make the outputs of others."""
+    """Return operators that copy the sources to the outputs of an operator."""
     return [copy_op(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]

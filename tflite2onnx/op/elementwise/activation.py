@@ -1,4 +1,4 @@
-"""Activation functions, fused into another operator or standing alone."""
+"""Activation functions, as operators or fused into another operator."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tflite2onnx.tensor import DType, Quantization
 
 
 def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
-    """Apply one of the activations that are bounds (`quantize.BOUNDS`)."""
-    # Bounds become elements as in C: -1 is the largest uint32.
+    """Apply an activation that only clips to bounds (`quantize.BOUNDS`)."""
+    # Bounds are converted to the element type as in C: -1 is the largest uint32.
     low, high = (
         None if bound is None else g.constant(np.asarray(bound).astype(dtype.numpy), dtype)
         for bound in BOUNDS[name]
@@ -28,16 +28,16 @@ def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
 
 
 def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Value:
-    """Apply a fused activation as the kernels do that have no state.
+    """Apply a fused activation as kernels without state do.
 
-    These turn it into bounds (CalculateActivationRange in kernel_util.h), and TANH and SIGN_BIT
-    into none: see `apply_unbounded_activation`.
+    The kernels convert it to bounds (CalculateActivationRange in kernel_util.h). TANH and SIGN_BIT
+    have no bounds, so these kernels ignore them: see `apply_unbounded_activation`.
     """
     return apply_bounds(g, name, x, dtype) if name in BOUNDS else x
 
 
 def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:
-    """Apply those that only hybrid and recurrent kernels apply (ApplyActivationToVector)."""
+    """Apply TANH or SIGN_BIT, as hybrid and recurrent kernels do (ApplyActivationToVector)."""
     if name == "TANH":
         return g.Tanh(x)
     if name == "SIGN_BIT":
@@ -55,7 +55,7 @@ def _pass_through(_: Builder, x: View) -> Value:
 
 
 class Activation(Elementwise):
-    """An activation function that stands alone."""
+    """An activation function that is not fused."""
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "ELU": ElementwiseRule(node("Elu"), "float32"),
@@ -81,21 +81,23 @@ class LeakyRelu(Elementwise):
 
     @property
     def slopes(self) -> Slopes | None:
-        """How the kernel multiplies integers, None if that is not known."""
+        """The factors of the integer kernel, None if there are none."""
         return slopes(self.input(0), self.output, self.options.alpha)
 
     def scale_read(self, operand: int) -> Quantization | None:
         return self.slopes and self.slopes.scale
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        known = None if g.float_only else self.slopes
-        return g.LeakyRelu(*xs, alpha=known.alpha if known else float(self.options.alpha))
+        factors = None if g.float_only else self.slopes
+        return g.LeakyRelu(*xs, alpha=factors.alpha if factors else float(self.options.alpha))
 
 
 class Bounded(Elementwise):
-    """RELU and its kin: an activation function that is fused to nothing.
+    """RELU and other bounds: activation functions that are not fused into another operator.
 
-    Where integers stand for the same numbers before and after, it is these that are clamped.
+    `emit` adds no node. The driver applies the bounds, as it does for fused activations, because
+    `activation` is the operator itself. If input and output have one scale, the driver clamps the
+    stored integers.
     """
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(
@@ -124,13 +126,14 @@ class PRelu(Elementwise):
         super().check()
         if self.input(0).sizes != self.output.sizes:
             raise OperatorError(
-                f"alpha {list(self.input(1).shape)} does not broadcast to the input"
+                f"alpha must broadcast to {list(self.input(0).shape)}, "
+                f"got the shape {list(self.input(1).shape)}"
             )
 
     def types(self) -> list[DType]:
         x, alpha = self.input(0), self.input(1)
         if x.dtype is not DType.INT16:
             return super().types()
-        if alpha.dtype is not DType.INT8:  # which the kernel takes it for
-            raise OperatorError(f"alpha is {alpha.dtype.label} where int8 is expected")
+        if alpha.dtype is not DType.INT8:  # the kernel reads any type as int8
+            raise OperatorError(f"alpha must be int8, got {alpha.dtype.label}")
         return [x.dtype]

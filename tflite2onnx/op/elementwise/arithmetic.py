@@ -1,8 +1,8 @@
-"""Elementwise operators: tables, one line each.
+"""Elementwise operators: tables with a row for each operator.
 
-Where a kernel's result is no finite number these operators follow ONNX, not LiteRT: the kernels
-of ADD, SUB, MUL and DIV make the largest float of an infinity (those of LiteRT's default
-delegate do not), MAXIMUM and MINIMUM of NaN and b are b, SIGN of NaN is 1.
+If a result is not finite, these operators follow ONNX, not LiteRT: LiteRT's kernels of ADD, SUB,
+MUL and DIV replace an infinity by the largest float (those of the default delegate do not),
+MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
-# Makes an operator's nodes of its inputs, which are of the type given.
+# A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.
 Emit = Callable[..., Value]
 
 
@@ -30,9 +31,9 @@ class ElementwiseRule(NamedTuple):
 
     Attributes:
         emit: a function of (builder, type of the inputs, the operator's options, *inputs).
-        types: the element types that LiteRT's kernel takes without quantization.
-        numpy: the function of numpy that makes the kernel's very elements; None if there is none.
-            It may return None itself where the kernel would fail.
+        types: the element types that LiteRT's kernel accepts without quantization.
+        numpy: a NumPy function whose results are exactly those of the kernel, or None. The
+            function may return None where the kernel would fail.
     """
 
     emit: Emit
@@ -41,38 +42,41 @@ class ElementwiseRule(NamedTuple):
 
 
 def node(op_type: str) -> Emit:
-    """Return what emits one node, whose output is of its inputs' type."""
+    """Return a function that emits one node, whose output has the type of its inputs."""
     return lambda g, dtype, _, *xs: g.in_compute_type(op_type, dtype, *xs)
 
 
 def nodes(emit: Callable[..., Value]) -> Emit:
-    """Return what emits nodes that only depend on the inputs: a function of (g, *inputs)."""
+    """Return an Emit that ignores type and options, from a function of (builder, *inputs)."""
     return lambda g, _, __, *xs: emit(g, *xs)
 
 
 def effective(tensor: Tensor) -> DType:
-    """Return the element type that an operator sees: float32 if the tensor is quantized."""
+    """Return the element type of the dequantized tensor: float32 if the tensor is quantized."""
     return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
 
 
 def check_count(op: Op, count: int) -> None:
     """Raise OperatorError unless the operator has this many inputs."""
     if len(op.inputs) != count:
-        raise OperatorError(f"it has {len(op.inputs)} inputs, not {count}")
+        raise OperatorError(f"it must have {count} inputs, got {len(op.inputs)}")
 
 
 def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
-    """Raise OperatorError unless these shapes broadcast to the output's."""
+    """Raise OperatorError unless these shapes broadcast to the shape of the output."""
     try:
-        made = np.broadcast_shapes(*shapes)
+        broadcast = np.broadcast_shapes(*shapes)
     except ValueError:
-        made = None
-    if made != op.output.shape:
+        broadcast = None
+    if broadcast != op.output.shape:
         listed = " and ".join(str(list(shape)) for shape in shapes)
-        message = f"{listed} do not make {list(op.output.shape)}"
-        if made is None:
-            raise OperatorError(message)
-        raise DeclaredShapeError(message, op.output, made)
+        if broadcast is None:
+            raise OperatorError(f"input shapes must broadcast to each other, got {listed}")
+        message = (
+            f"{op.output.name} must have the shape {list(broadcast)}, the broadcast shape of "
+            f"{listed}, got {list(op.output.shape)}"
+        )
+        raise DeclaredShapeError(message, op.output, broadcast)
 
 
 def clip_to_activation(name: str, array: Array) -> Array:
@@ -84,13 +88,13 @@ def clip_to_activation(name: str, array: Array) -> Array:
     return array if least is None else np.clip(array, least, most)
 
 
-class Elementwise(Operator):
-    """Inputs that broadcast, each element on its own.
+class Elementwise(DynamicShape, Foldable):
+    """A function of each element; inputs broadcast.
 
     Attributes:
-        rows: the table, by TFLite's code.
+        rows: the table, keyed by TFLite's operator code.
         arity: the number of inputs.
-        makes: the type of the output; None for that of the inputs.
+        makes: the type of the output; None if it is the type of the inputs.
     """
 
     category = Category.TRANSPARENT
@@ -103,7 +107,7 @@ class Elementwise(Operator):
 
     @property
     def row(self) -> ElementwiseRule:
-        """The operator's line in its table."""
+        """The operator's row of its table."""
         return self.rows[self.op.code]
 
     def check(self) -> None:
@@ -111,19 +115,20 @@ class Elementwise(Operator):
         self.check_operands()
 
     def check_operands(self) -> None:
-        """Raise OperatorError for inputs of other types or shapes than the kernel takes."""
+        """Raise OperatorError unless the types and shapes of the inputs suit the kernel."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        types, taken = self.types(), self.row.types.split()
-        if len(types) != 1 or any(self._effective_dtype(t).label not in taken for t in inputs):
-            given = " and ".join(dtype.label for dtype in types)
-            raise OperatorError(f"it takes {', '.join(taken)}, not {given}")
+        types, accepted = self.types(), self.row.types.split()
+        if len(types) != 1 or any(self._effective_dtype(t).label not in accepted for t in inputs):
+            actual = " and ".join(dtype.label for dtype in types)
+            listed = ", ".join(accepted)
+            raise OperatorError(f"its inputs must all have one type of {listed}, got {actual}")
         makes = self.makes or types[0]
         if self.output.dtype is not makes:
-            raise OperatorError(f"it makes {makes.label}, not {self.output.dtype.label}")
+            raise OperatorError(f"its output must be {makes.label}, got {self.output.dtype.label}")
         check_shapes(self, [t.shape for t in inputs])
 
     def types(self) -> list[DType]:
-        """Return the types of the inputs, each once. There must be one only."""
+        """Return the different types of the inputs. `check` accepts one type only."""
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
     def _effective_dtype(self, tensor: Tensor) -> DType:
@@ -133,15 +138,15 @@ class Elementwise(Operator):
         return self.row.emit(g, xs[0].dtype, self.options, *xs)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
-        # numpy would take bfloat16, which is held as its bits, for integers.
+        # NumPy would read bfloat16, which is stored as its bits, as integers.
         if self.row.numpy is None or self.input(0).dtype is DType.BFLOAT16:
             return None
         with np.errstate(all="ignore"):
-            made = self.row.numpy(*inputs)
-        if made is None:
+            output = self.row.numpy(*inputs)
+        if output is None:
             return None
         activation = self.options.get("fused_activation_function", "NONE")
-        return [clip_to_activation(activation, np.asarray(made))]
+        return [clip_to_activation(activation, np.asarray(output))]
 
 
 def square(g: Builder, x: Operand) -> Value:
@@ -170,7 +175,7 @@ def elementwise_minimum(a: Array, b: Array) -> Array:
 
 
 def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
-    # Not x * 0, which is NaN of an infinity.
+    # x * 0 would be NaN for an infinity.
     return g.Expand(g.scalar(0, dtype), g.Shape(x))
 
 
@@ -196,10 +201,10 @@ class Unary(Elementwise):
 
 
 class Unbounded(Elementwise):
-    """Functions that grow beyond all bounds at 0.
+    """Functions that are infinite at 0.
 
-    Quantized, LOG makes the least that there is of 0 and of what has no logarithm, RSQRT the most
-    of 0. (Of less the kernel of RSQRT makes nothing: it fails.)
+    If quantized, LOG of 0 and of negative numbers is the smallest number that the output can
+    represent, and RSQRT of 0 is the largest one. The kernel of RSQRT fails for negative numbers.
     """
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -211,12 +216,12 @@ class Unbounded(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        kept = storage(y.tensor, unsigned=False)
-        if kept.quantization is None:
+        stored = storage(y.tensor, unsigned=False)
+        if stored.quantization is None:
             return super().emit(g, y, *xs)
         least, most = (
-            float(kept.quantization.scale[0]) * (bound - kept.zero_point)
-            for bound in integer_range(kept.dtype)
+            float(stored.quantization.scale[0]) * (bound - stored.zero_point)
+            for bound in integer_range(stored.dtype)
         )
         if self.op.code == "LOG":
             return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
@@ -226,18 +231,17 @@ class Unbounded(Elementwise):
 def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     if dtype.is_float:
         return g.Floor(g.Div(a, b))
-    # Div of integers rounds towards 0. The quotients of integers of 32 bits are far enough
-    # from each other for float64 to floor them right.
+    # Div of integers rounds towards 0. Floor is exact in float64 for quotients of 32-bit integers.
     a, b = (g.cast(x, DType.FLOAT64) for x in (a, b))
     return g.cast(g.Floor(g.Div(a, b)), dtype)
 
 
 def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
-    """Return what is left of a, with the sign of b."""
+    """Return the remainder of a / b, with the sign of b."""
     if dtype.is_integer:
         return g.Mod(a, b)
     rest = g.Mod(a, b, fmod=1)
-    # The sign alone, as a product of small numbers may be 0.
+    # Sign(rest), because a product of small numbers may underflow to 0.
     differs = g.Less(g.Mul(g.Sign(rest), b), g.scalar(0, dtype))
     return g.Where(differs, g.Add(rest, b), rest)
 
@@ -248,11 +252,11 @@ def _divide_constants(a: Array, b: Array) -> Array | None:
     return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
 
 
-def _floor_divided(a: Array, b: Array) -> Array | None:
+def _floor_divide_constants(a: Array, b: Array) -> Array | None:
     return np.floor(a / b).astype(a.dtype) if b.all() else None
 
 
-def _modulo(a: Array, b: Array) -> Array | None:
+def _modulo_constants(a: Array, b: Array) -> Array | None:
     return np.asarray(np.mod(a, b)) if b.all() else None
 
 
@@ -276,7 +280,8 @@ class Binary(Elementwise):
 class Sum(Elementwise):
     """The sum or the difference of two inputs that broadcast.
 
-    ONNX Runtime has an integer kernel of Add and none of Sub: SUB of a constant becomes Add.
+    SUB of a constant becomes Add of the negated constant, because ONNX Runtime has an integer
+    kernel for Add but not for Sub.
     """
 
     arity = 2
@@ -288,7 +293,7 @@ class Sum(Elementwise):
 
     @cached_property
     def terms(self) -> tuple[Tensor, Tensor, int]:
-        """The inputs and the sign of the second one: 1 if it is a constant, which is negated."""
+        """The inputs and the sign of the second input: 1 if it is a constant, negated here."""
         a, b = self.input(0), self.input(1)
         if self.op.code == "ADD" or b.data is None or not are_narrow(b):
             return a, b, 1 if self.op.code == "ADD" else -1
@@ -296,7 +301,7 @@ class Sum(Elementwise):
 
     @cached_property
     def scales(self) -> tuple[Quantization, ...]:
-        """The scales in which integers are read; none if that does not matter."""
+        """The scale in which each input is read; empty if inputs keep their own scales."""
         return sum_scales(*self.terms[:2], self.output, self.terms[2])
 
     def scale_read(self, operand: int) -> Quantization | None:
@@ -307,8 +312,8 @@ class Sum(Elementwise):
         if g.float_only or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
         scale = self.scale_read(1) or self.terms[1].quantization
-        kept = g.integer_storage(replace(self.terms[1], quantization=scale))
-        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, storage=kept))
+        stored = g.integer_storage(replace(self.terms[1], quantization=scale))
+        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, storage=stored))
 
 
 _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
@@ -317,7 +322,7 @@ _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
 class Extreme(Elementwise):
     """The larger or smaller of two inputs that broadcast.
 
-    Of quantized tensors it is an integer, whatever the scales of all three are.
+    The kernels compare stored integers, whatever the scales of the three tensors are.
     """
 
     arity = 2
@@ -332,7 +337,7 @@ class Extreme(Elementwise):
 
 
 class OfIntegers(Elementwise):
-    """What the kernels do to integers as they are, whatever they stand for."""
+    """Functions that the kernels compute on stored integers, whatever the scales are."""
 
     arity = 2
     computes_on_stored_integers = True
@@ -340,14 +345,18 @@ class OfIntegers(Elementwise):
         "BITWISE_XOR": ElementwiseRule(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
-        "FLOOR_DIV": ElementwiseRule(_floor_div, "float32 int8 int16 int32", _floor_divided),
-        "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _modulo),
+        "FLOOR_DIV": ElementwiseRule(
+            _floor_div, "float32 int8 int16 int32", _floor_divide_constants
+        ),
+        "FLOOR_MOD": ElementwiseRule(
+            floor_mod, "float32 int8 int16 int32 int64", _modulo_constants
+        ),
     }
     codes = tuple(rows)
 
 
 class Negation(Elementwise):
-    """NEG: of quantized tensors it is the integers that are negated; the smallest stays."""
+    """NEG: the stored integers of quantized tensors are negated; the smallest one is unchanged."""
 
     computes_on_stored_integers = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -362,12 +371,12 @@ class AddN(Elementwise):
     """ADD_N: the sum of any number of inputs."""
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        # A chain of Add and not Sum, which does not take integers.
+        # A chain of Add, because Sum does not accept integers.
         "ADD_N": ElementwiseRule(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
     }
     codes = tuple(rows)
 
     def check(self) -> None:
-        if len(self.op.inputs) < 2:  # a sum
-            raise OperatorError(f"it needs two inputs and has {len(self.op.inputs)}")
+        if len(self.op.inputs) < 2:
+            raise OperatorError(f"it must have at least two inputs, got {len(self.op.inputs)}")
         self.check_operands()

@@ -1,4 +1,4 @@
-"""BUCKETIZE: numbers to the number of boundaries that they reach."""
+"""BUCKETIZE: the number of boundaries that each element reaches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tflite2onnx.tensor import DType
 
 
 class Bucketize(Operator):
-    """BUCKETIZE: how many of the rising boundaries are no larger than an element.
+    """BUCKETIZE: the number of sorted boundaries that are not larger than each element.
 
     Boundaries are float32, and integers are compared with them as float32. NaN is in the last
     bucket.
@@ -28,15 +28,17 @@ class Bucketize(Operator):
         expect(self.output, x.shape, DType.INT32)
         boundaries = tuple(self.options.boundaries or ())
         if any(a > b for a, b in pairwise(boundaries)):
-            raise OperatorError(f"its boundaries {list(boundaries)} do not rise")
+            raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        kind = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
-        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(kind.numpy)
+        compute_type = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(
+            compute_type.numpy
+        )
         if not boundaries.size:
             return g.Expand(g.scalar(0, DType.INT32), g.ints(y.shape))
-        apart = g.Unsqueeze(g.recast(x, x.dtype, kind), g.ints([x.rank]))
-        # Not GreaterOrEqual, which does not hold for NaN.
-        reached = g.Not(g.Less(apart, boundaries))
+        column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))
+        # GreaterOrEqual would be false for NaN.
+        reached = g.Not(g.Less(column, boundaries))
         count = g.reduce("ReduceSum", g.cast(reached, DType.INT64), [x.rank], keepdims=False)
         return g.cast(count, DType.INT32)

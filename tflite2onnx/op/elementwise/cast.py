@@ -1,4 +1,4 @@
-"""CAST, DEQUANTIZE and DENSIFY: the same elements in another form."""
+"""CAST, DEQUANTIZE and DENSIFY: the same elements in another representation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -26,14 +27,14 @@ _PLAIN = {
     DType.UINT16,
     DType.UINT32,
 }
-_FLOAT32_BITS = 24  # of integers that all have a float32 of their own
+_FLOAT32_BITS = 24  # float32 represents all integers of so many bits
 
 
-class Cast(Operator):
-    """CAST: floats become integers by cutting off and saturating, NaN the largest integer.
+class Cast(DynamicShape, Foldable):
+    """CAST: floats are truncated and saturated to integers; NaN becomes the largest integer.
 
-    Integers become narrower ones by dropping bits. The options say types too; like the kernel
-    this believes the tensors. Of a quantized tensor it is the stored integers that are cast.
+    Wide integers are cast to narrower ones by dropping bits. The types are those of the tensors,
+    not those of the options, as in the kernel. The stored integers of a quantized tensor are cast.
     """
 
     codes = ("CAST",)
@@ -48,7 +49,7 @@ class Cast(Operator):
         pair = {source.dtype, target.dtype}
         packed = pair & _PACKED and DType.FLOAT32 in pair
         if not (pair <= _PLAIN or packed):
-            raise OperatorError(f"{source.dtype.label} cannot become {target.dtype.label}")
+            raise OperatorError(f"{source.dtype.label} cannot be cast to {target.dtype.label}")
         expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -59,7 +60,7 @@ class Cast(Operator):
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
         source, target = self.input(0).dtype, self.output.dtype
-        if DType.BFLOAT16 in (source, target):  # held as its bits
+        if DType.BFLOAT16 in (source, target):  # stored as its bits
             return None
         (x,) = inputs
         if source.is_float and target.is_integer:
@@ -71,37 +72,38 @@ class Cast(Operator):
 
 
 def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Value:
-    """Return the integers of floats; NaN becomes the largest.
+    """Return floats as truncated and saturated integers; NaN becomes the largest integer.
 
-    ONNX leaves open what Cast makes of floats beyond the range. The largest integer need not be
-    a float, the first one beyond always is.
+    ONNX does not define Cast of floats outside of the range. The largest integer may have no float
+    representation, but the largest integer + 1 always has one.
     """
     low, high = integer_range(target)
     if source is not DType.FLOAT64:
         source, x = DType.FLOAT32, x if source is DType.FLOAT32 else g.cast(x, DType.FLOAT32)
-    within = g.Less(x, g.scalar(high + 1, source))  # not of NaN
-    above = g.Max(x, g.scalar(low, source))
+    is_below = g.Less(x, g.scalar(high + 1, source))  # false for NaN
+    clamped = g.Max(x, g.scalar(low, source))
     if target.bits <= _FLOAT32_BITS:
-        whole = g.Where(within, above, g.scalar(high, source))
-        # Cast to types under eight bits rounds.
+        whole = g.Where(is_below, clamped, g.scalar(high, source))
+        # Cast to types of less than 8 bits rounds; Cast to 8 bits truncates.
         byte = DType.UINT8 if low == 0 else DType.INT8
         return g.cast(g.cast(whole, byte) if target in _PACKED else whole, target)
-    carrier = g.compute_type("Where", target)
-    whole = g.Where(within, g.cast(above, carrier), g.scalar(high, carrier))
-    return g.recast(whole, carrier, target)
+    compute_type = g.compute_type("Where", target)
+    largest = g.scalar(high, compute_type)
+    whole = g.Where(is_below, g.cast(clamped, compute_type), largest)
+    return g.recast(whole, compute_type, target)
 
 
 def _saturate(x: Array, target: DType) -> Array:
-    """Return what `_saturate_floats` makes, of a constant."""
+    """Do as `_saturate_floats` with a constant."""
     low, high = integer_range(target)
     wide = x.astype(np.float64)
-    within = wide < high + 1
-    inside = np.maximum(np.where(within, wide, 0), low)
-    return np.where(within, inside.astype(target.numpy), np.array(high, target.numpy))
+    is_below = wide < high + 1
+    clamped = np.maximum(np.where(is_below, wide, 0), low)
+    return np.where(is_below, clamped.astype(target.numpy), np.array(high, target.numpy))
 
 
-class Dequantize(Operator):
-    """DEQUANTIZE: real numbers of stored integers, which inputs are anyway, or of float16."""
+class Dequantize(DynamicShape):
+    """DEQUANTIZE: to float32; the driver dequantizes stored integers, and float16 is cast."""
 
     codes = ("DEQUANTIZE",)
     dynamic_axes = "..."
@@ -114,7 +116,8 @@ class Dequantize(Operator):
         known = is_quantized(source) or source.dtype is DType.FLOAT16
         if not known or target.dtype is not DType.FLOAT32:
             raise OperatorError(
-                f"{source.dtype.label} without a scale cannot become {target.dtype.label}"
+                f"it must convert quantized integers or float16 to float32, "
+                f"got {source.dtype.label} to {target.dtype.label}"
             )
         expect_same_shape(source, target)
 
@@ -123,12 +126,12 @@ class Dequantize(Operator):
 
 
 class Densify(Operator):
-    """DENSIFY: the elements of a sparse constant, which `normalise` has made dense already."""
+    """DENSIFY: the elements of a sparse constant; `normalise` removes all that are valid."""
 
     codes = ("DENSIFY",)
     category = Category.TRANSPARENT
 
     def check(self) -> None:
-        """Raise OperatorError: what is left of them has no constant to read."""
+        """Raise OperatorError: a DENSIFY that is left has no sparse constant as its input."""
         check_count(self.op, 1)
-        raise OperatorError(f"{self.input(0).name} is no sparse constant")
+        raise OperatorError(f"{self.input(0).name} must be a sparse constant")

@@ -1,4 +1,4 @@
-"""Comparisons of elements. Nothing equals NaN, nor is it more or less."""
+"""Comparisons of elements. Comparisons with NaN are false, except NOT_EQUAL."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from tflite2onnx.quantize import Storage, integer_range
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = "float32 float16 int16 int32 int64"
-# Of these, int16 is compared as it is stored, whatever it stands for.
+# The kernels of these operators compare int16 as stored, whatever the scales are.
 _ORDERED = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
 
 def comparison(op_type: str) -> Emit:
-    """Return what emits one node, whose output is bool."""
+    """Return a function that emits one node, whose output is bool."""
 
     def emit(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
-        carrier = g.compute_type(op_type, dtype)
-        return g.node(op_type, *(x if carrier is dtype else g.cast(x, carrier) for x in xs))
+        compute_type = g.compute_type(op_type, dtype)
+        operands = (x if compute_type is dtype else g.cast(x, compute_type) for x in xs)
+        return g.node(op_type, *operands)
 
     return emit
 
@@ -34,10 +35,9 @@ def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value
 
 
 class Comparison(Elementwise):
-    """Two inputs that broadcast, compared.
+    """A comparison of two inputs that broadcast.
 
-    Of quantized tensors the kernels compare what they make of the integers, see
-    `comparable_integers`.
+    The kernels rescale stored integers before they compare them, see `comparable_integers`.
     """
 
     arity = 2
@@ -60,33 +60,32 @@ class Comparison(Elementwise):
         if raw or any(x.storage.quantization is None for x in xs):
             return super().emit(g, y, *xs)
         one, other = tables = [comparable_integers(x.storage) for x in xs]
-        found = [g.cast(x, DType.INT32) for x in xs]
+        operands = [g.cast(x, DType.INT32) for x in xs]
         if not (np.array_equal(one, other) and _is_increasing(one, xs[0].dtype)):
-            found = [g.Gather(table, x) for table, x in zip(tables, found, strict=True)]
-        return self.row.emit(g, DType.INT32, self.options, *found)
+            operands = [g.Gather(table, x) for table, x in zip(tables, operands, strict=True)]
+        return self.row.emit(g, DType.INT32, self.options, *operands)
 
 
-def comparable_integers(kept: Storage) -> Array:
-    """Return what the kernels compare in place of stored integers: int32, by the integers' bits.
+def comparable_integers(stored: Storage) -> Array:
+    """Return the int32 that the kernels compare for each stored integer, indexed by its bits.
 
-    It is the real number in steps of 1 / 256, however fine the scale is: close numbers are equal
-    (ComparisonQuantized in comparisons.cc). A negative integer finds its place as an index that
-    counts from the end.
+    It is the real number in units of 1 / 256, even if the scale is finer: close numbers are equal
+    (ComparisonQuantized in comparisons.cc). A negative integer is an index from the end.
 
-    The arithmetic is gemmlowp's, which rounds twice: a product with 31 bits of the scale upwards,
-    then its power of two away from zero.
+    The arithmetic is gemmlowp's, which rounds twice: the product with 31 bits of the scale is
+    rounded half up, then the shift rounds half away from zero.
     """
-    scale = kept.quantization.scale[0] if kept.quantization else 1
+    scale = stored.quantization.scale[0] if stored.quantization else 1
     fraction, exponent = np.frexp(np.float64(scale))
     multiplier = np.int64(np.floor(fraction * 2**31 + 0.5))
-    product = ((_all_integers(kept.dtype) - kept.zero_point) * 256 * multiplier + 2**30) >> 31
+    product = ((_all_integers(stored.dtype) - stored.zero_point) * 256 * multiplier + 2**30) >> 31
     right, left = max(-int(exponent), 0), max(int(exponent), 0)
     rounded = (np.abs(product) + (1 << right >> 1)) >> right << left
     return np.asarray(np.sign(product) * rounded, np.int32)
 
 
 def _all_integers(dtype: DType) -> Array:
-    """Return the integers of a type by their bits: those that are not negative first."""
+    """Return the integers of a type in the order of their bits: negative ones last."""
     low, high = integer_range(dtype)
     return np.asarray([*range(high + 1), *range(low, 0)], np.int64)
 

@@ -1,4 +1,4 @@
-"""QUANTIZE and FAKE_QUANT: real numbers to stored integers, and there and back."""
+"""QUANTIZE and FAKE_QUANT: real numbers to stored integers, and back."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import AS_NUMBERS, Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
 
 
-class Quantize(Operator):
-    """QUANTIZE: the driver quantizes what an operator writes, and there is little else to do.
+class Quantize(DynamicShape):
+    """QUANTIZE: the driver quantizes the output of every operator, so little remains to emit.
 
-    XNNPACK multiplies real numbers by the reciprocal of the scale and ONNX divides them, which is
-    not the same where pixels lie between two steps, as those from -1 to 1 often do.
-    Integers of another type are a pair as well; LiteRT's built-in kernel rounds their halves away
-    from zero, ONNX to even. Those of another scale alone are XNNPACK's: they go through LeakyRelu,
-    whose two slopes round halves up, and which ONNX Runtime computes by a table.
+    XNNPACK multiplies real numbers by the reciprocal of the scale, and ONNX divides them by the
+    scale. The results differ for ties, which are frequent in pixels from -1 to 1.
+    To requantize to another integer type, LiteRT's built-in kernel rounds half away from zero, and
+    ONNX rounds half to even. XNNPACK requantizes to another scale of the same type: this becomes
+    LeakyRelu, whose two slopes round half up, and which ONNX Runtime computes by a table.
 
-    int32 that carries a scale is no quantized tensor to other operators; QUANTIZE alone makes
-    such, of int16, and reads such.
+    int32 with a scale is not a quantized tensor to other operators. Only QUANTIZE writes it, from
+    int16, and reads it.
     """
 
     codes = ("QUANTIZE",)
@@ -45,11 +46,14 @@ class Quantize(Operator):
         known = source.dtype.is_float or is_quantized(source) or source in wide
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             raise OperatorError(
-                f"{source.dtype.label} cannot become {target.dtype.label}, or has no scale"
+                f"it must convert real numbers or quantized integers to quantized integers, "
+                f"got {source.dtype.label} to {target.dtype.label}"
             )
         for tensor in wide:
             if tensor.quantization is not None and tensor.quantization.zero_point.any():
-                raise OperatorError(f"{tensor.name} is int32 with a zero point")
+                raise OperatorError(
+                    f"{tensor.name} must have the zero point 0, because it is int32"
+                )
         expect_same_shape(source, target)
 
     def reads_stored_integers(self) -> bool:
@@ -57,7 +61,7 @@ class Quantize(Operator):
 
     @property
     def slopes(self) -> Slopes | None:
-        """How the kernel multiplies integers, None if that is not known."""
+        """The factors of the integer kernel, None if there are none."""
         return None if self.has_one_scale else slopes(self.input(0), self.output)
 
     def scale_read(self, operand: int) -> Quantization | None:
@@ -65,15 +69,15 @@ class Quantize(Operator):
 
     @property
     def reciprocal(self) -> np.float32 | None:
-        """What the kernel multiplies real numbers by, None if it divides them."""
+        """The factor of the kernel for real numbers, None if the kernel divides."""
         return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
 
     @property
     def scale_made(self) -> Quantization | None:
-        made = self.output.quantization
-        if made is None or self.reciprocal is None:
+        target = self.output.quantization
+        if target is None or self.reciprocal is None:
             return None
-        return replace(AS_NUMBERS, zero_point=made.zero_point)
+        return replace(AS_NUMBERS, zero_point=target.zero_point)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if _int32_quantization(y.tensor):
@@ -89,30 +93,31 @@ class Quantize(Operator):
 
 
 def _int32_quantization(tensor: Tensor) -> Quantization | None:
-    """Return the scale of int32 that is no constant."""
+    """Return the quantization of an int32 tensor that is not constant."""
     return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
 
 
 def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
-    """Return integers or real numbers as int32 of a scale, which QuantizeLinear does not make.
+    """Return stored integers or real numbers as int32 with a scale.
 
-    In float64, as float32 has no room for 31 bits.
+    QuantizeLinear has no int32 output. The arithmetic is in float64, because float32 cannot
+    represent 31 bits.
     """
     scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
-    given = np.float64(x.storage.quantization.scale[0] if x.storage.quantization else 1)
+    source_scale = np.float64(x.storage.quantization.scale[0] if x.storage.quantization else 1)
     units = g.cast(x, DType.FLOAT64)
     if x.storage.zero_point:
         units = g.Sub(units, g.scalar(x.storage.zero_point, DType.FLOAT64))
-    steps = g.Mul(units, np.asarray(given / scale))
+    steps = g.Mul(units, np.asarray(source_scale / scale))
     bounds = (g.scalar(bound, DType.FLOAT64) for bound in integer_range(DType.INT32))
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
 
-class FakeQuant(Operator):
-    """FAKE_QUANT: what quantizing to some bits, from `min` to `max`, leaves of real numbers.
+class FakeQuant(DynamicShape):
+    """FAKE_QUANT: quantizes real numbers to `num_bits` bits from `min` to `max`, and dequantizes.
 
-    The range is moved so that 0 is one of the numbers that are left: NudgeQuantizationRange and
-    FakeQuantizeArray of LiteRT's quantization_util.cc, in float32 as there.
+    The range is shifted so that 0 is representable, as NudgeQuantizationRange and FakeQuantizeArray
+    of LiteRT's quantization_util.cc do, in float32.
     """
 
     codes = ("FAKE_QUANT",)
@@ -126,13 +131,14 @@ class FakeQuant(Operator):
         expect_same_shape(x, y)
         if {x.dtype, y.dtype} != {DType.FLOAT32}:
             raise OperatorError(
-                f"it makes float32 of float32, not {y.dtype.label} of {x.dtype.label}"
+                f"its input and output must be float32, got {x.dtype.label} and {y.dtype.label}"
             )
         if options.narrow_range:
-            raise OperatorError("LiteRT takes no narrow range")
+            raise OperatorError("narrow_range must be false, because LiteRT's kernel rejects it")
         if options.num_bits not in _BITS or not options.min <= 0 <= options.max > options.min:
             raise OperatorError(
-                f"{options.num_bits} bits cannot be from {options.min} to {options.max}"
+                f"num_bits must be between 2 and 16, and the range must include 0, "
+                f"got {options.num_bits} bits from {options.min} to {options.max}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -142,6 +148,6 @@ class FakeQuant(Operator):
         zero_point = np.float32(np.floor(float(np.clip(-least / scale, 0, last)) + 0.5))
         low, high = (np.asarray((bound - zero_point) * scale) for bound in (np.float32(0), last))
         steps = g.Mul(g.Sub(g.Clip(x, low, high), low), np.asarray(1 / scale))
-        # Halves are rounded up, which Round does not do; adding one half would round twice.
+        # The kernel rounds half up, unlike Round. Floor(steps + 0.5) would round twice.
         whole = g.Sub(g.Floor(g.Add(steps, steps)), g.Floor(steps))
         return g.Add(g.Mul(whole, np.asarray(scale)), low)

@@ -1,4 +1,4 @@
-"""SELECT and SELECT_V2: elements of one of two tensors."""
+"""SELECT and SELECT_V2: each element is from one of two tensors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 
-class Select(Operator):
-    """x where the condition holds, else y.
+class Select(DynamicShape, Foldable):
+    """x where the condition is true, else y.
 
-    SELECT broadcasts nothing but the condition, and that along the first axis: one truth value
-    for each row of x. SELECT_V2 broadcasts all three as numpy does.
+    SELECT broadcasts the condition only, along the first axis: a condition for each row of x.
+    SELECT_V2 broadcasts all three inputs as NumPy does.
     """
 
     codes = ("SELECT", "SELECT_V2")
@@ -25,7 +26,7 @@ class Select(Operator):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    # The kernel copies bits, whatever they mean.
+    # The kernel copies stored elements, whatever their scales are.
     moves_only = True
 
     def check(self) -> None:
@@ -35,9 +36,10 @@ class Select(Operator):
         if condition.dtype is not DType.BOOL or not one_type:
             types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
             raise OperatorError(
-                f"it takes a bool and two tensors of the output's type, not {types}"
+                f"its condition must be bool, and its other inputs and its output must have one "
+                f"type, got {types}"
             )
-        # Single elements may have any ranks; the output has the one that the file says.
+        # Tensors of one element may have any rank; the output has the declared rank.
         if {t.elements for t in (condition, x, y, self.output)} != {1}:
             check_shapes(self, self._operand_shapes)
 
@@ -63,8 +65,8 @@ class Select(Operator):
         where = condition.value
         if self._by_rows:
             where = condition.reshape(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
-        made = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
-        return made if x.rank == y.rank else NeedsReshape(made)
+        output = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
+        return output if x.rank == y.rank else NeedsReshape(output)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
         condition, x, other = (

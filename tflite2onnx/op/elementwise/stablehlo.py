@@ -1,4 +1,4 @@
-"""Elementwise operators that LiteRT took over from StableHLO, and those that work on bits."""
+"""Elementwise operators from StableHLO, ATAN2 and RIGHT_SHIFT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
 
 def _by_dtype(logical: str, other: str) -> Emit:
-    """Return what emits one node for bools, another for numbers."""
+    """Return a function that emits one node for bools and another node for numbers."""
 
     def emit(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
         return node(logical if dtype is DType.BOOL else other)(g, dtype, options, *xs)
@@ -29,13 +29,13 @@ def _by_dtype(logical: str, other: str) -> Emit:
 
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    # ONNX shifts unsigned integers only; what leaves the type on the left is cut off either way.
+    # ONNX shifts unsigned integers only. Cast drops the high bits, as the kernel does.
     wide = (g.cast(operand, DType.UINT64) for operand in (x, by))
     return g.cast(g.BitShift(*wide, direction="LEFT"), dtype)
 
 
 def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    """Divide by a power of two and round down, which float64 does exactly for 32 bits."""
+    """Divide by a power of two and round down, which is exact in float64 for 32-bit integers."""
     places = g.Max(g.cast(by, DType.FLOAT64), g.scalar(0, DType.FLOAT64))
     places = g.Min(places, g.scalar(dtype.bits - 1, DType.FLOAT64))
     power = g.Pow(g.scalar(2, DType.FLOAT64), places)
@@ -43,33 +43,33 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
 
 
 def _atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Value:
-    """Return the angle of (x, y), of an octant first, whose mirror images are the others."""
+    """Return the angle of (x, y), computed in the first octant and mirrored to the others."""
     y, x = (
         operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32) for operand in (y, x)
     )
     high, wide = g.Abs(y), g.Abs(x)
-    # Neither 0 by 0 nor an infinity by another.
+    # 0 / 0 and infinity / infinity are replaced: their ratios are 0 and 1.
     ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
     ratio = g.Where(g.Equal(high, wide), ends, g.Div(g.Min(high, wide), g.Max(high, wide)))
     angle = g.Atan(ratio)
     angle = g.Where(g.Greater(high, wide), _subtract_from(g, math.pi / 2, angle), angle)
-    angle = g.Where(_negative(g, x), _subtract_from(g, math.pi, angle), angle)
-    made = g.Where(_negative(g, y), g.Neg(angle), angle)
-    return made if dtype is DType.FLOAT32 else g.cast(made, dtype)
+    angle = g.Where(_has_sign(g, x), _subtract_from(g, math.pi, angle), angle)
+    angle = g.Where(_has_sign(g, y), g.Neg(angle), angle)
+    return angle if dtype is DType.FLOAT32 else g.cast(angle, dtype)
 
 
 def _subtract_from(g: Builder, whole: float, angle: Value) -> Value:
     return g.Sub(g.scalar(whole, DType.FLOAT32), angle)
 
 
-def _negative(g: Builder, x: Operand) -> Value:
-    """Return whether the sign of x is set, of a 0 too."""
+def _has_sign(g: Builder, x: Operand) -> Value:
+    """Return whether the sign bit of x is set, also for -0."""
     zero = g.scalar(0, DType.FLOAT32)
     return g.Less(g.Where(g.Equal(x, zero), g.Reciprocal(x), x), zero)
 
 
 class Bits(Elementwise):
-    """Two inputs, of which the kernels read what is stored, not what it stands for."""
+    """Functions of two inputs, which must not be quantized."""
 
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -94,4 +94,4 @@ class Bits(Elementwise):
         super().check()
         for tensor in (*self.op.inputs, self.output):
             if tensor is not None and is_quantized(tensor):
-                raise OperatorError(f"{tensor.name} is quantized")
+                raise OperatorError(f"{tensor.name} must not be quantized")

@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node
-from tflite2onnx.op.movement.bitcast import words
+from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.tensor import DType
 
 _BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
@@ -82,6 +82,6 @@ class FlexPopulationCount(Elementwise):
     codes = tuple(rows)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        octets = g.cast(words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)
+        octets = g.cast(split_words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)
         ones = g.Gather(g.constant(_ONES), octets)
         return g.cast(g.reduce("ReduceSum", ones, [xs[0].rank], keepdims=False), DType.UINT8)

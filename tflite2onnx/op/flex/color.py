@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _COLORS = 3
@@ -11,7 +12,7 @@ _REAL = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
 _IMAGE = 3  # axes: height, width, channels
 
 
-class _Colors(Operator):
+class _Colors(DynamicShape):
     """What makes an image of one, and perhaps of a number."""
 
     custom = True
@@ -56,7 +57,7 @@ class FlexAdjustColors(_Colors):
         return g.Concat(*_to_colors(g, dtype, hue, saturation, value), axis=-1)
 
 
-class FlexAdjustContrast(Operator):
+class FlexAdjustContrast(DynamicShape):
     """FlexAdjustContrastv2: how far each pixel is from the mean of its image, multiplied."""
 
     codes = ("FlexAdjustContrastv2",)

@@ -6,15 +6,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, integer
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _CORNERS = 4
 _F32 = DType.FLOAT32
 
 
-class FlexCombinedSuppression(Operator):
+class FlexCombinedSuppression(DynamicShape):
     """FlexCombinedNonMaxSuppression: the best boxes of each class, and of these the best of all.
 
     A box is dropped that overlaps a better one of its class by more than a threshold, or whose

@@ -12,6 +12,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
@@ -82,7 +83,7 @@ class _Diagonals(Operator):
         return g.with_compute_type("Where", y.dtype, partial(g.Where, where >= 0), taken, elsewhere)
 
 
-class FlexMatrixDiag(_Diagonals):
+class FlexMatrixDiag(_Diagonals, DynamicShape):
     """FlexMatrixDiag: matrices with vectors on their diagonals, and one number elsewhere."""
 
     codes = ("FlexMatrixDiag", "FlexMatrixDiagV2", "FlexMatrixDiagV3")
@@ -124,7 +125,7 @@ class FlexMatrixDiag(_Diagonals):
         return self._place_diagonals(g, x, self._map(*self._sides), elsewhere, y)
 
 
-class FlexMatrixSetDiag(_Diagonals):
+class FlexMatrixSetDiag(_Diagonals, DynamicShape):
     """FlexMatrixSetDiag: matrices with other vectors on their diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
@@ -143,7 +144,7 @@ class FlexMatrixSetDiag(_Diagonals):
         return self._place_diagonals(g, packed, self._map(*x.shape[-2:]), x, y)
 
 
-class FlexMatrixDiagPart(_Diagonals):
+class FlexMatrixDiagPart(_Diagonals, DynamicShape):
     """FlexMatrixDiagPart: the diagonals of matrices, with a number behind or before short ones."""
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
@@ -200,7 +201,7 @@ class FlexDiag(Operator):
         )
 
 
-class FlexMatrixBandPart(Operator):
+class FlexMatrixBandPart(DynamicShape):
     """FlexMatrixBandPart: matrices that are 0 but for some diagonals around the main one."""
 
     codes = ("FlexMatrixBandPart",)

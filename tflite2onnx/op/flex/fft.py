@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.signal.rfft import synthesis
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _PAIR = 2
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-class FlexFourier(Operator):
+class FlexFourier(DynamicShape):
     """FlexFFT, its inverse, and those of real numbers, over one, two or three axes.
 
     Those of real numbers have half of all frequencies, and are cut or filled up to a length.

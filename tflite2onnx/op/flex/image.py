@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
@@ -41,7 +42,7 @@ def _two_sizes(operator: Operator, index: int) -> Shape:
     return tuple(sizes)
 
 
-class FlexCropAndResize(Operator):
+class FlexCropAndResize(DynamicShape):
     """FlexCropAndResize: boxes of images, resized to one size; a number where they are outside.
 
     Boxes are (y1, x1, y2, x2) from 0 to 1, the centers of the pixels in the corners.
@@ -60,7 +61,9 @@ class FlexCropAndResize(Operator):
         expect(self.input(2), (count,), DType.INT32)
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
             raise OperatorError(f"the method {self.options.method!r}")
-        expect(self.output, (count, *_two_sizes(self, 3), channels), _F32)
+        made = _two_sizes(self, 3)
+        check_element_count(sum(made))
+        expect(self.output, (count, *made, channels), _F32)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
@@ -128,7 +131,7 @@ def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
     return g.Add(a, g.Mul(g.Sub(b, a), part))
 
 
-class FlexResizeBicubic(Operator):
+class FlexResizeBicubic(DynamicShape):
     """FlexResizeBicubic: each pixel of four by four, by weights along both axes."""
 
     codes = ("FlexResizeBicubic",)
@@ -208,14 +211,14 @@ class _Steps(NamedTuple):
     behind: int
 
 
-class FlexExtractImagePatches(Operator):
+class FlexExtractImagePatches(DynamicShape):
     """FlexExtractImagePatches: all pixels of each window, row by row, as one more pixel."""
 
     codes = ("FlexExtractImagePatches",)
     custom = True
     category = Category.TERMINATE
 
-    @cached_property
+    @property
     def _windows(self) -> tuple[_Steps, _Steps]:
         _, height, width, _ = _image(self)
         options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))

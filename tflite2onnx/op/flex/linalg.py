@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _MATRIX = 2  # axes
@@ -19,7 +20,7 @@ _REAL = (DType.FLOAT32, DType.FLOAT64)
 _F64 = DType.FLOAT64
 
 
-class _Algebra(Operator):
+class _Algebra(DynamicShape):
     """What has square matrices as its first input."""
 
     custom = True

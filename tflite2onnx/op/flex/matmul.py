@@ -7,6 +7,7 @@ import re
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.linear.matmul import product_shape
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _TYPES = (
@@ -19,7 +20,7 @@ _TYPES = (
 )
 
 
-class FlexMatMul(Operator):
+class FlexMatMul(DynamicShape):
     """Products of matrices that TFLite has not: of float64, say, or of integers.
 
     Those of float16 are added up as float32.
@@ -50,7 +51,7 @@ class FlexMatMul(Operator):
         return g.recast(g.MatMul(*(g.recast(x, y.dtype, kind) for x in (a, b))), kind, y.dtype)
 
 
-class FlexEinsum(Operator):
+class FlexEinsum(DynamicShape):
     """FlexEinsum: Einstein's sums, whose equation ONNX reads as TensorFlow does."""
 
     codes = ("FlexEinsum",)

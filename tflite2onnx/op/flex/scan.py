@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _TYPES = {
@@ -16,7 +17,7 @@ _TYPES = {
 }
 
 
-class FlexCumulative(Operator):
+class FlexCumulative(DynamicShape):
     """FlexCumprod and FlexCumulativeLogsumexp: products, or sums of exponentials, so far.
 
     Each is without its own element if `exclusive`, and from the end on if `reverse`. In each step

@@ -10,13 +10,14 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
 
 _INDICES = (DType.INT32, DType.INT64)
 _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
-class FlexTensorScatter(Operator):
+class FlexTensorScatter(DynamicShape):
     """FlexTensorScatterUpdate and its like: a tensor with updates where indices say.
 
     Of equal indices the last update counts, where updates are not added or compared.
@@ -94,7 +95,7 @@ class FlexSegments(Segments):
         return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), made, g.scalar(0, y.dtype))
 
 
-class FlexBincount(Operator):
+class FlexBincount(DynamicShape):
     """FlexBincount and FlexDenseBincount: how often each number occurs, or with what weights.
 
     A matrix is counted row by row by the latter, as one list by the former.
@@ -163,17 +164,18 @@ class FlexDynamicStitch(Operator):
     custom = True
     category = Category.TERMINATE
 
-    @cached_property
+    @property
     def _rows(self) -> Array:
         """Which row, of those of all tensors, each row is; of equal indices the last counts."""
         half = len(self.op.inputs) // 2
         places = [place for i in range(half) for place in ints(self, i)]
-        check_element_count(max(places, default=0))
-        rows = np.full(max(places, default=-1) + 1, -1, np.int64)
+        count = max(places, default=-1) + 1
+        is_complete = min(places, default=0) == 0 and len({*places}) == count
+        if not is_complete or len(self.op.inputs) % 2:
+            raise OperatorError(f"indices {places}, which leave some out")
+        rows = np.empty(count, np.int64)
         for row, place in enumerate(places):
             rows[place] = row
-        if min(places, default=0) < 0 or (rows < 0).any() or len(self.op.inputs) % 2:
-            raise OperatorError(f"indices {places}, which leave some out")
         return rows
 
     def check(self) -> None:
@@ -195,7 +197,7 @@ class FlexDynamicStitch(Operator):
         return g.Gather(together, self._rows, axis=0)
 
 
-class FlexInvertPermutation(Operator):
+class FlexInvertPermutation(DynamicShape):
     """FlexInvertPermutation: where in a permutation each number stands."""
 
     codes = ("FlexInvertPermutation",)

@@ -9,8 +9,9 @@ import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _INTEGERS = (
@@ -34,7 +35,7 @@ def _text(options: Options, name: str) -> str:
     return text
 
 
-class FlexCase(Operator):
+class FlexCase(DynamicShape):
     """FlexStringLower and FlexStringUpper: text in other letters of ASCII."""
 
     nodes: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
@@ -59,7 +60,7 @@ class FlexCase(Operator):
         return g.reshape(turned, y.sizes)
 
 
-class FlexStringJoin(Operator):
+class FlexStringJoin(DynamicShape):
     """FlexStringJoin: texts that broadcast, one behind the other."""
 
     codes = ("FlexStringJoin",)
@@ -91,7 +92,7 @@ class FlexStringJoin(Operator):
         )
 
 
-class FlexMatch(Operator):
+class FlexMatch(DynamicShape):
     """FlexRegexFullMatch: whether all of a text is what a pattern of RE2 describes."""
 
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
@@ -118,7 +119,7 @@ class FlexMatch(Operator):
         return g.RegexFullMatch(x, pattern=self._pattern)
 
 
-class FlexStringToNumber(Operator):
+class FlexStringToNumber(DynamicShape):
     """FlexStringToNumber: the number that a text spells."""
 
     codes = ("FlexStringToNumber",)
@@ -136,7 +137,7 @@ class FlexStringToNumber(Operator):
         return g.Cast(x, to=onnx_type(y.dtype))
 
 
-class FlexAsString(Operator):
+class FlexAsString(DynamicShape):
     """FlexAsString: integers as text."""
 
     codes = ("FlexAsString",)

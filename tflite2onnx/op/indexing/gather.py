@@ -1,4 +1,4 @@
-"""GATHER and GATHER_ND: elements by index."""
+"""GATHER and GATHER_ND: elements at indices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
@@ -21,10 +22,10 @@ def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> V
     )
 
 
-class Gather(Operator):
-    """GATHER: slices of an axis, in the shape of the indices.
+class Gather(DynamicShape, Foldable):
+    """GATHER: slices along an axis, in the shape of the indices.
 
-    The first `batch_dims` axes are common to data and indices, which are then one per batch.
+    The first `batch_dims` axes are common to data and indices: each batch has its own indices.
     """
 
     codes = ("GATHER",)
@@ -43,11 +44,13 @@ class Gather(Operator):
         batch = number + indices.rank if number < 0 else number
         if not 0 <= batch <= min(self._axis, indices.rank):
             raise OperatorError(
-                f"{number} batch axes before axis {self._axis}, of {indices.rank} of indices"
+                f"batch_dims must be at most the axis {self._axis} and the {indices.rank} axes of "
+                f"the indices, got {number}"
             )
         if x.shape[:batch] != indices.shape[:batch]:
             raise OperatorError(
-                f"batches of {x.shape[:batch]}, and of indices {indices.shape[:batch]}"
+                f"{indices.name} must begin with the batch axes {list(x.shape[:batch])}, "
+                f"got {list(indices.shape[:batch])}"
             )
         return batch
 
@@ -58,11 +61,11 @@ class Gather(Operator):
         expect(self.output, shape, x.dtype)
 
     def frames(self) -> Sequence[Frame]:
-        # Indices keep their order; their axes take the place of the one that they are about.
-        # GatherND wants the batches first and that axis behind them.
+        # Indices keep their order; in the output their axes replace the indexed axis.
+        # GatherND requires the batch axes first, then the indexed axis.
         axis, batch, names = self._axis, self._batch, axis_names(self.input(0).rank)
-        made = (self.input(1).rank - batch) * (names[axis],)
-        slots = {0: names, ~0: (*names[:axis], *made, *names[axis + 1 :])}
+        index_axes = (self.input(1).rank - batch) * (names[axis],)
+        slots = {0: names, ~0: (*names[:axis], *index_axes, *names[axis + 1 :])}
         first = (*names[:batch], names[axis])
         if not batch:
             return [Frame(slots, names)]
@@ -81,8 +84,8 @@ class Gather(Operator):
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
 
 
-class GatherNd(Operator):
-    """GATHER_ND: each index, the last axis of the indices, is about the first axes of the data."""
+class GatherNd(DynamicShape):
+    """GATHER_ND: the last axis of the indices holds indices of the first axes of the data."""
 
     codes = ("GATHER_ND",)
     dynamic_axes = "..."
@@ -91,11 +94,14 @@ class GatherNd(Operator):
 
     @cached_property
     def _depth(self) -> int:
-        """How many axes of the data an index is about."""
+        """The number of axes of the data that an index has an element for."""
         x, indices = self.input(0), self.input(1)
-        # The kernel fails on an index about no axis.
+        # The kernel rejects an index without elements.
         if not indices.rank or not 0 < indices.shape[-1] <= x.rank:
-            raise OperatorError(f"indices of the shape {list(indices.shape)} for {x.rank} axes")
+            raise OperatorError(
+                f"the last axis of {indices.name} must have 1 to {x.rank} elements, "
+                f"got the shape {list(indices.shape)}"
+            )
         return indices.shape[-1]
 
     def check(self) -> None:
@@ -106,8 +112,8 @@ class GatherNd(Operator):
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
         rest = names[self._depth :]
-        data, made = self._depth * ("index",), (self.input(1).rank - 1) * ("index",)
-        slots = {0: (*data, *rest), ~0: (*made, *rest)}
+        data, index_axes = self._depth * ("index",), (self.input(1).rank - 1) * ("index",)
+        slots = {0: (*data, *rest), ~0: (*index_axes, *rest)}
         return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:

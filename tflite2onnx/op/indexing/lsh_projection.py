@@ -1,4 +1,4 @@
-"""LSH_PROJECTION: bits that are alike for alike inputs, by a hash of all their bytes."""
+"""LSH_PROJECTION: a locality-sensitive hash, from hashes of the bytes of all items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt
-from tflite2onnx.op.movement.bitcast import words
+from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.tensor import DType
 
 _TYPES = (
@@ -28,7 +28,7 @@ _TYPES = (
 )
 _SPARSE, _DENSE = 1, 2
 _MOST_BITS = 31  # with 32 the kernel shifts a number by all its bits
-_MOST_BYTES = 256  # of a key: each 64 of them take some two hundred nodes
+_MOST_BYTES = 256  # of a key: 64 bytes take about 200 nodes
 _BYTE, _SEED = 8, 4
 
 # The constants of FarmHash.
@@ -36,11 +36,11 @@ _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 
 
 class LshProjection(Operator):
-    """The sign of a weighted sum of hashes of all items, for each of many seeds.
+    """The signs of weighted sums of the hashes of all items, one for each seed.
 
-    A hash is FarmHash's 64-bit fingerprint of the seed's bytes and those of the item; as their
-    number is known, it is arithmetic alone. SPARSE makes a number of the bits of each row of
-    seeds.
+    A hash is FarmHash's 64-bit fingerprint of the bytes of the seed and of the item. The number of
+    bytes is constant, so the hash is arithmetic only. SPARSE combines the bits of each row of
+    seeds into one number.
     """
 
     codes = ("LSH_PROJECTION",)
@@ -53,24 +53,32 @@ class LshProjection(Operator):
         items = self.input(1)
         expect_type(items, _TYPES)
         if not items.rank or not items.elements:
-            raise OperatorError(f"there are no items in {list(items.shape)}")
+            raise OperatorError(
+                f"{items.name} must have at least one item, got the shape {list(items.shape)}"
+            )
         size = items.elements // items.shape[0] * (items.dtype.bits // _BYTE)
         if size + _SEED > _MOST_BYTES:
-            raise OperatorError(f"the hash of {size} bytes would take thousands of nodes")
+            raise OperatorError(
+                f"an item must have at most {_MOST_BYTES - _SEED} bytes, because its hash would "
+                f"take thousands of nodes, got {size}"
+            )
         return size
 
     def check(self) -> None:
         seeds, items = self.input(0), self.input(1)
         _ = self._item  # checks it
         expect(seeds, seeds.shape, DType.FLOAT32)
-        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:  # a matrix
-            raise OperatorError(f"seeds of the shape {list(seeds.shape)}")
+        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:
+            raise OperatorError(
+                f"{seeds.name} must be a matrix with 1 to {_MOST_BITS} columns, "
+                f"got the shape {list(seeds.shape)}"
+            )
         if seeds.data is None:
-            raise OperatorError(f"{seeds.name} is not constant")
+            raise OperatorError(f"{seeds.name} must be constant")
         if len(self.op.inputs) > 2:
             expect(self.input(2), items.shape[:1], DType.FLOAT32)
         if self.options.type not in (_SPARSE, _DENSE):
-            raise OperatorError(f"there is no type {self.options.type} of projections")
+            raise OperatorError(f"type must be 1 (SPARSE) or 2 (DENSE), got {self.options.type}")
         sparse = self.options.type == _SPARSE
         expect(self.output, (seeds.shape[0] if sparse else seeds.elements,), DType.INT32)
 
@@ -93,11 +101,11 @@ class LshProjection(Operator):
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
 
     def _key(self, g: Builder, seeds: View, items: View) -> Key:
-        """Return what is hashed: a seed for each row and an item for each column."""
+        """Return the bytes to hash: a row for each seed and a column for each item."""
         unit = min(items.dtype.bits, 32)
         narrow = np.ascontiguousarray(seeds.constant.reshape(-1, 1)).view(f"<u{unit // _BYTE}")
         columns = [g.constant(each[:, None]) for each in narrow.T.astype(np.uint64)]
-        split = words(g, items.value, items.dtype, unit)
+        split = split_words(g, items.value, items.dtype, unit)
         rows = g.reshape(split, [items.shape[0], self._item * _BYTE // unit])
         columns += [
             g.Transpose(g.Gather(rows, g.ints([i]), axis=1), perm=[1, 0])
@@ -116,7 +124,7 @@ class Key(NamedTuple):
         return len(self.words) * self.unit
 
     def fetch(self, start: int, count: int = 8) -> UnsignedInt:
-        """Return some bytes from a place on as a number, the lowest first."""
+        """Return `count` bytes from `start` on as a little-endian number."""
         first = start // self.unit
         parts = self.words[first : first + count // self.unit]
         number = parts[0]
@@ -178,7 +186,7 @@ def _rotate_right(word: UnsignedInt, places: int) -> UnsignedInt:
 
 
 class _State(NamedTuple):
-    """What the hash of a long key carries from one 64 bytes to the next."""
+    """The state of the hash of a long key after each 64 bytes."""
 
     x: UnsignedInt
     y: UnsignedInt
@@ -208,7 +216,7 @@ def _hash_long(key: Key, size: int) -> UnsignedInt:
 
 
 def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, times: int) -> _State:
-    """Return the state after 64 bytes; the last ones count `times` as much in places."""
+    """Return the state after 64 bytes; `times` is 9 for the last 64 bytes and 1 for others."""
     x, y, z, v, w = state
     x = _rotate_right(x + y + v[0] + key.fetch(at + 8), 37) * factor
     y = _rotate_right(y + v[1] + key.fetch(at + 48), 42) * factor
@@ -231,7 +239,7 @@ def _weak_hash(
     return a + four, b + _rotate_right(a, 44) + c
 
 
-# By the most bytes that they are for.
+# The functions, with the largest number of bytes that each is for.
 _HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
     (16, _hash_16),
     (32, _hash_32),

@@ -1,4 +1,4 @@
-"""ONE_HOT, MATRIX_DIAG and MATRIX_SET_DIAG: elements placed among others by where they stand."""
+"""ONE_HOT, MATRIX_DIAG and MATRIX_SET_DIAG: values at indices and on diagonals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
@@ -16,6 +16,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _ONE_HOT_TYPES = (
@@ -26,7 +27,7 @@ _ONE_HOT_TYPES = (
     DType.UINT8,
     DType.BOOL,
 )
-# The kernels take other types for 32 bits each.
+# The kernels read any other type as elements of 32 bits.
 _DIAGONAL_TYPES = (
     DType.FLOAT32,
     DType.INT8,
@@ -37,11 +38,11 @@ _DIAGONAL_TYPES = (
 )
 
 
-class OneHot(Operator):
-    """ONE_HOT: one value where the index along a new axis is the one given, another elsewhere.
+class OneHot(DynamicShape, Foldable):
+    """ONE_HOT: along a new axis, the value `on` at an index and the value `off` elsewhere.
 
-    An index outside of the new axis is nowhere; ONNX's OneHot would count negative ones from the
-    end.
+    An index outside of the new axis sets no element. ONNX's OneHot would count negative indices
+    from the end.
     """
 
     codes = ("ONE_HOT",)
@@ -54,7 +55,7 @@ class OneHot(Operator):
     def _axis(self) -> int:
         rank, axis = self.input(0).rank, int(self.options.axis)
         if not -1 <= axis <= rank:
-            raise OperatorError(f"there is no axis {axis} among {rank + 1}")
+            raise OperatorError(f"axis must be between -1 and {rank}, got {axis}")
         return rank if axis == -1 else axis
 
     @cached_property
@@ -64,7 +65,7 @@ class OneHot(Operator):
             return self.output.shape[self._axis] if self.output.rank > self._axis else 1
         depth = integer(self, 1)
         if depth < 0:
-            raise OperatorError(f"its new axis has {depth} elements")
+            raise OperatorError(f"depth must not be negative, got {depth}")
         return depth
 
     @property
@@ -77,8 +78,8 @@ class OneHot(Operator):
         expect_type(on, _ONE_HOT_TYPES)
         for value in (on, self.input(3)):
             expect(value, (1,) * value.rank, on.dtype)
-        before, behind = indices.shape[: self._axis], indices.shape[self._axis :]
-        expect(self.output, (*before, self._depth, *behind), on.dtype)
+        before, after = indices.shape[: self._axis], indices.shape[self._axis :]
+        expect(self.output, (*before, self._depth, *after), on.dtype)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -107,16 +108,16 @@ class OneHot(Operator):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         indices, _, on, off = inputs
-        places = np.expand_dims(indices, self._axis)
-        shape = [-1 if i == self._axis else 1 for i in range(places.ndim)]
-        hot = places == np.arange(self._depth).reshape(shape)
+        columns = np.expand_dims(indices, self._axis)
+        shape = [-1 if i == self._axis else 1 for i in range(columns.ndim)]
+        hot = columns == np.arange(self._depth).reshape(shape)
         return [np.where(hot, on.reshape(()), off.reshape(()))]
 
 
-class MatrixDiag(Operator):
+class MatrixDiag(DynamicShape):
     """MATRIX_DIAG: vectors as the diagonals of matrices that are 0 elsewhere.
 
-    MATRIX_SET_DIAG puts them into the matrices that are given.
+    MATRIX_SET_DIAG replaces the diagonals of matrices, which are an input.
     """
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
@@ -128,19 +129,19 @@ class MatrixDiag(Operator):
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
         expect_type(x, _DIAGONAL_TYPES)
         if x.rank < 1 + sets:
-            raise OperatorError(f"{x.name} has {x.rank} axes")
+            raise OperatorError(f"{x.name} must have at least {1 + sets} axes, got {x.rank}")
         if sets:
             expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
         expect(self.output, x.shape if sets else (*x.shape, x.shape[-1]), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
-        nothing = g.scalar(0, x.dtype)  # as stored, whatever stands for 0
+        zero = g.scalar(0, x.dtype)  # stored zeros, whatever the zero point is
         return g.with_compute_type(
             "Where",
             y.dtype,
             lambda v, other: self._place_diagonal(g, y, x, v, other),
             x if diagonal is None else diagonal,
-            nothing if diagonal is None else x,
+            zero if diagonal is None else x,
         )
 
     def _place_diagonal(
@@ -154,19 +155,19 @@ class MatrixDiag(Operator):
         if any(axis in y.tensor.symbols for axis in (y.rank - 2, y.rank - 1)):
             return self._place_dynamic_diagonal(g, y, x, diagonal, elsewhere)
         check_element_count(rows * columns)
-        here = np.eye(rows, columns, dtype=np.bool_)
+        on_diagonal = np.eye(rows, columns, dtype=np.bool_)
         axis = -2 if columns <= rows else -1
-        return g.Where(here, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
+        return g.Where(on_diagonal, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
 
     def _place_dynamic_diagonal(
         self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
     ) -> Value:
-        """Return the same where the sides are known at run time: each vector is made a row."""
+        """Do as `_place_diagonal` with dynamic sides: each vector broadcasts as a row."""
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         sides = [g.reshape(g.runtime_shape([size], x), []) for size in y.sizes[-2:]]
         down, along = (g.Range(zero, side, one) for side in sides)
-        here = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
-        # Behind its end a vector is not looked at, but has to have as many elements.
-        at = g.Min(along, g.Sub(sides[0], one))
-        row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, at, axis=-1)
-        return g.Where(here, g.Unsqueeze(row, g.ints([-2])), elsewhere)
+        on_diagonal = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
+        # A row needs an element for each column; elements after the end of the vector are not read.
+        indices = g.Min(along, g.Sub(sides[0], one))
+        row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, indices, axis=-1)
+        return g.Where(on_diagonal, g.Unsqueeze(row, g.ints([-2])), elsewhere)

@@ -1,4 +1,4 @@
-"""SCATTER_ND, SPARSE_TO_DENSE and the sums of segments: elements sent where an index says."""
+"""SCATTER_ND, SPARSE_TO_DENSE and segment reductions: elements are written to indices."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
+    count_listed_axes,
     expect,
     expect_indices,
     expect_list,
@@ -19,6 +20,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
@@ -31,7 +33,7 @@ _TYPES = (
 )
 _SPARSE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8)
 _INDICES = (DType.INT32, DType.INT64)
-# Types that ONNX Runtime does not add up, and what holds their sums; Cast wraps these around.
+# The types in which sums are computed that ONNX Runtime does not add. Cast wraps sums around.
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 
@@ -44,8 +46,8 @@ def _as_int64_list(g: Builder, count: View) -> Value:
     return g.cast(count.reshape((1,)), DType.INT64)
 
 
-class ScatterNd(Operator):
-    """SCATTER_ND: updates added up at their indices, in a tensor that is 0 elsewhere."""
+class ScatterNd(DynamicShape):
+    """SCATTER_ND: the sums of updates at their indices, in a tensor that is 0 elsewhere."""
 
     codes = ("SCATTER_ND",)
     dynamic_axes = "..."
@@ -59,12 +61,15 @@ class ScatterNd(Operator):
         expect_type(updates, _TYPES)
         if self.has_data_dependent_shape:
             expect_list(self, 2, self.input(2).elements)
-            expect_rank(self.output, self.input(2).elements, updates.dtype)
+            expect_rank(self.output, count_listed_axes(self, 2), updates.dtype)
             return
         shape = ints(self, 2)
         expect(self.output, shape, updates.dtype)
         if not indices.rank or not 0 < indices.shape[-1] <= len(shape):
-            raise OperatorError(f"indices of the shape {list(indices.shape)} for {len(shape)} axes")
+            raise OperatorError(
+                f"the last axis of {indices.name} must have 1 to {len(shape)} elements, "
+                f"got the shape {list(indices.shape)}"
+            )
         depth = indices.shape[-1]
         expect(updates, (*indices.shape[:-1], *shape[depth:]), updates.dtype)
         expect_indices(indices, shape[:depth])
@@ -76,14 +81,15 @@ class ScatterNd(Operator):
         else:
             zeros = _fill_shape(g, 0, wide, y.shape)
         where = g.cast(indices, DType.INT64)
-        made = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
-        return g.recast(made, wide, y.dtype)
+        output = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
+        return g.recast(output, wide, y.dtype)
 
 
-class SparseToDense(Operator):
-    """SPARSE_TO_DENSE: values at their indices, another value elsewhere.
+class SparseToDense(DynamicShape):
+    """SPARSE_TO_DENSE: values at their indices, a default value elsewhere.
 
-    An index is a row of the indices, or one number for a list. Of equal indices the last counts.
+    An index is a row of the indices, or a single number if the output has one axis. The last value
+    of equal indices is used.
     """
 
     codes = ("SPARSE_TO_DENSE",)
@@ -94,11 +100,14 @@ class SparseToDense(Operator):
 
     @cached_property
     def _index_shape(self) -> Shape:
-        """The shape of the indices with an index for each value."""
+        """The shape of the indices as a matrix with a row for each value."""
         indices, rank = self.input(0), self.output.rank
         shape = indices.shape if indices.rank == 2 else (indices.elements, 1)
-        if indices.rank > 2 or shape[1] != rank:  # rows of numbers
-            raise OperatorError(f"indices of the shape {list(indices.shape)} for {rank} axes")
+        if indices.rank > 2 or shape[1] != rank:
+            raise OperatorError(
+                f"{indices.name} must have a row of {rank} elements for each value, "
+                f"got the shape {list(indices.shape)}"
+            )
         return shape
 
     def check(self) -> None:
@@ -108,7 +117,7 @@ class SparseToDense(Operator):
         expect(default, (1,) * default.rank, values.dtype)
         if self.has_data_dependent_shape:
             expect_list(self, 1, self.input(1).elements)
-            expect_rank(self.output, self.input(1).elements, values.dtype)
+            expect_rank(self.output, count_listed_axes(self, 1), values.dtype)
         else:
             expect(self.output, ints(self, 1), values.dtype)
         expect(values, self._index_shape[:1] if values.rank else (), values.dtype)
@@ -122,23 +131,24 @@ class SparseToDense(Operator):
         where = g.recast(where, indices.dtype, DType.INT64)
         count = g.runtime_shape(indices.sizes[:1], indices) if indices.rank else g.ints([1])
         updates = values.value if values.rank else g.Expand(values, count)
-        everywhere = g.Expand(default.reshape(()), g.as_int64_list(shape))
-        return g.scatter_nd(everywhere, where, updates)
+        background = g.Expand(default.reshape(()), g.as_int64_list(shape))
+        return g.scatter_nd(background, where, updates)
 
 
-class Segments(Operator):
-    """UNSORTED_SEGMENT_*: what has the same number is added, multiplied, or compared.
+class Segments(DynamicShape):
+    """UNSORTED_SEGMENT_*: reduces all rows with the same segment number to one row.
 
-    Numbers below 0 belong to no segment. A segment without elements has what the reduction
-    starts with: the kernels' largest and smallest numbers are finite. SEGMENT_SUM is the same
-    with numbers that rise one by one, the last of which says how many segments there are.
+    Rows with a negative number belong to no segment. An empty segment has the initial value of the
+    reduction, which is finite in the kernels. SEGMENT_SUM takes numbers that rise from 0 in steps
+    of 0 or 1; the last number is the number of segments - 1.
 
     Attributes:
-        types: the element types that the kernel takes, and `numbering` those of the numbers.
-        gaps: sorted numbers may leave some out.
+        types: the element types that the kernel takes.
+        numbering: the element types of the segment numbers.
+        gaps: whether sorted numbers may rise by more than 1.
     """
 
-    # The reduction of ScatterND, and what it starts with: a number, or a limit of the type.
+    # The reduction of ScatterND, and its initial value: a number, or a limit of the type.
     starts: ClassVar[dict[str, tuple[str, int | str]]] = {
         "SEGMENT_SUM": ("add", 0),
         "UNSORTED_SEGMENT_SUM": ("add", 0),
@@ -154,7 +164,7 @@ class Segments(Operator):
 
     @property
     def is_sorted(self) -> bool:
-        """Whether numbers rise, and the last says how many segments there are."""
+        """Whether numbers are sorted, so that the last one determines the number of segments."""
         return self.op.code == "SEGMENT_SUM"
 
     @property
@@ -167,7 +177,7 @@ class Segments(Operator):
 
     @property
     def _is_counted(self) -> bool:
-        """Whether it is the last of numbers that are not constant which says how many there are."""
+        """Whether the number of segments depends on sorted numbers that are not constant."""
         return self.is_sorted and self.input(1).data is None
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
@@ -185,7 +195,7 @@ class Segments(Operator):
 
     @cached_property
     def _count(self) -> int:
-        """The number of segments, as far as it is known."""
+        """The number of segments; the declared number if it is known at run time only."""
         if not self.is_sorted and not self.has_data_dependent_shape:
             return integer(self, 2)
         if self._is_counted or self.has_data_dependent_shape:
@@ -194,7 +204,10 @@ class Segments(Operator):
         steps = {b - a for a, b in pairwise(numbers)}
         rises = min(steps, default=0) >= 0 and numbers[:1] >= [0]
         if not rises or (not self.gaps and (numbers[0] != 0 or not steps <= {0, 1})):
-            raise OperatorError(f"the segments {numbers} do not rise from 0 one by one")
+            required = (
+                "be sorted and not negative" if self.gaps else "rise from 0 in steps of 0 or 1"
+            )
+            raise OperatorError(f"segment numbers must {required}, got {numbers}")
         return numbers[-1] + 1
 
     def check(self) -> None:
@@ -202,29 +215,32 @@ class Segments(Operator):
         expect_type(data, self.types)
         expect_type(numbers, self.numbering)
         if not numbers.rank or (self.is_sorted and numbers.rank > 1):
-            raise OperatorError(f"{numbers.name} has {numbers.rank} axes")
+            required = "one axis" if self.is_sorted else "at least one axis"
+            raise OperatorError(f"{numbers.name} must have {required}, got {numbers.rank}")
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
         if self.has_data_dependent_shape:
             expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
-        known = None if self.has_data_dependent_shape else numbers.data
-        found = [] if known is None else known.reshape(-1).tolist()
-        if self._count < 0 or max(found, default=-1) >= self._count:
-            raise OperatorError(f"{numbers.name} has a number outside of {self._count} segments")
+        constant = None if self.has_data_dependent_shape else numbers.data
+        largest = -1 if constant is None else max(constant.reshape(-1).tolist(), default=-1)
+        if self._count < 0 or largest >= self._count:
+            raise OperatorError(
+                f"segment numbers of {numbers.name} must be less than {self._count}, got {largest}"
+            )
         expect(self.output, (self._count, *data.shape[numbers.rank :]), data.dtype)
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
         reduction, start = self.starts[self.op.code]
         limits: Any = (np.finfo if y.dtype.is_float else np.iinfo)(y.dtype.numpy)
-        first = start if isinstance(start, int) else getattr(limits, start)
-        # One row more, which is cut off again, for what belongs to no segment: row -1.
+        initial = start if isinstance(start, int) else getattr(limits, start)
+        # Rows that belong to no segment go to an additional last row, -1, which is removed again.
         rest, end = y.shape[1:], g.ints([y.shape[0]])
         rows = g.ints([y.shape[0] + 1, *rest])
-        known = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
+        row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
         if self._is_counted or self.has_data_dependent_shape:
-            last = g.reduce("ReduceMax", known, [0], keepdims=True)
+            last = g.reduce("ReduceMax", row, [0], keepdims=True)
             end = g.Add(last, g.ints([1])) if self._is_counted else _as_int64_list(g, *count)
             rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
-        into = g.Expand(g.scalar(first, y.dtype), rows)
-        where = g.Unsqueeze(known, g.ints([numbers.rank]))
-        made = g.scatter_nd(into, where, data, reduction)
-        return g.Slice(made, g.ints([0]), end, g.ints([0]))
+        into = g.Expand(g.scalar(initial, y.dtype), rows)
+        where = g.Unsqueeze(row, g.ints([numbers.rank]))
+        reduced = g.scatter_nd(into, where, data, reduction)
+        return g.Slice(reduced, g.ints([0]), end, g.ints([0]))

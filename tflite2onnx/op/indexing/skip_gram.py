@@ -1,4 +1,4 @@
-"""SKIP_GRAM: words that stand near each other."""
+"""SKIP_GRAM: n-grams of words with gaps."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _SPACES = " \t\n\v\f\r"
-_MOST = 1 << 12  # n-grams that begin with one word
+_MOST = 1 << 12  # n-grams that begin at one word
 
 
-class SkipGram(Operator):
-    """All n-grams of the words of a sentence, with up to so many words left out between two.
+class SkipGram(DynamicShape):
+    """All n-grams of the words of a sentence, with up to `max_skip_size` words skipped between two.
 
-    (The kernel's search for words is thrown by a single white space in front of the first one,
-    which it drops then.)
+    The kernel loses the first word after a single leading white space; this operator does not.
     """
 
     codes = ("SKIP_GRAM",)
@@ -28,12 +28,13 @@ class SkipGram(Operator):
 
     @cached_property
     def _grams(self) -> list[tuple[int, ...]]:
-        """The n-grams that begin with a word, as distances from it, in the kernel's sequence."""
+        """The n-grams that begin at a word, as distances from it, in the kernel's sequence."""
         o = self.options
         size, reach = int(o.ngram_size), max(int(o.max_skip_size), -1) + 1
         if size < 1 or reach > _MOST or max(reach, 1) ** (size - 1) > _MOST or size > _MOST:
             raise OperatorError(
-                f"n-grams of {size} words with up to {reach - 1} between two of them"
+                f"ngram_size must be positive, and the number of n-grams that begin at one word at "
+                f"most {_MOST}, got ngram_size {size} and max_skip_size {reach - 1}"
             )
 
         def extend_gram(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -55,20 +56,22 @@ class SkipGram(Operator):
         x = self.input(0)
         expect(x, x.shape, DType.STRING)
         if not x.elements:
-            raise OperatorError(f"{x.name} holds no sentence")
+            raise OperatorError(f"{x.name} must have at least one element, got none")
         _ = self._grams  # checks them
         expect(self.output, self.infer_outputs()[0], DType.STRING)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        words = self._words(g, x)
+        words = self._split_words(g, x)
         count, size = g.Shape(words), int(self.options.ngram_size)
         first = g.Range(*(g.reshape(v, []) for v in (g.ints([0]), count, g.ints([1]))))
-        # An n-gram is there if its last word is.
+        # An n-gram exists if its last word exists.
         reach = np.array([gram[-1] for gram in self._grams], np.int64)
-        there = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
-        there = g.And(there, g.GreaterOrEqual(count, g.ints([size])))
-        begin, number = (g.Gather(g.NonZero(there), g.scalar(axis, DType.INT64)) for axis in (0, 1))
-        made = g.Gather(words, begin)
+        exists = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
+        exists = g.And(exists, g.GreaterOrEqual(count, g.ints([size])))
+        begin, number = (
+            g.Gather(g.NonZero(exists), g.scalar(axis, DType.INT64)) for axis in (0, 1)
+        )
+        grams = g.Gather(words, begin)
         for place in range(1, size):
             has = np.array([len(gram) > place for gram in self._grams])
             steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
@@ -76,11 +79,11 @@ class SkipGram(Operator):
             more = g.StringConcat(_text(g, " "), word)
             if not has.all():
                 more = g.Where(g.Gather(has, number), more, _text(g, ""))
-            made = g.StringConcat(made, more)
-        return made
+            grams = g.StringConcat(grams, more)
+        return grams
 
-    def _words(self, g: Builder, x: View) -> Value:
-        """Return what stands between white spaces of the first string."""
+    def _split_words(self, g: Builder, x: View) -> Value:
+        """Return the words of the first string, which white space separates."""
         words = g.Gather(x.reshape((x.tensor.elements,)), g.ints([0]))
         for space in _SPACES:
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)

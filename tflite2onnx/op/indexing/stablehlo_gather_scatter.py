@@ -1,8 +1,8 @@
-"""STABLEHLO_GATHER and STABLEHLO_SCATTER: windows of a tensor, at places that an index says.
+"""STABLEHLO_GATHER and STABLEHLO_SCATTER: windows of a tensor at indices.
 
-Both look at an index as a vector: an axis of the indices, whose elements are about some axes of
-the tensor. The tensor is laid out with these in front; ONNX's nodes then take one place after
-another, and whole rows of what is behind.
+An index is a vector along one axis of the indices, with an element for each indexed axis of the
+tensor. The indexed axes are transposed to the front of the tensor. ONNX's nodes then process the
+elements of a window one by one, and whole rows of the other axes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape, Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect, expect_type
 from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -42,12 +43,12 @@ _REDUCTIONS = {
     "STABLEHLO_MAXIMUM": "max",
     "STABLEHLO_MINIMUM": "min",
 }
-# Bools are added up as numbers, which come back as whether they are not 0.
+# Bools are reduced as integers; Cast maps all integers but 0 to true.
 _OF_BOOLS = {"max": "add", "min": "mul"}
 
 
 class _Indexed(Operator):
-    """What both share."""
+    """Base of both operators: their index vectors."""
 
     category = Category.TERMINATE
     moves_only = True
@@ -55,68 +56,69 @@ class _Indexed(Operator):
     @cached_property
     def _batches(self) -> Shape:
         """The shape of the indices without the axis of the index vectors."""
-        shape, at = self.input(1).shape, self._vector_axis
-        return (*shape[:at], *shape[at + 1 :])
+        return drop_axis(self.input(1).shape, self._vector_axis)
 
     @property
     def _vector_axis(self) -> int:
-        rank, at = self.input(1).rank, int(self.options.index_vector_dim)
-        if not 0 <= at < rank:
-            raise OperatorError(f"index vectors along axis {at} of {rank}")
-        return at
+        rank, axis = self.input(1).rank, int(self.options.index_vector_dim)
+        if not 0 <= axis < rank:
+            raise OperatorError(f"index_vector_dim must be an axis of {rank}, got {axis}")
+        return axis
 
     def _distinct_axes(self, name: str, rank: int) -> list[int]:
-        """Return an option that lists axes of which there are `rank`."""
+        """Return an option that is a list of different axes of a tensor of this rank."""
         axes = [int(axis) for axis in self.options.get(name) or ()]
         if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
-            raise OperatorError(f"{name} {axes} of {rank} axes")
+            raise OperatorError(f"{name} must be different axes of {rank}, got {axes}")
         return axes
 
-    def _about(self, name: str) -> list[int]:
-        """Return the axes that the elements of an index vector are about."""
+    def _find_indexed_axes(self, name: str) -> list[int]:
+        """Return the axis of the data for each element of an index vector, from this option."""
         axes = self._distinct_axes(name, self.input(0).rank)
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
-            raise OperatorError(f"index vectors of {count} elements are about the axes {axes}")
-        return axes or [0]  # ONNX's nodes want at least one, along which all begins at 0 then
+            raise OperatorError(
+                f"{name} must have an axis for each of {count} elements, got {axes}"
+            )
+        return axes or [0]  # ONNX's nodes require at least one; its indices are 0 then
 
     def _vectors(self, g: Builder, indices: View) -> Value | Array:
-        """Return int64 indices whose last axis is the vectors; elements where they are constant."""
-        at, rank = self._vector_axis, indices.rank
-        order = [*(axis for axis in range(rank) if axis != at), at]
-        if not indices.shape[at]:
+        """Return int64 indices with the vector axis last; an array if they are constant."""
+        vector_axis, rank = self._vector_axis, indices.rank
+        order = [*drop_axis(range(rank), vector_axis), vector_axis]
+        if not indices.shape[vector_axis]:
             check_element_count(prod(self._batches))
             return np.zeros((*self._batches, 1), np.int64)
         if indices.tensor.data is not None:
             return indices.constant.transpose(order).astype(np.int64)
         value = g.recast(indices, indices.dtype, DType.INT64)
-        return value if at == rank - 1 else g.Transpose(value, perm=order)
+        return value if vector_axis == rank - 1 else g.Transpose(value, perm=order)
 
 
 def _expand_windows(
     g: Builder, vectors: Value | Array, batches: Shape, sizes: Shape
 ) -> Value | Array:
-    """Return for each vector those of all elements of its window, on an axis for each size."""
+    """Return the index vectors of all elements of each window, with an axis for each size."""
     if prod(sizes) == 1:
         return vectors
     check_element_count(prod(sizes) * len(sizes))
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    apart = (*batches, *len(sizes) * (1,), len(sizes))
+    expanded = (*batches, *len(sizes) * (1,), len(sizes))
     if isinstance(vectors, np.ndarray):
-        return vectors.reshape(apart) + grid
-    return g.Add(g.reshape(vectors, apart), grid)
+        return vectors.reshape(expanded) + grid
+    return g.Add(g.reshape(vectors, expanded), grid)
 
 
 def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
-    """Return all axes, these in front."""
+    """Return all axes, with `axes` first."""
     return [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
 
-class StablehloGather(_Indexed):
-    """STABLEHLO_GATHER: windows that begin where index vectors say, moved to lie inside.
+class StablehloGather(_Indexed, DynamicShape):
+    """STABLEHLO_GATHER: windows that begin at index vectors, which are clamped to fit in.
 
-    The axes of a window take the places `offset_dims` of the result, without those that are
-    collapsed, which have one element.
+    The axes of a window are the axes `offset_dims` of the result. Collapsed axes, which have one
+    element, are left out.
     """
 
     codes = ("STABLEHLO_GATHER",)
@@ -129,101 +131,109 @@ class StablehloGather(_Indexed):
             0 < size <= whole for size, whole in zip(sizes, shape, strict=True)
         )
         if not fitting:
-            raise OperatorError(f"windows of {sizes} in {list(shape)}")
+            raise OperatorError(
+                f"slice_sizes must be positive and fit into {list(shape)}, got {sizes}"
+            )
         return sizes
 
     @cached_property
     def _collapsed_axes(self) -> list[int]:
         axes = self._distinct_axes("collapsed_slice_dims", self.input(0).rank)
         if any(self._sizes[axis] != 1 for axis in axes):
-            raise OperatorError(f"the axes {axes} of windows of {self._sizes} cannot collapse")
+            raise OperatorError(
+                f"collapsed_slice_dims must be axes of size 1 of the slice sizes {self._sizes}, "
+                f"got {axes}"
+            )
         return axes
 
     @cached_property
     def _result_axes(self) -> list[tuple[str, int]]:
-        """The axes of the result: of the data, or batches."""
-        left = [axis for axis in range(self.input(0).rank) if axis not in self._collapsed_axes]
-        rank = len(left) + len(self._batches)
-        places = self._distinct_axes("offset_dims", rank)
-        if len(places) != len(left) or sorted(places) != places:
-            raise OperatorError(f"windows of {len(left)} axes at the places {places}")
-        data, batch = iter(left), iter(range(len(self._batches)))
+        """The axes of the result: ("data", axis of the data) or ("batch", batch axis)."""
+        window = [axis for axis in range(self.input(0).rank) if axis not in self._collapsed_axes]
+        rank = len(window) + len(self._batches)
+        offsets = self._distinct_axes("offset_dims", rank)
+        if len(offsets) != len(window) or sorted(offsets) != offsets:
+            raise OperatorError(
+                f"offset_dims must be {len(window)} axes in ascending order, got {offsets}"
+            )
+        data, batch = iter(window), iter(range(len(self._batches)))
         return [
-            ("data", next(data)) if place in places else ("batch", next(batch))
-            for place in range(rank)
+            ("data", next(data)) if axis in offsets else ("batch", next(batch))
+            for axis in range(rank)
         ]
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(self.input(1), _INDICES)
-        self._about("start_index_map")
+        self._find_indexed_axes("start_index_map")
         sizes = {"data": self._sizes, "batch": self._batches}
         expect(self.output, [sizes[kind][axis] for kind, axis in self._result_axes], x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        about = self._about("start_index_map")
-        if any(self._sizes[each] > 1 for each in about) or not self.input(1).elements:
+        indexed = self._find_indexed_axes("start_index_map")
+        if any(self._sizes[each] > 1 for each in indexed) or not self.input(1).elements:
             return False
         if operand < 0:
             return self._result_axes[axis][0] == "batch"
         return operand == 1 and axis != self._vector_axis
 
     def emit(self, g: Builder, y: View, x: View, indices: View) -> Value | NeedsReshape:
-        about, sizes = self._about("start_index_map"), self._sizes
+        indexed, sizes = self._find_indexed_axes("start_index_map"), self._sizes
         vectors = self._clamp_starts(g, self._vectors(g, indices), x.shape)
         batches = [("batch", axis) for axis in range(len(self._batches))]
-        data = self._slice_unreached(g, x, about)
-        if len(about) == 1 and sizes[about[0]] == 1:
-            (axis,) = about
+        data = self._drop_unreached(g, x, indexed)
+        if len(indexed) == 1 and sizes[indexed[0]] == 1:
+            (axis,) = indexed
             where: Operand
             if isinstance(vectors, np.ndarray):
                 where = vectors[..., 0]
             else:
                 where = g.Squeeze(vectors, g.ints([-1]))
-            made = g.with_compute_type(
+            gathered = g.with_compute_type(
                 "Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), data
             )
             rest = [("data", other) for other in range(x.rank)]
-            return self._arrange_axes(g, y, made, [*rest[:axis], *batches, *rest[axis + 1 :]])
-        window = tuple(sizes[axis] for axis in about)
+            return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
+        window = tuple(sizes[axis] for axis in indexed)
         where = _value(g, _expand_windows(g, vectors, self._batches, window))
-        order = _move_to_front(about, x.rank)
-        laid = data if order == sorted(order) else g.Transpose(data, perm=order)
-        made = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), laid)
-        of_window = [("data", axis) for axis in about] if prod(window) > 1 else []
-        rest = [("data", axis) for axis in order[len(about) :]]
-        return self._arrange_axes(g, y, made, [*batches, *of_window, *rest])
+        order = _move_to_front(indexed, x.rank)
+        source = data if order == sorted(order) else g.Transpose(data, perm=order)
+        gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), source)
+        window_axes = [("data", axis) for axis in indexed] if prod(window) > 1 else []
+        rest = [("data", axis) for axis in order[len(indexed) :]]
+        return self._arrange_axes(g, y, gathered, [*batches, *window_axes, *rest])
 
     def _clamp_starts(self, g: Builder, vectors: Value | Array, shape: Shape) -> Value | Array:
-        last = np.array([shape[a] - self._sizes[a] for a in self._about("start_index_map")])
+        indexed = self._find_indexed_axes("start_index_map")
+        last = np.array([shape[axis] - self._sizes[axis] for axis in indexed])
         if isinstance(vectors, np.ndarray):
             return vectors.clip(0, last)
         return g.clamp_int64(vectors, g.scalar(0, DType.INT64), last)
 
-    def _slice_unreached(self, g: Builder, x: View, about: Collection[int]) -> Value:
-        """Return the data without what no window reaches, as windows begin at 0 along most axes."""
-        axes = [a for a, size in enumerate(self._sizes) if a not in about and size < x.shape[a]]
+    def _drop_unreached(self, g: Builder, x: View, indexed: Collection[int]) -> Value:
+        """Return the data cut to the windows along other axes, where all windows begin at 0."""
+        axes = [a for a, size in enumerate(self._sizes) if a not in indexed and size < x.shape[a]]
         if not axes:
             return x.value
         bounds = g.ints([0] * len(axes)), g.ints([self._sizes[axis] for axis in axes])
         return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds, g.ints(axes)), x)
 
     def _arrange_axes(
-        self, g: Builder, y: View, made: Value, axes: Sequence[tuple[str, int]]
+        self, g: Builder, y: View, value: Value, axes: Sequence[tuple[str, int]]
     ) -> Value | NeedsReshape:
-        """Return what has these axes with those of the result; others have one element."""
+        """Return a value of these axes with the axes of the result; others have the size 1."""
         order = [axes.index(axis) for axis in self._result_axes if axis in axes]
         order += [place for place, axis in enumerate(axes) if axis not in self._result_axes]
         if order != sorted(order):
-            made = g.Transpose(made, perm=order)
-        return made if [axes[i] for i in order] == self._result_axes else NeedsReshape(made)
+            value = g.Transpose(value, perm=order)
+        return value if [axes[i] for i in order] == self._result_axes else NeedsReshape(value)
 
 
 class StablehloScatter(_Indexed):
-    """STABLEHLO_SCATTER: updates of windows that begin where index vectors say.
+    """STABLEHLO_SCATTER: updates windows that begin at index vectors.
 
-    The elements of a window that lie outside are left out. A sub-graph says what becomes of an
-    element and its update; of several updates without any the last counts.
+    Elements of a window that are outside of the tensor are dropped. A subgraph is the reduction of
+    an element and its update. Without a reduction, the last update of an element is used.
     """
 
     codes = ("STABLEHLO_SCATTER",)
@@ -240,21 +250,23 @@ class StablehloScatter(_Indexed):
         inserted = self._distinct_axes("inserted_window_dims", x.rank)
         if len(inserted) + len(self._window_axes) != x.rank:
             raise OperatorError(
-                f"windows of {len(self._window_axes)} axes and {len(inserted)} of {x.rank}"
+                f"update_window_dims and inserted_window_dims must be {x.rank} axes together, "
+                f"got {len(self._window_axes)} and {len(inserted)}"
             )
         sizes = iter(updates.shape[axis] for axis in self._window_axes)
         return [1 if axis in inserted else next(sizes) for axis in range(x.rank)]
 
     @cached_property
     def _indexed_axes(self) -> list[int]:
-        """The axes of the data along which places are counted; rows of the others are whole."""
-        shape, about = self.input(0).shape, self._about("scatter_dims_to_operand_dims")
+        """The axes of the data that have indices; windows span all other axes."""
+        shape = self.input(0).shape
+        indexed = self._find_indexed_axes("scatter_dims_to_operand_dims")
         return [
-            *about,
+            *indexed,
             *(
                 axis
                 for axis, size in enumerate(self._sizes)
-                if axis not in about and size != shape[axis]
+                if axis not in indexed and size != shape[axis]
             ),
         ]
 
@@ -262,7 +274,10 @@ class StablehloScatter(_Indexed):
     def _reduction(self) -> str | None:
         computation = self.options.get("computation")
         if computation not in _REDUCTIONS:
-            raise OperatorError(f"it updates by {computation or 'a sub-graph that is not there'}")
+            raise OperatorError(
+                f"its update computation must be one of {', '.join(filter(None, _REDUCTIONS))}, or "
+                f"return the update, got {computation or 'a missing subgraph'}"
+            )
         return _REDUCTIONS[computation]
 
     def check(self) -> None:
@@ -274,53 +289,56 @@ class StablehloScatter(_Indexed):
         expect(updates, updates.shape, x.dtype)
         _ = self._indexed_axes  # checks them
         if tuple(batches) != self._batches:
-            raise OperatorError(f"updates of {batches} windows at {list(self._batches)} places")
+            raise OperatorError(
+                f"updates must have the batch axes of the indices, {list(self._batches)}, "
+                f"got {batches}"
+            )
         if self._reduction and is_quantized(x):
-            raise OperatorError(f"{x.name} is quantized")
+            raise OperatorError(f"{x.name} must not be quantized if updates are reduced")
 
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         if not updates.tensor.elements or not x.tensor.elements:
             return x.value
         order = _move_to_front(self._indexed_axes, x.rank)
         dtype, reduction = self._reduction_type(x.dtype)
-        counted = [x.shape[axis] for axis in self._indexed_axes]
-        whole = [x.shape[axis] for axis in order[len(counted) :]]
+        indexed = [x.shape[axis] for axis in self._indexed_axes]
+        whole = [x.shape[axis] for axis in order[len(indexed) :]]
         window = tuple(self._sizes[axis] for axis in self._indexed_axes)
-        where, inside = self._rows(g, self._vectors(g, indices), counted, window)
+        where, is_inside = self._rows(g, self._vectors(g, indices), indexed, window)
         rows = g.reshape(
-            _transpose_to(g, g.recast(x, x.dtype, dtype), order), [prod(counted), *whole]
+            _transpose_to(g, g.recast(x, x.dtype, dtype), order), [prod(indexed), *whole]
         )
-        if not inside:  # one row more, for what is left out
-            none = [0] * len(whole)
-            rows = pad_axes(g, rows, dtype, [0, *none], [1, *none], g.scalar(0, dtype))
+        if not is_inside:  # an additional row for dropped elements
+            zeros = [0] * len(whole)
+            rows = pad_axes(g, rows, dtype, [0, *zeros], [1, *zeros], g.scalar(0, dtype))
         new = g.reshape(
             self._order_updates(g, g.recast(updates, x.dtype, dtype), order),
             [*self._batches, *(window if prod(window) > 1 else ()), *whole],
         )
-        made = g.scatter_nd(rows, where, new, reduction)
-        if not inside:
-            made = g.with_compute_type(
+        output = g.scatter_nd(rows, where, new, reduction)
+        if not is_inside:
+            output = g.with_compute_type(
                 "Slice",
                 dtype,
-                lambda v: g.Slice(v, g.ints([0]), g.ints([prod(counted)]), g.ints([0])),
-                made,
+                lambda v: g.Slice(v, g.ints([0]), g.ints([prod(indexed)]), g.ints([0])),
+                output,
             )
-        made = g.reshape(made, [*counted, *whole])
-        return g.recast(_transpose_to(g, made, np.argsort(order).tolist()), dtype, x.dtype)
+        output = g.reshape(output, [*indexed, *whole])
+        return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 
     def _reduction_type(self, dtype: DType) -> tuple[DType, str | None]:
-        """Return the type in which ONNX Runtime reduces, and how."""
+        """Return the type in which ONNX Runtime reduces, and the reduction."""
         reduction = self._reduction
         if dtype is DType.BOOL and reduction:
             return DType.INT32, _OF_BOOLS.get(reduction, reduction)
         return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction else dtype, reduction
 
     def _rows(
-        self, g: Builder, vectors: Value | Array, counted: Sequence[int], window: Shape
+        self, g: Builder, vectors: Value | Array, sizes: Sequence[int], window: Shape
     ) -> tuple[Operand, bool]:
         """Return the row of each element, [..., 1], and whether all of them are inside."""
-        about = len(self._about("scatter_dims_to_operand_dims"))
-        more = len(counted) - about  # along these every window begins at 0
+        count = len(self._find_indexed_axes("scatter_dims_to_operand_dims"))
+        more = len(sizes) - count  # along these axes every window begins at 0
         if isinstance(vectors, np.ndarray):
             vectors = np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, more)])
         elif more:
@@ -328,24 +346,24 @@ class StablehloScatter(_Indexed):
             pads = g.ints([0] * (2 * rank - 1) + [more])
             vectors = g.Pad(vectors, pads, g.scalar(0, DType.INT64))
         places = _expand_windows(g, vectors, self._batches, window)
-        sizes = np.array(counted, np.int64)
-        steps = np.array([prod(counted[i + 1 :]) for i in range(len(counted))], np.int64)
+        bounds = np.array(sizes, np.int64)
+        steps = np.array([prod(sizes[i + 1 :]) for i in range(len(sizes))], np.int64)
         if isinstance(places, np.ndarray):
-            outside = ((places < 0) | (places >= sizes)).any(-1, keepdims=True)
-            rows = np.where(outside, prod(counted), (places * steps).sum(-1, keepdims=True))
+            outside = ((places < 0) | (places >= bounds)).any(-1, keepdims=True)
+            rows = np.where(outside, prod(sizes), (places * steps).sum(-1, keepdims=True))
             return rows, not outside.any()
         zero = g.scalar(0, DType.INT64)
-        within = g.And(g.GreaterOrEqual(places, zero), g.Less(places, sizes))
-        inside = g.reduce("ReduceMin", g.cast(within, DType.INT32), [-1], keepdims=True)
+        are_inside = g.And(g.GreaterOrEqual(places, zero), g.Less(places, bounds))
+        inside = g.reduce("ReduceMin", g.cast(are_inside, DType.INT32), [-1], keepdims=True)
         row = g.reduce("ReduceSum", g.Mul(places, steps), [-1], keepdims=True)
-        end = g.scalar(prod(counted), DType.INT64)
+        end = g.scalar(prod(sizes), DType.INT64)
         return g.Where(g.cast(inside, DType.BOOL), row, end), False
 
     def _order_updates(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
-        """Return updates with batches first, then the axes of windows in an order of the data's."""
+        """Return updates with the batches first, then the window axes in this order."""
         inserted = self._distinct_axes("inserted_window_dims", len(order))
-        left = [axis for axis in range(len(order)) if axis not in inserted]
-        place = dict(zip(left, self._window_axes, strict=True))
+        window = [axis for axis in range(len(order)) if axis not in inserted]
+        place = dict(zip(window, self._window_axes, strict=True))
         batches = [a for a in range(self.input(2).rank) if a not in self._window_axes]
         return _transpose_to(
             g, updates, [*batches, *(place[axis] for axis in order if axis in place)]

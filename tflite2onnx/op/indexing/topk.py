@@ -1,7 +1,7 @@
-"""TOPK_V2, ARG_MAX and ARG_MIN: the largest elements, and where they are.
+"""TOPK_V2, ARG_MAX and ARG_MIN: the largest elements and their indices.
 
-Of equal elements the first wins, in the kernels and in ONNX. Among elements of which some are NaN
-the kernels differ from each other, and ONNX from them.
+The first of equal elements is selected, in the kernels and in ONNX. If some elements are NaN, the
+results of the kernels differ from each other and from those of ONNX.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -27,6 +27,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
@@ -40,8 +41,8 @@ _TOPK_TYPES = (
 _ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
 
 
-class TopK(Operator):
-    """TOPK_V2: the k largest elements of the last axis in falling order, and their indices."""
+class TopK(DynamicShape):
+    """TOPK_V2: the k largest elements of the last axis in descending order, and their indices."""
 
     codes = ("TOPK_V2",)
     shape_inputs = (1,)
@@ -56,15 +57,19 @@ class TopK(Operator):
     def _k(self) -> int:
         x, k = self.input(0), integer(self, 1)
         if not x.rank or k > x.shape[-1]:
-            raise OperatorError(f"there are no {k} largest elements in {list(x.shape)}")
-        return max(k, 0)  # the kernel reads less than nothing as nothing
+            raise OperatorError(
+                f"k must be at most the last size of {x.name}, {list(x.shape)}, got {k}"
+            )
+        return max(k, 0)  # the kernel reads a negative k as 0
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, self.types)
         shape = (*x.shape[:-1], self._size)
         if len(self.op.outputs) != 2:
-            raise OperatorError(f"{len(self.op.outputs)} outputs; values and indices are expected")
+            raise OperatorError(
+                f"it must have two outputs, values and indices, got {len(self.op.outputs)}"
+            )
         values, indices = self.op.outputs
         expect(values, shape, x.dtype)
         expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
@@ -75,15 +80,15 @@ class TopK(Operator):
 
     @property
     def _size(self) -> int:
-        """The size of the last axis that is made."""
+        """The size of the last axis of the outputs."""
         if not self.has_data_dependent_shape:
             return self._k
         expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
         return (self.op.outputs[0].shape or (1,))[-1]
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
-        kind = g.compute_type("TopK", x.dtype)
-        source = g.recast(x, x.dtype, kind)
+        compute_type = g.compute_type("TopK", x.dtype)
+        source = g.recast(x, x.dtype, compute_type)
         count = (
             g.cast(k.reshape((1,)), DType.INT64)
             if self.has_data_dependent_shape
@@ -91,12 +96,12 @@ class TopK(Operator):
         )
         values, indices = g.node_outputs("TopK", 2, source, count, axis=x.axis(-1))
         return (
-            g.recast(values, kind, x.dtype),
+            g.recast(values, compute_type, x.dtype),
             g.recast(indices, DType.INT64, ys[1].dtype),
         )
 
 
-class Arg(Operator):
+class Arg(DynamicShape):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
@@ -112,16 +117,16 @@ class Arg(Operator):
         return axis_of(integer(self, 1), self.input(0).rank)
 
     def check(self) -> None:
-        x, made = self.input(0), self.output
+        x, output = self.input(0), self.output
         expect_type(x, self.types)
-        wide = made.dtype is DType.INT64
+        wide = output.dtype is DType.INT64
         if self.has_data_dependent_shape:
             expect_axis(self, 1)
-            expect_rank(made, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
+            expect_rank(output, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
             return
         if not x.shape[self._axis]:
-            raise OperatorError(f"axis {self._axis} of {x.name} has no element")
-        expect(made, drop_axis(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
+            raise OperatorError(f"axis {self._axis} of {x.name} must not be empty")
+        expect(output, drop_axis(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:
@@ -133,13 +138,13 @@ class Arg(Operator):
         node = self.nodes[self.op.code]
         source = g.recast(x, x.dtype, g.compute_type(node, x.dtype))
         if self.has_data_dependent_shape:
-            found = self._find_along_dynamic_axis(g, x, source, axis)
+            indices = self._find_along_dynamic_axis(g, x, source, axis)
         else:
-            found = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
-        return g.recast(found, DType.INT64, y.dtype)
+            indices = g.node(node, source, axis=x.axis(self._axis), keepdims=0)
+        return g.recast(indices, DType.INT64, y.dtype)
 
     def _find_along_dynamic_axis(self, g: Builder, x: View, source: Value, axis: View) -> Value:
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
-        folded = reshape_to(g, source, parts.merge_sides(g))
-        found = g.node(self.nodes[self.op.code], folded, axis=1, keepdims=0)
-        return reshape_to(g, found, parts.before, parts.behind)
+        merged = reshape_to(g, source, parts.merge_sides(g))
+        indices = g.node(self.nodes[self.op.code], merged, axis=1, keepdims=0)
+        return reshape_to(g, indices, parts.before, parts.behind)

@@ -1,11 +1,12 @@
-"""WHERE and UNIQUE: how much they find is known when they have run."""
+"""WHERE and UNIQUE: operators with data-dependent output shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _WHERE_TYPES = (
@@ -28,8 +29,8 @@ _UNIQUE_TYPES = (
 _INDICES = (DType.INT32, DType.INT64)
 
 
-class Where(Operator):
-    """WHERE: the places of all elements that are not 0, row by row."""
+class Where(DynamicShape):
+    """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
     category = Category.TERMINATE
@@ -37,7 +38,7 @@ class Where(Operator):
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[Shape]:
-        # Files may declare any number of places.
+        # Files may declare any number of indices.
         return [(max(self.output.shape[:1], default=1) or 1, self.input(0).rank)]
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
@@ -47,16 +48,16 @@ class Where(Operator):
         x = self.input(0)
         expect_type(x, _WHERE_TYPES)
         if not x.rank:
-            raise OperatorError(f"{x.name} has no axes")
+            raise OperatorError(f"{x.name} must have at least one axis, got none")
         expect(self.output, self.infer_outputs()[0], DType.INT64)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        # Stored integers count as they are, whatever stands for 0.
+        # The kernel compares stored integers with 0, whatever the zero point is.
         return g.Transpose(g.NonZero(g.recast(x, x.dtype, DType.BOOL)), perm=[1, 0])
 
 
-class Unique(Operator):
-    """UNIQUE: each element once, in the sequence of their first places, and which one is where."""
+class Unique(DynamicShape):
+    """UNIQUE: the different elements by first occurrence, and the index of each input element."""
 
     codes = ("UNIQUE",)
     category = Category.TERMINATE
@@ -68,25 +69,28 @@ class Unique(Operator):
         return [[(0, 0)]]
 
     def infer_outputs(self) -> Sequence[Shape]:
-        x, found = self.input(0), self.output
-        return [(max(found.shape[:1], default=1) or 1,), x.shape]
+        x, values = self.input(0), self.output
+        return [(max(values.shape[:1], default=1) or 1,), x.shape]
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _UNIQUE_TYPES)
         if x.rank != 1 or len(self.op.outputs) != 2:
             raise OperatorError(
-                f"{x.name} has {x.rank} axes, and there are {len(self.op.outputs)} outputs"
+                f"{x.name} must have one axis, and there must be two outputs, "
+                f"got {x.rank} axes and {len(self.op.outputs)} outputs"
             )
-        values, places = self.op.outputs
+        values, indices = self.op.outputs
         expect(values, self.infer_outputs()[0], x.dtype)
-        expect_type(places, _INDICES)
-        expect(places, x.shape, places.dtype)
+        expect_type(indices, _INDICES)
+        expect(indices, x.shape, indices.dtype)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        kind = g.compute_type("Unique", x.dtype)
-        values, _, places = g.node_outputs("Unique", 3, g.recast(x, x.dtype, kind), sorted=0)
+        compute_type = g.compute_type("Unique", x.dtype)
+        values, _, indices = g.node_outputs(
+            "Unique", 3, g.recast(x, x.dtype, compute_type), sorted=0
+        )
         return (
-            g.recast(values, kind, x.dtype),
-            g.recast(places, DType.INT64, ys[1].dtype),
+            g.recast(values, compute_type, x.dtype),
+            g.recast(indices, DType.INT64, ys[1].dtype),
         )

@@ -1,4 +1,4 @@
-"""odml.scaled_dot_product_attention: the attention of language models on devices."""
+"""odml.scaled_dot_product_attention: the attention of on-device language models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 class DotProductAttention(Operator):
     """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
 
-    All are [batch, time, heads, depth] but the mask, [batch, heads, time, time]. Keys and values
-    may have fewer heads, each for as many neighbouring heads of the queries. This is what LiteRT's
-    default delegate computes; the kernel behind it reads a matrix in the wrong order.
+    Queries, keys and values are [batch, time, heads, depth], the mask is [batch, heads, time,
+    time]. Keys and values may have fewer heads; neighbouring heads of the queries then share one.
+    This is how LiteRT's default delegate computes. The built-in kernel reads a matrix in the wrong
+    order.
     """
 
     codes = ("odml.scaled_dot_product_attention",)
@@ -33,17 +34,21 @@ class DotProductAttention(Operator):
         for tensor in (q, k, v, mask):
             expect(tensor, tensor.shape, DType.FLOAT32)
         if {t.rank for t in (q, k, v, mask)} != {_AXES}:
-            raise OperatorError("a query, key, value or mask has not 4 axes")
+            ranks = [t.rank for t in (q, k, v, mask)]
+            raise OperatorError(f"query, key, value and mask must have 4 axes, got {ranks}")
         (batch, times, heads, depth), (_, keys, groups, _) = q.shape, k.shape
         expect(k, (batch, keys, groups, depth), DType.FLOAT32)
         expect(v, (batch, keys, groups, v.shape[3]), DType.FLOAT32)
         if not groups or heads % groups or (groups == 1 and batch != 1 and heads != 1):
             raise OperatorError(
-                f"{heads} heads of queries for {groups} of keys, in {batch} batches"
+                "query heads must be a multiple of key heads, and the batch must be 1 if they share"
+                f" one key head, got {heads} and {groups} heads, batch {batch}"
             )
         scores = (batch, heads, times, keys)
         if np.broadcast_shapes(mask.shape, scores) != scores:
-            raise OperatorError(f"a mask of {list(mask.shape)} for {list(scores)}")
+            raise OperatorError(
+                f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
+            )
         expect(self.output, (batch, times, heads, v.shape[3]), DType.FLOAT32)
 
     def frames(self) -> Sequence[Frame]:
@@ -57,11 +62,11 @@ class DotProductAttention(Operator):
     def emit(self, g: Builder, y: View, q: View, k: View, v: View, mask: View) -> Value:
         batch, heads, times, depth = q.shape
         groups, keys = k.shape[1], k.shape[3]
-        given = float(self.options.get("scale", 0))
-        scale = given if given > 0 else 1 / math.sqrt(depth)
+        option = float(self.options.get("scale", 0))
+        scale = option if option > 0 else 1 / math.sqrt(depth)
         query = g.Mul(q, g.scalar(scale, DType.FLOAT32))
         shared = groups not in (1, heads)
-        if shared:  # heads that share keys are rows of one matrix
+        if shared:  # the query heads that share keys become rows of one matrix
             query = g.reshape(query, (batch, groups, heads // groups * times, depth))
         scores = g.MatMul(query, k)
         if shared:
@@ -69,5 +74,5 @@ class DotProductAttention(Operator):
         weights = g.Softmax(g.Add(scores, mask), axis=-1)
         if shared:
             weights = g.reshape(weights, (batch, groups, heads // groups * times, keys))
-        made = g.MatMul(weights, v)
-        return g.reshape(made, y.shape) if shared else made
+        product = g.MatMul(weights, v)
+        return g.reshape(product, y.shape) if shared else product

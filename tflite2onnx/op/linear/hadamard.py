@@ -1,4 +1,4 @@
-"""Operators that quantizers leave behind: rotated channels, and differences to be looked at."""
+"""Operators that quantizers add to models: Hadamard rotations, and quantization errors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType
 
 _RANKS = (2, 3)
-_WIDE = 64  # from here on two small matrices cost less than a large one
+_WIDE = 64  # above this size two small matrices cost less than one large matrix
 
 
 class HadamardRotation(Operator):
     """aeq.hadamard_rotation: blocks of the last axis times a Hadamard matrix.
 
-    The matrix is that of Sylvester, of the rank 2 ** n, divided by its root. A large one is the
-    Kronecker product of two smaller ones, and the blocks are matrices between them. The random
-    signs among the options are not looked at by the kernel.
+    The matrix is Sylvester's, of size 2 ** n, divided by the square root of the size. A large
+    matrix is the Kronecker product of two smaller ones: each block is reshaped to a matrix and
+    multiplied from both sides. The kernel ignores the random signs in the options.
     """
 
     codes = ("aeq.hadamard_rotation",)
@@ -30,7 +30,10 @@ class HadamardRotation(Operator):
     def check(self) -> None:
         x, size = self.input(0), int(self.options.get("hadamard_size", 0))
         if x.rank not in _RANKS or size < 1 or size & (size - 1) or x.shape[-1] % size:
-            raise OperatorError(f"{list(x.shape)} is not made of blocks of a power of 2, {size}")
+            raise OperatorError(
+                "x must have 2 or 3 axes, and a last axis of blocks whose size is a power of 2,"
+                f" got {list(x.shape)} and blocks of {size}"
+            )
         check_element_count(2 * size)
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
@@ -42,12 +45,12 @@ class HadamardRotation(Operator):
             return g.reshape(g.MatMul(blocks, _hadamard(size)), y.shape)
         inner = 1 << (size.bit_length() // 2)
         blocks = g.reshape(x, [-1, size // inner, inner])
-        turned = g.MatMul(_hadamard(size // inner), g.MatMul(blocks, _hadamard(inner)))
-        return g.reshape(turned, y.shape)
+        rotated = g.MatMul(_hadamard(size // inner), g.MatMul(blocks, _hadamard(inner)))
+        return g.reshape(rotated, y.shape)
 
 
 def _hadamard(size: int) -> Array:
-    """Return the matrix that is its own inverse, float32 [size, size]."""
+    """Return the normalized Hadamard matrix, its own inverse: float32 [size, size]."""
     matrix = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
@@ -55,9 +58,9 @@ def _hadamard(size: int) -> Array:
 
 
 class NumericVerify(Operator):
-    """NumericVerify: what quantization has changed, the one input minus the other.
+    """NumericVerify: the quantization error, the dequantized input minus the float input.
 
-    The kernel may also print what it finds, or fail; that is none of the model's numbers.
+    The kernel can also log large errors or fail for them; the ONNX graph does neither.
     """
 
     codes = ("NumericVerify",)
@@ -69,7 +72,7 @@ class NumericVerify(Operator):
         x, real = self.input(0), self.input(1)
         expect_type(x, (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))
         if x.dtype is not DType.FLOAT16 and not is_quantized(x):
-            raise OperatorError(f"{x.name} has no scale")
+            raise OperatorError(f"{x.name} must be float16 or quantized, got {x.dtype.label}")
         expect(real, x.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
 

@@ -1,4 +1,4 @@
-"""The keys and values that a language model keeps, in tensors of its own or in the operator."""
+"""Key-value caches of language models, in tensors of the model or inside the operator."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _AXES = 4
@@ -17,9 +18,9 @@ _DEFAULT_TIMES = 2048
 class ExternalCache(Operator):
     """odml.update_external_kv_cache: keys and values, with new rows of both at some positions.
 
-    All are float32 [1, time, heads, depth] but the positions, int32, one for each new row. They
-    never fall: where they do, the new rows have come to an end, and the rest is padding. Of two
-    rows at one position the later one stays, which ScatterND would not promise.
+    Caches and new rows are float32 [1, time, heads, depth]. Positions are int32, one for each new
+    row, and never decrease: rows from the first smaller position on are padding. Of two rows at one
+    position the later one is kept. ScatterND does not guarantee this.
     """
 
     codes = ("odml.update_external_kv_cache",)
@@ -30,11 +31,13 @@ class ExternalCache(Operator):
     def check(self) -> None:
         keys, values, positions, *new = (self.input(i) for i in range(5))
         if keys.rank != _AXES or new[0].rank != _AXES or keys.shape[0] != 1:
-            shapes = f"{list(keys.shape)} and {list(new[0].shape)}"
-            raise OperatorError(f"{shapes} are not [1, time, heads, depth]")
+            raise OperatorError(
+                "keys and new keys must be [1, time, heads, depth],"
+                f" got {list(keys.shape)} and {list(new[0].shape)}"
+            )
         check_element_count(keys.shape[1])
         if len(self.op.outputs) != 2:  # keys and values
-            raise OperatorError(f"{len(self.op.outputs)} outputs; keys and values are expected")
+            raise OperatorError(f"the outputs must be keys and values, got {len(self.op.outputs)}")
         for cache in (keys, values, *self.op.outputs):
             expect(cache, keys.shape, DType.FLOAT32)
         for rows in new:
@@ -55,15 +58,15 @@ class ExternalCache(Operator):
             rows = [view.value for view in new]
             hit = matches
         else:
-            ranks = g.cast(matches, DType.INT32)
-            last = g.ArgMax(ranks, axis=1, keepdims=0, select_last_index=1)
+            counts = g.cast(matches, DType.INT32)
+            last = g.ArgMax(counts, axis=1, keepdims=0, select_last_index=1)
             rows = [g.Gather(view, last, axis=1) for view in new]
-            hit = g.cast(g.reduce("ReduceMax", ranks, [1], keepdims=True), DType.BOOL)
+            hit = g.cast(g.reduce("ReduceMax", counts, [1], keepdims=True), DType.BOOL)
         hit = g.Unsqueeze(hit, g.ints([2]))
         return tuple(g.Where(hit, a, b) for a, b in zip(rows, (keys, values), strict=True))
 
     def _match_rows(self, g: Builder, positions: View, times: int) -> Value:
-        """Return which new row has its place in which row of the caches, bool [times, rows]."""
+        """Return which new row belongs into which row of the caches: bool [times, rows]."""
         zero = g.ints([0])
         before = g.Concat(g.cast(zero, DType.INT32), g.Slice(positions, zero, g.ints([-1])), axis=0)
         falls = g.cast(g.Less(positions, before), DType.INT32)
@@ -72,12 +75,12 @@ class ExternalCache(Operator):
         return g.And(g.Equal(positions, places), g.Not(padding))
 
 
-class InternalCache(Operator):
+class InternalCache(HasInternalState):
     """odml.update_kv_cache: all keys and values so far, with new rows at some position.
 
-    All are float32 [1, time, heads, depth]; the first of the positions, int64, counts, one for
-    each new row. Where that is behind the last row, as many rows as it takes go at the front. (A
-    position before those that are left is an error in LiteRT; here its rows are left out.)
+    Caches and new rows are float32 [1, time, heads, depth]. Positions are int64, one for each new
+    row; only the first is used. If the new rows do not fit, the oldest rows are dropped. (A
+    position before the oldest row is an error in LiteRT; here its rows are ignored.)
     """
 
     codes = ("odml.update_kv_cache",)
@@ -87,10 +90,10 @@ class InternalCache(Operator):
 
     @property
     def _shape(self) -> Shape:
-        """The shape of all rows, as many as the kernel has room for."""
+        """The shape of a cache, with as many rows as the kernel allocates."""
         new = self.input(1)
         if new.rank != _AXES or new.shape[0] != 1:
-            raise OperatorError(f"{list(new.shape)} is not [1, time, heads, depth]")
+            raise OperatorError(f"new keys must be [1, time, heads, depth], got {list(new.shape)}")
         times = int(self.options.get("kv_cache_max", 0))
         return (1, times if times > 0 else _DEFAULT_TIMES, *new.shape[2:])
 
@@ -104,20 +107,22 @@ class InternalCache(Operator):
     def check(self) -> None:
         positions, keys, values = (self.input(i) for i in range(3))
         if not 0 < keys.shape[1] <= self._shape[1]:
-            raise OperatorError(f"{keys.shape[1]} new rows of {self._shape[1]}")
+            raise OperatorError(
+                f"there must be 1 ... {self._shape[1]} new rows, got {keys.shape[1]}"
+            )
         check_element_count(self._shape[1])
-        _ = self._layer  # checks that it is a number
+        _ = self._layer  # raises an error if it is not a number
         expect(positions, keys.shape[1:2], DType.INT64)
         for new in (keys, values):
             expect(new, keys.shape, DType.FLOAT32)
         caches = self.op.outputs[:2]
         if len(caches) != 2:  # keys and values
-            raise OperatorError(f"{len(caches)} outputs; keys and values are expected")
+            raise OperatorError(f"the outputs must be keys and values, got {len(caches)}")
         for cache in caches:
             expect(cache, self._shape, DType.FLOAT32)
 
     def internal_state(self) -> Sequence[Tensor]:
-        """Return both caches, which signatures share by their layer, and their first position."""
+        """Return both caches, which signatures share by layer, and the position of their row 0."""
         name = f"kv_cache/{self._layer}"
         caches = [
             Tensor(f"{name}/{part}", self._shape, DType.FLOAT32) for part in ("keys", "values")
@@ -135,16 +140,16 @@ class InternalCache(Operator):
     ) -> tuple[Value, ...]:
         *caches, first = memory
         count, times = keys.shape[1], self._shape[1]
-        none, room, rows = g.ints([0]), g.ints([times]), np.arange(times)
-        at = g.Sub(g.Slice(positions, none, g.ints([1])), first)
-        gone = g.clamp_int64(g.Add(at, g.ints([count - times])), none, room)
-        stays = g.Less(rows, g.Sub(room, gone))
-        before = g.Where(stays, g.Add(rows, gone), rows)
-        place = g.Sub(rows, g.Sub(at, gone))
-        known = g.clamp_int64(place, none, g.ints([count - 1]))
-        hit = g.Unsqueeze(g.Equal(place, known), g.ints([1, 2]))
-        made = [
-            g.Where(hit, g.Gather(new, known, axis=1), g.Gather(cache, before, axis=1))
+        zero, limit, rows = g.ints([0]), g.ints([times]), np.arange(times)
+        start = g.Sub(g.Slice(positions, zero, g.ints([1])), first)
+        dropped = g.clamp_int64(g.Add(start, g.ints([count - times])), zero, limit)
+        stays = g.Less(rows, g.Sub(limit, dropped))
+        old_row = g.Where(stays, g.Add(rows, dropped), rows)
+        offset = g.Sub(rows, g.Sub(start, dropped))
+        new_row = g.clamp_int64(offset, zero, g.ints([count - 1]))
+        hit = g.Unsqueeze(g.Equal(offset, new_row), g.ints([1, 2]))
+        updated = [
+            g.Where(hit, g.Gather(new, new_row, axis=1), g.Gather(cache, old_row, axis=1))
             for new, cache in zip((keys, values), caches, strict=True)
         ]
-        return *made, *made, g.Add(first, gone)
+        return *updated, *updated, g.Add(first, dropped)

@@ -1,4 +1,4 @@
-"""BROADCAST_TO, BROADCAST_ARGS and FILL: one element in many places."""
+"""BROADCAST_TO, BROADCAST_ARGS and FILL: elements repeated to fill a shape."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_rank, expect_type, ints
+from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_rank, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 
 def _check_list(operator: Operator, index: int) -> None:
-    """Raise OperatorError unless an input is a list of sizes, as the kernels want it."""
+    """Raise OperatorError unless an input is a list of int32 or int64, as the kernels require."""
     sizes = operator.input(index)
     expect_type(sizes, (DType.INT32, DType.INT64))
     if sizes.rank != 1:
-        raise OperatorError(f"{sizes.name} has {sizes.rank} axes where a list is expected")
+        raise OperatorError(f"{sizes.name} must have one axis, got {sizes.rank}")
 
 
-class BroadcastTo(Operator):
-    """BROADCAST_TO a shape, as numpy does: axes of size 1 are repeated."""
+class BroadcastTo(DynamicShape, Foldable):
+    """BROADCAST_TO: axes of size 1 are repeated to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
     shape_inputs = (1,)
@@ -33,14 +34,16 @@ class BroadcastTo(Operator):
     def check(self) -> None:
         _check_list(self, 1)
         if self.has_data_dependent_shape:
-            expect_rank(self.output, self.input(1).elements, self.input(0).dtype)
+            expect_rank(self.output, count_listed_axes(self, 1), self.input(0).dtype)
             return
         x, shape = self.input(0), ints(self, 1)
         expect(self.output, shape, x.dtype)
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
-            raise OperatorError(f"{list(x.shape)} cannot be broadcast to {shape}")
+            raise OperatorError(
+                f"{x.name} of the shape {list(x.shape)} cannot be broadcast to {shape}"
+            )
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)
@@ -57,12 +60,12 @@ def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
     if not shape.tensor.is_constant:
         sizes = g.as_int64_list(shape, y.order)
         return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
-    if 0 in y.shape:  # of which ONNX Runtime makes something else
+    if 0 in y.shape:  # ONNX Runtime's Expand returns another shape
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
     return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
 
 
-class BroadcastArgs(Operator):
+class BroadcastArgs(Foldable):
     """BROADCAST_ARGS: the shape that two shapes broadcast to."""
 
     codes = ("BROADCAST_ARGS",)
@@ -74,12 +77,12 @@ class BroadcastArgs(Operator):
             _check_list(self, i)
         a, b = self.input(0), self.input(1)
         expect(b, b.shape, a.dtype)
-        expect(self.output, (max(a.elements, b.elements),), a.dtype)
+        expect(self.output, (max(count_listed_axes(self, i) for i in (0, 1)),), a.dtype)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
         a_sizes, b_sizes = (_pad_leading_ones(g, x, count) for x in (a, b))
-        # Not the larger one: a size of 0 wins over 1.
+        # Max would be wrong: 0 and 1 broadcast to 0.
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -92,8 +95,8 @@ def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
     return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
 
 
-class Fill(Operator):
-    """FILL: a shape full of one element."""
+class Fill(DynamicShape, Foldable):
+    """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
     shape_inputs = (0,)
@@ -106,7 +109,7 @@ class Fill(Operator):
         value = self.input(1)
         expect(value, (), value.dtype)
         if self.has_data_dependent_shape:
-            expect_rank(self.output, self.input(0).elements, value.dtype)
+            expect_rank(self.output, count_listed_axes(self, 0), value.dtype)
         else:
             expect(self.output, ints(self, 0), value.dtype)
 

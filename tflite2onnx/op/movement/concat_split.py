@@ -1,4 +1,4 @@
-"""CONCATENATION, PACK, UNPACK, SPLIT, SPLIT_V and TILE: tensors side by side."""
+"""CONCATENATION, PACK, UNPACK, SPLIT, SPLIT_V and TILE: tensors joined, split and repeated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -25,11 +25,12 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
-class Concatenation(Operator):
-    """CONCATENATION along an axis; constants without axes are laid in a row."""
+class Concatenation(DynamicShape, Foldable):
+    """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
     dynamic_axes = "..."
@@ -51,14 +52,14 @@ class Concatenation(Operator):
         return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
     def reads_stored_integers(self) -> bool:
-        # The uint8 kernel rescales, that of int8 refuses, all others lay down what they are given.
+        # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
         return self.has_one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
 
 
-class Pack(Operator):
+class Pack(DynamicShape, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
@@ -85,17 +86,17 @@ class Pack(Operator):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
-        apart = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
+        parts = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
         return (
-            g.in_compute_type("Concat", y.dtype, *apart, axis=axis) if len(apart) > 1 else apart[0]
+            g.in_compute_type("Concat", y.dtype, *parts, axis=axis) if len(parts) > 1 else parts[0]
         )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
 
 
-class Unpack(Operator):
-    """UNPACK: the slices along an axis, each without it."""
+class Unpack(DynamicShape, Foldable):
+    """UNPACK: the slices along an axis, which they do not have themselves."""
 
     codes = ("UNPACK",)
     dynamic_axes = "..."
@@ -112,14 +113,16 @@ class Unpack(Operator):
         x = self.input(0)
         count, size = len(self.op.outputs), x.shape[self._axis]
         if not 0 < count == size:
-            raise OperatorError(f"an axis of {size} elements cannot become {count} outputs")
+            raise OperatorError(
+                f"{x.name} must have an output for each of {size} slices, got {count} outputs"
+            )
         for tensor in self.op.outputs:
             expect(tensor, drop_axis(x.shape, self._axis), x.dtype)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-        left = drop_axis(names, self._axis)
-        return [Frame({0: names} | {~i: left for i in range(len(self.op.outputs))}, names)]
+        rest = drop_axis(names, self._axis)
+        return [Frame({0: names} | {~i: rest for i in range(len(self.op.outputs))}, names)]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         axis = x.axis(self._axis)
@@ -130,7 +133,7 @@ class Unpack(Operator):
         return list(np.moveaxis(inputs[0], self._axis, 0))
 
 
-class Split(Operator):
+class Split(DynamicShape, Foldable):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
@@ -161,7 +164,7 @@ class Split(Operator):
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
         groups = super().data_dependent_dims()
-        if self._are_sizes_known and self.op.code == "SPLIT":  # all parts are alike
+        if self._are_sizes_known and self.op.code == "SPLIT":  # all parts have one size
             axes = sorted({axis for group in groups for _, axis in group})
             return [[pair for (pair,) in groups if pair[1] == axis] for axis in axes]
         return groups
@@ -173,16 +176,18 @@ class Split(Operator):
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """The size of each part; the one that says -1 takes what the others leave."""
+        """The size of each part; a size of -1 stands for the rest of the axis."""
         whole, count = self.input(self._data).shape[self._axis], len(self.op.outputs)
         if self.op.code == "SPLIT":
             sizes = [whole // max(count, 1)] * count
         else:
-            given = ints(self, 1)
-            rest = whole - sum(size for size in given if size != -1)
-            sizes = [rest if size == -1 else size for size in given]
+            requested = ints(self, 1)
+            rest = whole - sum(size for size in requested if size != -1)
+            sizes = [rest if size == -1 else size for size in requested]
         if sum(sizes) != whole or min(sizes, default=-1) < 0 or len(sizes) != count:
-            raise OperatorError(f"an axis of {whole} elements cannot be split into {sizes}")
+            raise OperatorError(
+                f"{count} sizes must be non-negative and add up to {whole}, got {sizes}"
+            )
         return sizes
 
     def check(self) -> None:
@@ -226,27 +231,27 @@ class Split(Operator):
         return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), x.axis(self._axis))
 
     def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
-        """Return the parts along an axis that is computed."""
-        x, given, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
-        number = given if self.op.code == "SPLIT" else xs[2]
+        """Return the parts along an axis that is known at run time only."""
+        x, other, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
+        number = other if self.op.code == "SPLIT" else xs[2]
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
         if self.op.code == "SPLIT":
             sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
         else:
-            sizes = self._resolve_sizes(g, parts.size, given)
-        cut = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
+            sizes = self._resolve_sizes(g, parts.size, other)
+        pieces = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
             reshape_to(g, part, parts.before, size, parts.behind)
-            for part, size in zip(cut, each, strict=True)
+            for part, size in zip(pieces, each, strict=True)
         )
 
-    def _resolve_sizes(self, g: Builder, whole: Value, given: View) -> Value:
-        sizes = g.as_int64_list(given)
-        # The size that is -1 takes the rest: all sizes but this -1.
+    def _resolve_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
+        sizes = g.as_int64_list(requested)
+        # A size of -1 stands for the rest: the whole axis without the sum of the other sizes.
         others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
-        left = g.Equal(sizes, g.scalar(-1, DType.INT64))
-        return g.Where(left, g.Sub(whole, others), sizes)
+        is_rest = g.Equal(sizes, g.scalar(-1, DType.INT64))
+        return g.Where(is_rest, g.Sub(whole, others), sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
@@ -255,16 +260,16 @@ class Split(Operator):
 def _split(
     g: Builder, x: View | Value, dtype: DType, sizes: Value, count: int, axis: int
 ) -> tuple[Value, ...]:
-    """Return so many parts of x, in the type that the node runs in until they are apart."""
+    """Return `count` parts of x; Split runs in the compute type if it lacks this type."""
     if count == 1:
         return (g.recast(x, dtype, dtype),)
-    carrier = g.compute_type("Split", dtype)
-    parts = g.node_outputs("Split", count, g.recast(x, dtype, carrier), sizes, axis=axis)
-    return tuple(g.recast(part, carrier, dtype) for part in parts)
+    compute_type = g.compute_type("Split", dtype)
+    parts = g.node_outputs("Split", count, g.recast(x, dtype, compute_type), sizes, axis=axis)
+    return tuple(g.recast(part, compute_type, dtype) for part in parts)
 
 
-class Tile(Operator):
-    """TILE: each axis over and over."""
+class Tile(DynamicShape, Foldable):
+    """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
     shape_inputs = (1,)
@@ -277,7 +282,7 @@ class Tile(Operator):
     def _multiples(self) -> list[int]:
         rank, multiples = self.input(0).rank, ints(self, 1)
         if len(multiples) != rank or min(multiples, default=0) < 0:
-            raise OperatorError(f"multiples {multiples} for {rank} axes")
+            raise OperatorError(f"multiples must be {rank} non-negative integers, got {multiples}")
         return multiples
 
     def check(self) -> None:

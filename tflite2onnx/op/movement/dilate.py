@@ -1,19 +1,20 @@
-"""DILATE and STABLEHLO_PAD: elements apart from each other, and more around them."""
+"""DILATE and STABLEHLO_PAD: padding values between the elements, and around them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import BEHIND, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 
-class Dilate(Operator):
-    """DILATE: each axis with a value between its elements, as often as its dilation less one."""
+class Dilate(DynamicShape):
+    """DILATE: along each axis, (dilation - 1) padding values between neighbouring elements."""
 
     codes = ("DILATE",)
     dynamic_axes = "..."
@@ -23,10 +24,10 @@ class Dilate(Operator):
 
     @cached_property
     def _steps(self) -> list[int]:
-        """How far neighbours are from each other along each axis."""
+        """The distance of neighbouring elements along each axis."""
         x, steps = self.input(0), ints(self, 1)
         if len(steps) != x.rank or min(steps, default=1) < 1:
-            raise OperatorError(f"dilations {steps} of {x.rank} axes")
+            raise OperatorError(f"dilations must be {x.rank} positive integers, got {steps}")
         return steps
 
     @cached_property
@@ -45,18 +46,18 @@ class Dilate(Operator):
 
 
 def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
-    """Return elements so many steps from each other along each stored axis, `fill` between them."""
+    """Return x with (step - 1) times `fill` between neighbours along each stored axis."""
     sizes = x.tensor.layout_shape
     if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):
         return x.value
     if x.tensor.symbols:
         return _dilate_dynamic_axes(g, x, steps, fill)
-    # Each element gets an axis of its own, which grows from 1 to the distance.
+    # An axis of size 1 is inserted after each axis, padded to the distance, and merged.
     split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-    grown = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
-    merged = g.reshape(grown, whole)
+    padded = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
+    merged = g.reshape(padded, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
@@ -80,10 +81,10 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
-class StablehloPad(Operator):
-    """STABLEHLO_PAD: a value between elements, in front of them and behind.
+class StablehloPad(DynamicShape):
+    """STABLEHLO_PAD: a value between elements, before them and after them.
 
-    Less than no elements in front or behind are so many cut off, of those in between too.
+    Negative edge padding removes elements, including interior padding.
     """
 
     codes = ("STABLEHLO_PAD",)
@@ -94,11 +95,14 @@ class StablehloPad(Operator):
 
     @cached_property
     def _pads(self) -> list[tuple[int, int, int]]:
-        """How many elements come in front of each axis, behind it, and between its elements."""
+        """The padding before, after and between the elements of each axis."""
         o, rank = self.options, self.input(0).rank
         columns = o.edge_padding_low, o.edge_padding_high, o.interior_padding
         if any(len(column or ()) != rank for column in columns) or min(columns[2], default=0) < 0:
-            raise OperatorError(f"paddings {columns} of {rank} axes")
+            raise OperatorError(
+                f"low, high and interior padding must each be {rank} integers, "
+                f"with no negative interior padding, got {columns}"
+            )
         return list(zip(*columns, strict=True))
 
     def check(self) -> None:
@@ -109,11 +113,13 @@ class StablehloPad(Operator):
             for size, (low, high, between) in zip(x.shape, self._pads, strict=True)
         ]
         if not sizes or min(sizes) < 1:
-            # The kernel makes all sizes 0 if one of them is.
-            raise OperatorError(f"nothing is left of {x.name} in the shape {sizes}")
+            # The kernel sets all sizes to 0 if one of them is.
+            raise OperatorError(
+                f"all sizes of the padded shape of {x.name} must be positive, got {sizes}"
+            )
         expect(self.output, sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)
-        spread = dilate_axes(g, x, [number + 1 for number in between], value)
-        return pad_axes(g, spread, x.dtype, low, high, value.reshape(()))
+        dilated = dilate_axes(g, x, [number + 1 for number in between], value)
+        return pad_axes(g, dilated, x.dtype, low, high, value.reshape(()))

@@ -1,4 +1,4 @@
-"""DYNAMIC_UPDATE_SLICE: part of a tensor replaced."""
+"""DYNAMIC_UPDATE_SLICE: a slice of a tensor is replaced."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 
-class DynamicUpdateSlice(Operator):
-    """The first tensor with the second in it, from the start indices on.
+class DynamicUpdateSlice(DynamicShape, Foldable):
+    """Replaces the slice of a tensor that begins at the start indices with an update.
 
-    These are moved to where the update fits in.
+    Start indices are clamped so that the update fits in.
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
@@ -25,12 +26,15 @@ class DynamicUpdateSlice(Operator):
 
     @cached_property
     def _max_starts(self) -> list[int]:
-        """How far the update can move along each axis."""
+        """The largest start index along each axis."""
         x, update = self.input(0), self.input(1)
-        room = [a - b for a, b in zip(x.shape, update.shape, strict=False)]
-        if x.rank != update.rank or min(room, default=0) < 0:
-            raise OperatorError(f"{list(update.shape)} does not fit into {list(x.shape)}")
-        return room
+        largest = [a - b for a, b in zip(x.shape, update.shape, strict=False)]
+        if x.rank != update.rank or min(largest, default=0) < 0:
+            raise OperatorError(
+                f"the update {update.name} must fit into {list(x.shape)}, "
+                f"got the shape {list(update.shape)}"
+            )
+        return largest
 
     def check(self) -> None:
         x, update, starts = (self.input(i) for i in range(3))
@@ -40,7 +44,7 @@ class DynamicUpdateSlice(Operator):
         expect(starts, (len(self._max_starts),), starts.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether the update is as large along an axis, or has a size that is known."""
+        """Return whether the update spans the whole axis, or has a constant size along it."""
         whole, part = (self.input(i).sizes[axis] for i in range(2))
         return operand == 2 or whole == part or isinstance(part, int)  # starts
 
@@ -57,49 +61,51 @@ class DynamicUpdateSlice(Operator):
         )
 
     def _clamp_starts(self, g: Builder, x: View, starts: View) -> Value:
-        """Return where the update starts along each TFLite axis."""
+        """Return the clamped start indices, one for each TFLite axis, int64."""
         if starts.tensor.data is not None and not x.tensor.symbols:
             return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        zero, rooms = g.scalar(0, DType.INT64), self._dynamic_max_starts(g, x)
-        if starts.dtype is DType.INT32:  # numbers of 32 bits Max and Min compare right
-            return g.Min(g.Max(wide, zero), rooms)
-        return g.clamp_int64(wide, zero, rooms)
+        zero, largest = g.scalar(0, DType.INT64), self._dynamic_max_starts(g, x)
+        if starts.dtype is DType.INT32:  # Max and Min compare numbers of 32 bits correctly
+            return g.Min(g.Max(wide, zero), largest)
+        return g.clamp_int64(wide, zero, largest)
 
     def _dynamic_max_starts(self, g: Builder, x: View) -> Value:
-        """Return how far the update can move, which open sizes leave to be computed."""
+        """Return the largest start indices, computed at run time if x has dynamic axes."""
         if not x.tensor.symbols:
             return g.ints(self._max_starts)
         order = [x.axis(axis) for axis in range(x.rank)]
         whole = g.Shape(x) if order == [*range(x.rank)] else g.Gather(g.Shape(x), g.ints(order))
-        return g.Sub(whole, g.ints(self.input(1).shape))  # where both are open nobody asks
+        return g.Sub(whole, g.ints(self.input(1).shape))  # not read where both are dynamic
 
     def _replace_part(
         self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
     ) -> Value:
         """Return a value with the update in it, which is smaller along these axes only.
 
-        What lies before and behind the update along one axis stays; between is the same task
-        with an axis less.
+        Along the first axis, the elements before and after the update are kept. The slice between
+        them is replaced by recursion over the other axes.
         """
         axis, *rest = axes
-        at = g.ints([x.axis(axis)])
+        axes_input = g.ints([x.axis(axis)])
         first = _take_entry(g, where, axis)
         last = _add_offset(g, first, self.input(1).shape[axis])
         if rest:
-            update = self._replace_part(g, g.Slice(value, first, last, at), update, x, rest, where)
-        before = g.Slice(value, g.ints([0]), first, at)
+            update = self._replace_part(
+                g, g.Slice(value, first, last, axes_input), update, x, rest, where
+            )
+        before = g.Slice(value, g.ints([0]), first, axes_input)
         size = self.input(0).sizes[axis]
         end = np.iinfo(np.int64).max if isinstance(size, str) else size
-        behind = g.Slice(value, last, g.ints([int(end)]), at)
-        return g.Concat(before, update, behind, axis=x.axis(axis))
+        after = g.Slice(value, last, g.ints([int(end)]), axes_input)
+        return g.Concat(before, update, after, axis=x.axis(axis))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        made, update = inputs[0].copy(), inputs[1]
+        output, update = inputs[0].copy(), inputs[1]
         first = np.clip(inputs[2], 0, self._max_starts)
-        place = tuple(slice(a, a + n) for a, n in zip(first, update.shape, strict=True))
-        made[place] = update
-        return [made]
+        slices = tuple(slice(a, a + n) for a, n in zip(first, update.shape, strict=True))
+        output[slices] = update
+        return [output]
 
 
 def _take_entry(g: Builder, numbers: Value, index: int) -> Value:

@@ -1,4 +1,4 @@
-"""PAD, PADV2 and MIRROR_PAD: more elements around those that are there."""
+"""PAD, PADV2 and MIRROR_PAD: elements before and after those of an axis."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
@@ -23,15 +24,18 @@ def pad_axes(
     high: Sequence[int],
     fill: View | Value,
 ) -> Value:
-    """Return x with so many elements in front of each stored axis, and behind it."""
+    """Return x with `low` elements before and `high` elements after those of each stored axis.
+
+    Negative numbers remove elements.
+    """
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
     pads = g.ints([*low, *high])
     return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
 
 
-class _Padding(Operator):
-    """What all of them share: the second input, [rank, 2], says how many elements to add."""
+class _Padding(DynamicShape):
+    """Base of the operators: the second input, [rank, 2], is the number of elements to add."""
 
     dynamic_axes = "..."
     shape_inputs = (1,)
@@ -41,11 +45,14 @@ class _Padding(Operator):
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
-        """The elements in front of each axis and behind it."""
+        """The number of elements before and after those of each axis."""
         rank, table = self.input(0).rank, self.input(1)
         flat = ints(self, 1)
         if table.shape != (rank, 2) or min(flat, default=0) < 0:
-            raise OperatorError(f"paddings {flat} of the shape {list(table.shape)} for {rank} axes")
+            raise OperatorError(
+                f"paddings must be non-negative and have the shape {[rank, 2]}, "
+                f"got {flat} of the shape {list(table.shape)}"
+            )
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def check(self) -> None:
@@ -60,7 +67,7 @@ class _Padding(Operator):
         expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
 
     def _stored_pads(self, g: Builder, x: View, table: View) -> Value:
-        """Return the elements in front of all axes, then those behind, in the stored order."""
+        """Return the padding before each stored axis, then the padding after each, int64."""
         if self.has_data_dependent_shape:
             return g.reshape(
                 g.Transpose(g.as_int64_list(table, x.order), perm=[1, 0]), [2 * x.rank]
@@ -77,8 +84,8 @@ class _Padding(Operator):
         )
 
 
-class Pad(_Padding):
-    """PAD with what stands for 0, PADV2 with a value of its own."""
+class Pad(_Padding, Foldable):
+    """PAD with zeros, PADV2 with a value that is an input."""
 
     codes = ("PAD", "PADV2")
 
@@ -97,7 +104,7 @@ class Pad(_Padding):
     ) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):
             return x.value
-        # What is moved may stand for something else then; what is added stands for 0.
+        # The stored integer that stands for 0 is the zero point.
         fill = g.scalar(y.storage.zero_point, y.dtype) if value is None else value.reshape(())
         return self._pad(g, x, pads, fill)
 
@@ -106,7 +113,7 @@ class Pad(_Padding):
         return [np.pad(inputs[0], self._pads, constant_values=value)]
 
 
-class MirrorPad(_Padding):
+class MirrorPad(_Padding, Foldable):
     """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
@@ -115,7 +122,7 @@ class MirrorPad(_Padding):
     @property
     def _reflects(self) -> bool:
         if self.options.mode not in ("REFLECT", "SYMMETRIC"):
-            raise OperatorError(f"there is no mode {self.options.mode}")
+            raise OperatorError(f"mode must be REFLECT or SYMMETRIC, got {self.options.mode}")
         return bool(self.options.mode == "REFLECT")
 
     def check(self) -> None:
@@ -125,7 +132,10 @@ class MirrorPad(_Padding):
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
             if max(pads) > max(size - self._reflects, 0):
-                raise OperatorError(f"{size} elements have no {max(pads)} to mirror")
+                raise OperatorError(
+                    f"padding must be at most {max(size - self._reflects, 0)} along an axis of "
+                    f"{size} elements, got {max(pads)}"
+                )
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):
@@ -134,7 +144,7 @@ class MirrorPad(_Padding):
             return self._pad(g, x, table, mode="reflect")
         if not self.has_data_dependent_shape and np.max(self._pads) == 1:
             return self._pad(g, x, table, mode="edge")  # one element is its own mirror
-        # Pad has no such mode. An index per axis moves less than slices and a Concat.
+        # Pad has no symmetric mode. A Gather for each axis copies less than slices and a Concat.
         return g.with_compute_type(
             "Gather", x.dtype, lambda v: self._mirror_axes(g, x, v, table), x.value
         )
@@ -146,23 +156,23 @@ class MirrorPad(_Padding):
         return value
 
     def _sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
-        """Return which element of an axis each one is that is made."""
+        """Return the index in x of each element along an axis of the output."""
         size = x.tensor.shape[axis]
         if not self.has_data_dependent_shape and axis not in x.tensor.symbols:
             check_element_count(size + sum(self._pads[axis]))
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
         one, count = g.scalar(1, DType.INT64), g.reshape(_gather_entry(g, sizes_of(g, x), axis), [])
         pads = g.as_int64_list(table)
-        before, behind = (
+        before, after = (
             g.Gather(_gather_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1)
             for end in (0, 1)
         )
-        first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(behind, []))
-        # Mirrored at the left edge, then at the right one: -1 is 0, and so is the size its half.
-        at = g.Range(first, last, one)
-        at = g.in_compute_type("Max", DType.INT64, at, g.Sub(g.Neg(at), one))
-        mirrored = g.Sub(g.Sub(g.Add(count, count), one), at)
-        return g.in_compute_type("Min", DType.INT64, at, mirrored)
+        first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
+        # Reflect at the left edge (-1 -> 0), then at the right (size -> size - 1).
+        index = g.Range(first, last, one)
+        index = g.in_compute_type("Max", DType.INT64, index, g.Sub(g.Neg(index), one))
+        reflected = g.Sub(g.Sub(g.Add(count, count), one), index)
+        return g.in_compute_type("Min", DType.INT64, index, reflected)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]

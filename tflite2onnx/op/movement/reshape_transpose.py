@@ -1,4 +1,4 @@
-"""Operators about the axes alone: TRANSPOSE, RESHAPE and their like, SHAPE and RANK."""
+"""Operators on axes: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, SHAPE and RANK."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
-from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.common.checks import axis_of, expect, expect_list, expect_rank, integer, ints
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    count_listed_axes,
+    expect,
+    expect_list,
+    expect_rank,
+    integer,
+    ints,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     multiply_sizes,
@@ -20,39 +28,41 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 
-def runs(source: Shape, target: Shape) -> tuple[Axes, Axes]:
+def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:
     """Name the axes of both sides of a reshape so that equal names hold equal elements.
 
-    The shapes are cut wherever the products of the sizes so far agree. A piece that is one axis
-    on both sides is that axis; a piece that is split or merged is one name on all its axes, so
-    that they stay together. Axes of size 1 that pair with nothing get names of their own: they
-    can stand anywhere.
+    The shapes are divided into groups wherever the products of the leading sizes agree. A group of
+    one axis on both sides is one name. The axes of a group that is split or merged share one name,
+    so that they stay together. Axes of size 1 without a counterpart get names of their own, because
+    they can be at any place.
     """
     if 0 in source:
         free = tuple(f"in{i}" for i in range(len(source)))
         return free, tuple(f"out{i}" for i in range(len(target)))
     names: tuple[list[str], list[str]] = ([""] * len(source), [""] * len(target))
-    i = j = piece = 0
+    i = j = group = 0
     while i < len(source) or j < len(target):
         if i < len(source) and j < len(target) and source[i] == target[j]:
-            names[0][i] = names[1][j] = f"r{piece}"
+            names[0][i] = names[1][j] = f"r{group}"
             i, j = i + 1, j + 1
         elif i < len(source) and source[i] == 1:
             names[0][i], i = f"in{i}", i + 1
         elif j < len(target) and target[j] == 1:
             names[1][j], j = f"out{j}", j + 1
         else:
-            i, j = _match_group(source, target, i, j, names, f"r{piece}")
-        piece += 1
+            i, j = _match_group(source, target, i, j, names, f"r{group}")
+        group += 1
     return tuple(names[0]), tuple(names[1])
 
 
 def _match_group(
     source: Shape, target: Shape, i: int, j: int, names: tuple[list[str], list[str]], name: str
 ) -> tuple[int, int]:
+    """Name the smallest groups from i and j on that have one product; return their ends."""
     a, b = source[i], target[j]
     names[0][i] = names[1][j] = name
     i, j = i + 1, j + 1
@@ -64,37 +74,38 @@ def _match_group(
     return i, j
 
 
-def open_runs(source: Sizes, target: Sizes) -> tuple[Axes, Axes]:
-    """Name the axes as `runs` does, where some sizes stay open and only equal ones are known.
+def match_dynamic_reshape_axes(source: Sizes, target: Sizes) -> tuple[Axes, Axes]:
+    """Name the axes as `match_reshape_axes` does, where some axes are dynamic.
 
-    What lies between these may be split or merged in any way: its axes stay together.
+    Equal sizes at the beginning and at the end are matched. If dynamic axes remain between them,
+    they may be split or merged in any way, so all axes between share one name.
     """
     if not any(isinstance(size, str) for size in (*source, *target)):
-        return runs(_fixed_sizes(source), _fixed_sizes(target))
-    first = _common(source, target)
-    last = _common(source[first:][::-1], target[first:][::-1])
+        return match_reshape_axes(_fixed_sizes(source), _fixed_sizes(target))
+    first = _count_common(source, target)
+    last = _count_common(source[first:][::-1], target[first:][::-1])
     between = [sizes[first : len(sizes) - last] for sizes in (source, target)]
     if any(isinstance(size, str) for sizes in between for size in sizes):
         inner = tuple(tuple("between" for _ in sizes) for sizes in between)
     else:
-        inner = runs(*(_fixed_sizes(sizes) for sizes in between))
+        inner = match_reshape_axes(*(_fixed_sizes(sizes) for sizes in between))
     before = tuple(f"first{i}" for i in range(first))
-    behind = tuple(f"last{i}" for i in range(last))
-    return (*before, *inner[0], *behind), (*before, *inner[1], *behind)
+    after = tuple(f"last{i}" for i in range(last))
+    return (*before, *inner[0], *after), (*before, *inner[1], *after)
 
 
 def _fixed_sizes(sizes: Sizes) -> Shape:
     return tuple(size for size in sizes if isinstance(size, int))
 
 
-def _common(a: Sizes, b: Sizes) -> int:
-    """Return how many sizes both begin with."""
+def _count_common(a: Sizes, b: Sizes) -> int:
+    """Return the number of leading sizes that are equal."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
     return len(list(pairs))
 
 
-class Reshape(Operator):
-    """RESHAPE, SQUEEZE, EXPAND_DIMS: the elements stay, the axes are counted anew."""
+class Reshape(DynamicShape, Foldable):
+    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     shape_inputs = (1,)
@@ -109,10 +120,13 @@ class Reshape(Operator):
             if y.symbols:
                 return
             if y.dynamic_axes:
-                raise OperatorError("how large its output is, is known at run time only")
+                raise OperatorError("its output shape is only known at run time")
         if (x.elements, x.dtype) != (y.elements, y.dtype):
-            declared = [f"{t.dtype.label}{list(t.shape)}" for t in (x, y)]
-            raise OperatorError(f"{declared[0]} cannot become {declared[1]}")
+            source, target = (f"{t.dtype.label}{list(t.shape)}" for t in (x, y))
+            raise OperatorError(
+                f"{y.name} must be {x.elements} elements of {x.dtype.label}, "
+                f"as {x.name} is {source}, got {target}"
+            )
 
     def _check_dynamic(self) -> None:
         if self._adds_axis:
@@ -127,11 +141,11 @@ class Reshape(Operator):
 
     @property
     def _dynamic_rank(self) -> int:
-        """How many axes are made by what is computed."""
-        return self.input(0).rank + 1 if self._adds_axis else self.input(1).elements
+        """The rank of the output if its shape is an input that is known at run time only."""
+        return self.input(0).rank + 1 if self._adds_axis else count_listed_axes(self, 1)
 
     def frames(self) -> Sequence[Frame]:
-        source, target = open_runs(self.input(0).sizes, self.output.sizes)
+        source, target = match_dynamic_reshape_axes(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merge_names(source, target)))
         return [Frame({0: source, ~0: target}, names)]
 
@@ -139,14 +153,14 @@ class Reshape(Operator):
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
-        if not self.has_data_dependent_shape or len(unknown) < 2:  # of one Reshape knows it
+        if not self.has_data_dependent_shape or len(unknown) < 2:  # Reshape infers one
             return g.reshape(x, y.sizes)
         return reshape_to(g, x.value, self._dynamic_shape(g, y, x, rest[0]))
 
-    def _dynamic_shape(self, g: Builder, y: View, x: View, given: View) -> Value:
+    def _dynamic_shape(self, g: Builder, y: View, x: View, axis_or_shape: View) -> Value:
         if not self._adds_axis:
-            return g.as_int64_list(given, y.order)
-        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, given, y.rank), 0)
+            return g.as_int64_list(axis_or_shape, y.order)
+        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
         shape = g.Concat(parts.before, g.ints([1]), parts.behind, axis=0)
         return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
 
@@ -156,7 +170,7 @@ class Reshape(Operator):
 
     @property
     def resizes(self) -> bool:
-        # The kernel asks the operand, and resizes what the file declares otherwise.
+        # The kernel computes the shape from its inputs and resizes an output declared otherwise.
         return self.has_data_dependent_shape or self.resolve_output_shapes() != (self.output.shape,)
 
     def resolve_output_shapes(self) -> tuple[Shape, ...]:
@@ -166,18 +180,21 @@ class Reshape(Operator):
         shape = [int(size) for size in self._requested_shape()]
         known = prod(size for size in shape if size != -1)
         rest = self.input(0).elements // max(known, 1)
-        made = tuple(rest if size == -1 else size for size in shape)
-        if prod(made) != self.input(0).elements or shape.count(-1) > 1:
-            raise OperatorError(f"{list(self.input(0).shape)} cannot become {shape}")
-        return (made,)
+        resolved = tuple(rest if size == -1 else size for size in shape)
+        if prod(resolved) != self.input(0).elements or shape.count(-1) > 1:
+            raise OperatorError(
+                f"its new shape must have {self.input(0).elements} elements, "
+                f"as {self.input(0).name} is {list(self.input(0).shape)}, got {shape}"
+            )
+        return (resolved,)
 
     def _requested_shape(self) -> Sequence[int]:
-        """Return the shape that is asked for, with -1 for what is left."""
+        """Return the requested shape, in which -1 stands for the rest of the elements."""
         x = self.input(0)
         if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
-        if self.options.get("keeps_shape"):  # a copy, of ours
+        if self.options.get("keeps_shape"):  # a copy that this package inserted
             return x.shape
         if self.op.code == "SQUEEZE":
             dropped = {axis_of(axis, x.rank) for axis in self.options.squeeze_dims or ()}
@@ -192,22 +209,23 @@ class Reshape(Operator):
 
 
 def _merge_names(source: Axes, target: Axes) -> list[str]:
-    """Return all names so that the names of either side come in its own sequence."""
+    """Return all names in a sequence that agrees with both sides."""
     merged, rest = [], list(target)
     for name in source:
         if name in rest:
-            at = rest.index(name)
-            merged += rest[: at + 1]
-            rest = rest[at + 1 :]
+            end = rest.index(name) + 1
+            merged += rest[:end]
+            rest = rest[end:]
         else:
             merged.append(name)
     return merged + rest
 
 
-class Transpose(Operator):
-    """TRANSPOSE renames axes, nothing more: the plan pays for what has to move.
+class Transpose(DynamicShape, Foldable):
+    """TRANSPOSE renames axes; the layout plan inserts a node only where elements must move.
 
-    By a permutation that is computed elements are gathered, as the node takes constants only.
+    If the permutation is an input that is known at run time only, elements are gathered, because
+    ONNX's Transpose takes a constant permutation only.
     """
 
     codes = ("TRANSPOSE",)
@@ -233,16 +251,18 @@ class Transpose(Operator):
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:
             return x.value
-        old, moved = sizes_of(g, x), g.as_int64_list(permutation)
-        new = g.Gather(old, moved, axis=0)
-        # Each element made is counted, its place found, and which element stands there in x.
+        old, order = sizes_of(g, x), g.as_int64_list(permutation)
+        new = g.Gather(old, order, axis=0)
+        # The flat index of each output element -> its indices -> the flat index of its source in x.
         number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
-        places = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
-        strides = g.Gather(_strides(g, old, x.rank), moved, axis=0)
-        source = g.reduce("ReduceSum", g.Mul(places, strides), [1], keepdims=False)
+        indices = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
+        strides = g.Gather(_strides(g, old, x.rank), order, axis=0)
+        source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
         flat = g.reshape(x, [-1])
-        taken = g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat)
-        return reshape_to(g, taken, new)
+        gathered = g.with_compute_type(
+            "Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat
+        )
+        return reshape_to(g, gathered, new)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.transpose(inputs[0], self._permutation)]
@@ -252,7 +272,7 @@ class Transpose(Operator):
         rank, numbers = self.input(0).rank, ints(self, 1)
         permutation = [axis_of(number, rank) for number in numbers]
         if sorted(permutation) != list(range(rank)):
-            raise OperatorError(f"{numbers} is no permutation of {rank} axes")
+            raise OperatorError(f"permutation must be a permutation of {rank} axes, got {numbers}")
         return permutation
 
 
@@ -262,14 +282,14 @@ def _count_up(g: Builder, count: Value) -> Value:
 
 
 def _strides(g: Builder, sizes: Value, rank: int) -> Value:
-    """Return how many elements lie between neighbours along each axis."""
-    behind = np.triu(np.ones((rank, rank), np.bool_), 1)
-    factors = g.Where(behind, sizes, g.scalar(1, DType.INT64))
+    """Return the distance of neighbours along each axis, in elements, for a row-major layout."""
+    inner = np.triu(np.ones((rank, rank), np.bool_), 1)
+    factors = g.Where(inner, sizes, g.scalar(1, DType.INT64))
     return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
-class ShapeOf(Operator):
-    """SHAPE: the sizes of the TFLite axes, in whatever order these are stored."""
+class ShapeOf(DynamicShape, Foldable):
+    """SHAPE: the sizes in the order of the TFLite axes, which the stored order may differ from."""
 
     codes = ("SHAPE",)
     dynamic_axes = "..."
@@ -295,7 +315,7 @@ class ShapeOf(Operator):
         return [np.asarray(self.input(0).shape, self.output.dtype.numpy)]
 
 
-class Rank(Operator):
+class Rank(DynamicShape, Foldable):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
@@ -319,8 +339,8 @@ class Rank(Operator):
         return [np.asarray(self.input(0).rank, np.int32)]
 
 
-class AsPlanned(Operator):
-    """An operator of ours behind a tensor whose order the user chose (`interface.pin_orders`)."""
+class AsPlanned(DynamicShape):
+    """Pins the order of axes that the user chose for a tensor (see `interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)
     dynamic_axes = "..."

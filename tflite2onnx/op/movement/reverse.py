@@ -1,4 +1,4 @@
-"""REVERSE_V2 and REVERSE_SEQUENCE: axes from their end on."""
+"""REVERSE_V2 and REVERSE_SEQUENCE: elements of an axis in reverse order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect, expect_type, ints
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 
 
-class Reverse(Operator):
-    """REVERSE_V2: whole axes."""
+class Reverse(DynamicShape, Foldable):
+    """REVERSE_V2: whole axes are reversed."""
 
     codes = ("REVERSE_V2",)
     dynamic_axes = "..."
@@ -29,7 +30,7 @@ class Reverse(Operator):
         rank = self.input(0).rank
         axes = [axis_of(number, rank) for number in ints(self, 1)]
         if len(set(axes)) < len(axes):
-            raise OperatorError(f"axes {axes} are reversed more than once")
+            raise OperatorError(f"axes must differ from each other, got {axes}")
         return axes
 
     def check(self) -> None:
@@ -38,7 +39,7 @@ class Reverse(Operator):
         if self.input(1).is_constant:
             _ = self._axes  # checks them
         else:
-            expect(self.input(1), (self.input(1).elements,), DType.INT32)
+            expect(self.input(1), (count_listed_axes(self, 1),), DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self.input(1).is_constant else []
@@ -48,18 +49,20 @@ class Reverse(Operator):
         if not count:
             return x.value
         known = self.input(1).is_constant
-        at = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
+        axes = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
         first, last, step = (
             g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
         )
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, at, step), x)
+        return g.with_compute_type(
+            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes, step), x
+        )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.flip(inputs[0], tuple(self._axes))]
 
 
-class ReverseSequence(Operator):
-    """REVERSE_SEQUENCE: the first elements of an axis, how many is said for each batch."""
+class ReverseSequence(DynamicShape):
+    """REVERSE_SEQUENCE: reverses the first elements of an axis, a number of them for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
     dynamic_axes = "..."
@@ -68,11 +71,14 @@ class ReverseSequence(Operator):
 
     @cached_property
     def _axes(self) -> tuple[int, int]:
-        """The axes of time and of batches."""
+        """The time axis and the batch axis."""
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            raise OperatorError(f"axes {time} and {batch} of {rank}")
+            raise OperatorError(
+                f"seq_dim and batch_dim must be two different axes of {rank}, "
+                f"got {time} and {batch}"
+            )
         return time, batch
 
     def check(self) -> None:
@@ -81,9 +87,11 @@ class ReverseSequence(Operator):
         expect(self.output, x.shape, x.dtype)
         expect_type(lengths, (DType.INT32, DType.INT64))
         expect(lengths, (x.shape[batch],), lengths.dtype)
-        given = lengths.data
-        if given is not None and ((given < 0) | (given > x.shape[time])).any():
-            raise OperatorError(f"lengths {given.tolist()} of sequences of {x.shape[time]}")
+        data = lengths.data
+        if data is not None and ((data < 0) | (data > x.shape[time])).any():
+            raise OperatorError(
+                f"sequence lengths must be between 0 and {x.shape[time]}, got {data.tolist()}"
+            )
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

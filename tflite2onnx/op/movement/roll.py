@@ -1,4 +1,4 @@
-"""Roll: elements that come round again."""
+"""Roll: elements are shifted along axes, cyclically."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, ints
+from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array
 
 
-class Roll(Operator):
-    """Roll: moves elements along axes; those that fall off the end come in at the start."""
+class Roll(Foldable):
+    """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
 
     codes = ("Roll",)
     custom = True
@@ -23,15 +24,18 @@ class Roll(Operator):
 
     @cached_property
     def _shifts(self) -> dict[int, int]:
-        """How far elements move along each axis; an axis that is named twice moves twice."""
+        """The shift along each axis; the shifts of an axis that is listed repeatedly are added."""
         x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
         if len(shifts) != len(axes) or 0 in x.shape:
-            raise OperatorError(f"shifts {shifts} along axes {axes} of {list(x.shape)}")
-        found: dict[int, int] = {}
+            raise OperatorError(
+                f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
+                f"got shifts {shifts} along axes {axes}"
+            )
+        totals: dict[int, int] = {}
         for shift, number in zip(shifts, axes, strict=True):
             axis = axis_of(number, x.rank)
-            found[axis] = found.get(axis, 0) + shift
-        return {axis: shift % x.shape[axis] for axis, shift in found.items()}
+            totals[axis] = totals.get(axis, 0) + shift
+        return {axis: shift % x.shape[axis] for axis, shift in totals.items()}
 
     def check(self) -> None:
         x = self.input(0)
@@ -55,7 +59,7 @@ class Roll(Operator):
         )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array]:
-        made = inputs[0]
+        output = inputs[0]
         for axis, shift in self._shifts.items():
-            made = np.roll(made, shift, axis)
-        return [made]
+            output = np.roll(output, shift, axis)
+        return [output]

@@ -1,4 +1,4 @@
-"""SLICE and STRIDED_SLICE: a range of indices of every axis."""
+"""SLICE and STRIDED_SLICE: a range of indices along each axis."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_list, expect_rank, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
-# Before the first element, where -1 would mean the last, and behind all.
+# The smallest bound stands for a position before the first element, because ONNX reads -1 as the
+# last element. The largest bound stands for the end.
 _BEFORE, _BEHIND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
 
-def _python_slice(kept: range, size: int) -> slice:
-    """Return the indices that are kept as Python slices them."""
-    if kept == range(size):
+def _python_slice(indices: range, size: int) -> slice:
+    """Return the Python slice that selects these indices."""
+    if indices == range(size):
         return _WHOLE
-    if not kept:
+    if not indices:
         return slice(0, 0, 1)
-    return slice(kept.start, kept.stop if kept.stop >= 0 else None, kept.step)
+    return slice(indices.start, indices.stop if indices.stop >= 0 else None, indices.step)
 
 
 def _slice_axes(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Value:
-    """Return these parts of each TFLite axis of x."""
+    """Return a value, which has the layout of x, sliced along each TFLite axis."""
     cut = {x.axis(axis): part for axis, part in enumerate(parts) if part != _WHOLE}
     if not cut:
         return value
@@ -39,7 +41,7 @@ def _slice_axes(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Va
 
 
 def _bounds(part: slice) -> tuple[int, int, int]:
-    """Return begin, end and step as ONNX has them."""
+    """Return the begin, end and step of an ONNX Slice."""
     step = 1 if part.step is None else part.step
     first, last = (0, _BEHIND) if step > 0 else (_BEHIND, _BEFORE)
     return (
@@ -50,15 +52,15 @@ def _bounds(part: slice) -> tuple[int, int, int]:
 
 
 def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
-    for axis, kept in enumerate(ranges):
-        data = data.take(kept, axis)
+    for axis, indices in enumerate(ranges):
+        data = data.take(indices, axis)
     return data
 
 
-class Slice(Operator):
-    """SLICE: `size` elements from `begin` on; a size of -1 is all the rest.
+class Slice(DynamicShape, Foldable):
+    """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
-    Either may be computed.
+    Both may be inputs that are known at run time only.
     """
 
     codes = ("SLICE",)
@@ -70,29 +72,32 @@ class Slice(Operator):
 
     @cached_property
     def _ranges(self) -> list[range]:
-        """The indices that are kept, per axis."""
+        """The indices of each axis in the slice."""
         shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
         if not len(shape) == len(begins) == len(sizes):
             raise OperatorError(
-                f"{len(begins)} begins and {len(sizes)} sizes for {len(shape)} axes"
+                f"begin and size must have {len(shape)} elements, "
+                f"got {len(begins)} and {len(sizes)}"
             )
         ends = [
             axis if size == -1 else begin + size
             for axis, begin, size in zip(shape, begins, sizes, strict=True)
         ]
         if not all(0 <= b <= e <= axis for b, e, axis in zip(begins, ends, shape, strict=True)):
-            raise OperatorError(f"begins {begins} and sizes {sizes} do not lie in {list(shape)}")
+            raise OperatorError(
+                f"the slice must lie inside {list(shape)}, got begin {begins} and size {sizes}"
+            )
         return [range(*pair) for pair in zip(begins, ends, strict=True)]
 
     @property
     def _parts(self) -> list[slice]:
-        """The same, of axes whose size stays open by what the file says."""
+        """The Python slice of each axis; bounds of dynamic axes are those of the file."""
         x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
         return [
             slice(begin or None, None if size == -1 else begin + size)
             if axis in x.symbols
-            else _python_slice(kept, x.shape[axis])
-            for axis, (kept, begin, size) in enumerate(numbers)
+            else _python_slice(indices, x.shape[axis])
+            for axis, (indices, begin, size) in enumerate(numbers)
         ]
 
     def check(self) -> None:
@@ -108,7 +113,7 @@ class Slice(Operator):
         sizes = ints(self, 2)
         expect(self.output, sizes, x.dtype)
         if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
-            raise OperatorError(f"sizes {sizes} do not lie in {list(x.shape)}")
+            raise OperatorError(f"size must be at most {list(x.shape)}, got {sizes}")
 
     @property
     def _is_known(self) -> bool:
@@ -128,8 +133,8 @@ class Slice(Operator):
         first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
         last = g.Add(first, count)
         if self.has_data_dependent_shape:
-            rest = g.Equal(count, g.scalar(-1, DType.INT64))
-            last = g.Where(rest, g.scalar(_BEHIND, DType.INT64), last)
+            is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
+            last = g.Where(is_rest, g.scalar(_BEHIND, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
         return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
 
@@ -138,24 +143,25 @@ class Slice(Operator):
 
 
 class _Part(NamedTuple):
-    """One axis of a STRIDED_SLICE: which input axis it is (None: a new one), and what is kept.
+    """One axis of a STRIDED_SLICE: the input axis (None if it is new) and its indices in the slice.
 
-    `asked` is the same in the file's words, which hold for any size.
+    `requested` is the slice with the bounds of the file, which apply to any size of the axis.
+    `shrinks` marks an axis that the output does not have.
     """
 
     axis: int | None
-    kept: range
-    asked: slice = _WHOLE
+    indices: range
+    requested: slice = _WHOLE
     shrinks: bool = False
 
 
-class StridedSlice(Operator):
+class StridedSlice(DynamicShape, Foldable):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
-    Bit i of a mask is about entry i of begin, end and strides: `begin_mask` and `end_mask` leave
-    the bound out, `ellipsis_mask` stands for as many whole axes as are left, `new_axis_mask`
-    inserts an axis, `shrink_axis_mask` takes one index and drops the axis. With `offset` the ends
-    count from the begins.
+    Bit i of a mask applies to entry i of begin, end and strides: `begin_mask` and `end_mask` omit
+    the bound, `ellipsis_mask` stands for all axes without an entry, `new_axis_mask` inserts an
+    axis, `shrink_axis_mask` takes one index and drops the axis. With `offset`, ends are relative to
+    begins.
     """
 
     codes = ("STRIDED_SLICE",)
@@ -178,28 +184,28 @@ class StridedSlice(Operator):
         return parts
 
     def _axis_entries(self) -> list[int | None]:
-        """Return an entry's number per axis, -1 for an axis that is kept whole, None for a new one.
+        """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.
 
-        An ellipsis stands for one axis at least: NumPy's empty one is unknown to the kernel.
+        An ellipsis stands for at least one axis: the kernel does not support NumPy's empty one.
         """
         o, rank = self.options, self.input(0).rank
-        count = self.input(1).elements
+        count = count_listed_axes(self, 1)
         bits = range(count)
         ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
         new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]
         whole = rank - (count - len(new) - len(ellipsis))
         if not self.input(2).elements == self.input(3).elements == count:
-            message = "begin, end and strides have different lengths"
+            message = "begin, end and strides must have the same length"
         elif len(ellipsis) > 1:
-            message = "more than one ellipsis"
+            message = f"ellipsis_mask must have at most one bit, got {len(ellipsis)}"
         elif (o.ellipsis_mask | o.new_axis_mask) >> count:
-            message = f"masks of more than {count} entries"
+            message = f"ellipsis_mask and new_axis_mask must have at most {count} bits"
         elif whole < len(ellipsis):
-            message = f"{count} entries for {rank} axes"
+            message = f"begin must have at most one entry for each of {rank} axes, got {count}"
         else:
-            at = ellipsis[0] if ellipsis else count
+            place = ellipsis[0] if ellipsis else count
             entries = [None if i in new else i for i in bits]
-            return entries[:at] + [-1] * whole + entries[at + 1 :]
+            return entries[:place] + [-1] * whole + entries[place + 1 :]
         raise OperatorError(message)
 
     def _entry_part(self, entry: int, axis: int, size: int) -> _Part:
@@ -208,37 +214,40 @@ class StridedSlice(Operator):
         o, bit = self.options, 1 << entry
         step = ints(self, 3)[entry] if self._steps_are_known else 1
         if step == 0:
-            raise OperatorError(f"the stride of axis {axis} is 0")
+            raise OperatorError(f"the stride of axis {axis} must not be 0")
         if self.has_data_dependent_shape:
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end = (ints(self, i)[entry] for i in (1, 2))
-        # The kernel lets the bounds lie one element outside, on the side where the steps end.
+        # The kernel clamps bounds to one element outside, on the side where the steps end.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
         start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
         if o.shrink_axis_mask & bit:
             if not 0 <= start < size or step < 0:
-                raise OperatorError(f"index {begin} of axis {axis}, which has {size} elements")
-            asked = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
-            return _Part(axis, range(start, start + 1), asked, shrinks=True)
+                raise OperatorError(
+                    f"an index of axis {axis} must be inside its {size} elements, with a positive "
+                    f"stride, got the index {begin} and the stride {step}"
+                )
+            requested = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
+            return _Part(axis, range(start, start + 1), requested, shrinks=True)
         end += start if o.offset else 0
         stop = last if o.end_mask & bit else _clamp_index(end, size, low, high)
-        asked = slice(
+        requested = slice(
             None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
             None if o.end_mask & bit else end,
             None if step == 1 else step,
         )
-        return _Part(axis, range(start, stop, step), asked)
+        return _Part(axis, range(start, stop, step), requested)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # With `offset` an end is known by where the begin is, which may be counted from the end.
+        # With `offset` an end depends on the begin, which may be counted from the end.
         return not self.options.offset
 
     def check(self) -> None:
-        shape = [len(part.kept) for part in self._parts if not part.shrinks]
+        shape = [len(part.indices) for part in self._parts if not part.shrinks]
         if self.has_data_dependent_shape:
             if self.options.offset:
-                raise OperatorError("ends that count from the begins have to be constant")
+                raise OperatorError("begin, end and strides must be constant if offset is set")
             for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
             expect_rank(self.output, len(shape), self.input(0).dtype)
@@ -250,8 +259,8 @@ class StridedSlice(Operator):
         names: Axes = tuple(
             f"new{i}" if part.axis is None else old[part.axis] for i, part in enumerate(self._parts)
         )
-        kept = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
-        return [Frame({0: old, ~0: kept}, names)]
+        new = tuple(n for n, part in zip(names, self._parts, strict=True) if not part.shrinks)
+        return [Frame({0: old, ~0: new}, names)]
 
     @property
     def _steps_are_known(self) -> bool:
@@ -268,7 +277,7 @@ class StridedSlice(Operator):
         )
 
     def _bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
-        """Return where each entry begins and ends, in ONNX's words, and its steps."""
+        """Return the begins, ends and steps of an ONNX Slice, one for each entry."""
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
         first = _mask_bound(
@@ -297,32 +306,32 @@ class StridedSlice(Operator):
     def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:
         shape, unknown = x.tensor.shape, x.tensor.symbols
         parts = [
-            p.asked if p.axis in unknown else _python_slice(p.kept, shape[p.axis])
+            p.requested if p.axis in unknown else _python_slice(p.indices, shape[p.axis])
             for p in self._parts
             if p.axis is not None
         ]
         return self._squeeze_and_expand(g, y, x, _slice_axes(g, x, value, parts))
 
     def _squeeze_and_expand(self, g: Builder, y: View, x: View, value: Value) -> Value:
-        """Return a slice without the axes that go, and with those that are new."""
+        """Return a slice without the axes that shrink, and with the new axes."""
         dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
-        left = (part for part in self._parts if not part.shrinks)
-        added = [y.axis(i) for i, part in enumerate(left) if part.axis is None]
+        remaining = (part for part in self._parts if not part.shrinks)
+        added = [y.axis(i) for i, part in enumerate(remaining) if part.axis is None]
         value = g.Squeeze(value, g.ints(dropped)) if dropped else value
         return g.Unsqueeze(value, g.ints(added)) if added else value
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        ranges = [part.kept for part in self._parts if part.axis is not None]
+        ranges = [part.indices for part in self._parts if part.axis is not None]
         return [_take_ranges(inputs[0], ranges).reshape(self.output.shape)]
 
 
-def _mask_bound(g: Builder, mask: Array, masked: Callable[[], Value], bound: Value) -> Value:
-    """Return a bound but for the entries where a mask leaves it out."""
-    return g.Where(mask.astype(np.bool_), masked(), bound) if mask.any() else bound
+def _mask_bound(g: Builder, mask: Array, default: Callable[[], Value], bound: Value) -> Value:
+    """Return the bounds, with default bounds where a mask omits them."""
+    return g.Where(mask.astype(np.bool_), default(), bound) if mask.any() else bound
 
 
 def _default_bounds(g: Builder, steps: Value, forward: int, backward: int) -> Value:
-    """Return a bound for each entry by the direction of its steps."""
+    """Return a bound for each entry, which depends on the direction of its steps."""
     if steps.data is not None:
         return g.ints(np.where(steps.data > 0, forward, backward).tolist())
     bounds = (g.scalar(bound, DType.INT64) for bound in (forward, backward))

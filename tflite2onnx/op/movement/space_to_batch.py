@@ -1,4 +1,4 @@
-"""SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: blocks of pixels that become images, and back."""
+"""SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: blocks of pixels become batches, and back."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Order
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
 _RANKS = (3, 4)
-# An axis, whether it is the place within a block along that axis, and the size.
+# An axis, whether the part is the position within a block along that axis, and the size.
 _Part = tuple[int, bool, int]
 
 
-class _Batches(Operator):
-    """What both have in common: a batch, one or two axes of space, and what else a pixel has.
+class _Batches(DynamicShape):
+    """Base of both operators: a batch axis, one or two spatial axes, and a channel axis.
 
-    The batch is counted by place in the block first: all that are the first pixel of their
-    blocks come before all that are the second.
+    The position in a block is the outer part of the batch axis: all first pixels of blocks come
+    before all second pixels.
     """
 
     shape_inputs = (1, 2)
@@ -33,55 +34,61 @@ class _Batches(Operator):
 
     @property
     def _measures(self) -> bool:
-        """Whether it is known at run time only how many blocks there are, or how large they are."""
+        """Whether the number or the size of the blocks is known at run time only."""
         return self.has_data_dependent_shape or bool(self.input(0).symbols)
 
     def _check_dynamic(self) -> None:
         x = self.input(0)
         if x.rank not in _RANKS:
-            raise OperatorError(f"blocks in {x.rank} axes")
+            raise OperatorError(f"{x.name} must have 3 or 4 axes, got {x.rank}")
         expect_list(self, 1, x.rank - 2)
         expect(self.input(2), (x.rank - 2, 2), self.input(1).dtype)
         expect_rank(self.output, x.rank, x.dtype)
 
     def _block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
-        """Return `_block` and `_edges`, as far as they are constant."""
-        one, none = g.ints([1]), g.constant(np.zeros((1, 2), np.int64))
+        """Return `_block` and `_edges` as int64 values, constant where the inputs are constant."""
+        one, zeros = g.ints([1]), g.constant(np.zeros((1, 2), np.int64))
         if block.tensor.is_constant:
             sizes = g.ints(self._block)
         else:
             sizes = g.Concat(one, g.as_int64_list(block), one, axis=0)
         if edges.tensor.is_constant:
             return sizes, g.constant(np.array(self._edges, np.int64))
-        return sizes, g.Concat(none, g.as_int64_list(edges), none, axis=0)
+        return sizes, g.Concat(zeros, g.as_int64_list(edges), zeros, axis=0)
 
     @cached_property
     def _block(self) -> list[int]:
-        """The size of a block along each axis, 1 along those that are no space."""
+        """The size of a block along each axis, 1 along the batch axis and the channel axis."""
         rank, sizes = self.input(0).rank, ints(self, 1)
         if rank not in _RANKS or len(sizes) != rank - 2 or min(sizes) < 1:
-            raise OperatorError(f"blocks of {sizes} in {rank} axes")
+            raise OperatorError(
+                f"block_shape must be a positive integer for each spatial axis of a tensor of 3 or "
+                f"4 axes, got {sizes} for {rank} axes"
+            )
         return [1, *sizes, 1]
 
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
-        """What is added, or cut off, before and behind each axis."""
+        """The padding, or the crops, before and after the elements of each axis."""
         flat, rank = ints(self, 2), self.input(0).rank
         if self.input(2).shape != (rank - 2, 2) or min(flat) < 0:
             raise OperatorError(
-                f"edges {flat} of the shape {list(self.input(2).shape)} for {rank} axes"
+                f"paddings and crops must be non-negative and have the shape {[rank - 2, 2]}, "
+                f"got {flat} of the shape {list(self.input(2).shape)}"
             )
         return [(0, 0), *zip(flat[::2], flat[1::2], strict=True), (0, 0)]
 
     def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
         if any(size % block for size, block in pairs):
-            raise OperatorError(f"{list(sizes)} cannot be divided into blocks of {list(by)}")
+            raise OperatorError(
+                f"sizes must be divisible by the blocks {list(by)}, got {list(sizes)}"
+            )
         return [size // block for size, block in pairs]
 
 
 def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
-    """Return the axes with each axis of space split in two: blocks, and places in a block."""
+    """Return the axes, each spatial axis split in two: blocks, and positions in a block."""
     spaces = range(1, len(sizes) - 1)
     parts = []
     for axis in order:
@@ -92,7 +99,7 @@ def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Par
 
 
 def _blocks_in_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
-    """Return the same axes with the places in a block before the batch."""
+    """Return the same parts with the positions in a block before the batch."""
     spaces = range(1, len(sizes) - 1)
     parts = []
     for axis in order:
@@ -109,14 +116,14 @@ def _reorder_dynamic_parts(
     new: Sequence[_Part],
     counts: Value,
     block: Value,
-    made: Value,
+    shape: Value,
 ) -> Value:
-    """Return the same where the sizes of the parts are known at run time."""
+    """Do as `_reorder_parts`, with sizes that are known at run time only."""
     rank = len(old) - sum(inner for _, inner, _ in old)
     places = [axis + rank * inner for axis, inner, _ in old]
     sizes = g.Gather(g.Concat(counts, block, axis=0), g.ints(places), axis=0)
     split = reshape_to(g, value, sizes)
-    return reshape_to(g, g.Transpose(split, perm=[old.index(part) for part in new]), made)
+    return reshape_to(g, g.Transpose(split, perm=[old.index(part) for part in new]), shape)
 
 
 def _reorder_parts(
@@ -124,20 +131,21 @@ def _reorder_parts(
     value: Value,
     old: Sequence[_Part],
     new: Sequence[_Part],
-    made: Sequence[int],
+    shape: Sequence[int],
 ) -> Value:
+    """Split a value into parts, transpose them, and merge them to a shape."""
     split = g.reshape(value, [size for *_, size in old])
-    return g.reshape(g.Transpose(split, perm=[old.index(part) for part in new]), made)
+    return g.reshape(g.Transpose(split, perm=[old.index(part) for part in new]), shape)
 
 
 class SpaceToBatch(_Batches):
-    """SPACE_TO_BATCH_ND: each place in a block of pixels becomes a batch of its own."""
+    """SPACE_TO_BATCH_ND: each position in a block of pixels becomes a batch of its own."""
 
     codes = ("SPACE_TO_BATCH_ND",)
 
     @cached_property
     def _sizes(self) -> Shape:
-        """The sizes without the blocks: the batch, the blocks along each axis, the rest."""
+        """The batch of the image, the number of blocks along each spatial axis, the channels."""
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
         return tuple(self._divide_sizes([size + sum(pads) for size, pads in pairs], block))
 
@@ -164,11 +172,12 @@ class SpaceToBatch(_Batches):
         whole = g.Add(sizes_of(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
         counts = g.Div(whole, block)
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        made = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
+        shape = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
         unknown = (0,) * x.rank
         old = _split_blocks(x.order, unknown, unknown)
         new = _blocks_in_front(y.order, unknown, unknown)
-        return _reorder_dynamic_parts(g, self._pad_edges(g, x, pads), old, new, counts, block, made)
+        padded = self._pad_edges(g, x, pads)
+        return _reorder_dynamic_parts(g, padded, old, new, counts, block, shape)
 
     def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
         fill = g.scalar(x.storage.zero_point, x.dtype)
@@ -176,19 +185,19 @@ class SpaceToBatch(_Batches):
 
 
 class BatchToSpace(_Batches):
-    """BATCH_TO_SPACE_ND: batches become the places in blocks of pixels."""
+    """BATCH_TO_SPACE_ND: batches become the positions in blocks of pixels."""
 
     codes = ("BATCH_TO_SPACE_ND",)
 
     @cached_property
     def _sizes(self) -> Shape:
-        """The sizes without the blocks: the batch, the blocks along each axis, the rest."""
+        """The batch of the image, the number of blocks along each spatial axis, the channels."""
         (batch, *rest) = self.input(0).shape
         return (*self._divide_sizes([batch], [int(np.prod(self._block))]), *rest)
 
     @cached_property
     def _uncropped_sizes(self) -> list[int]:
-        """The sizes before anything is cut off."""
+        """The sizes before cropping."""
         return [size * block for size, block in zip(self._sizes, self._block, strict=True)]
 
     def check(self) -> None:
@@ -196,26 +205,27 @@ class BatchToSpace(_Batches):
             self._check_dynamic()
             return
         pairs = zip(self._uncropped_sizes, self._edges, strict=True)
-        made = [size - sum(crops) for size, crops in pairs]
-        if min(made) < 0:
-            raise OperatorError(f"{self._edges} cannot be cut off {self._uncropped_sizes}")
-        expect(self.output, made, self.input(0).dtype)
+        shape = [size - sum(crops) for size, crops in pairs]
+        if min(shape) < 0:
+            raise OperatorError(
+                f"crops must not exceed the sizes {self._uncropped_sizes}, got {self._edges}"
+            )
+        expect(self.output, shape, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
             return self._emit_dynamic(g, y, x, *self._block_and_edges(g, block, edges))
         old = _blocks_in_front(x.order, self._sizes, self._block)
         new = _split_blocks(y.order, self._sizes, self._block)
-        made = _reorder_parts(g, x.value, old, new, y.reorder(self._uncropped_sizes))
+        merged = _reorder_parts(g, x.value, old, new, y.reorder(self._uncropped_sizes))
         axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
         if not axes:
-            return made
+            return merged
         first = [self._edges[axis][0] for axis in axes]
         last = [self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes]
-        at = g.ints([y.axis(axis) for axis in axes])
-        return g.with_compute_type(
-            "Slice", x.dtype, lambda v: g.Slice(v, g.ints(first), g.ints(last), at), made
-        )
+        stored_axes = g.ints([y.axis(axis) for axis in axes])
+        bounds = g.ints(first), g.ints(last), stored_axes
+        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds), merged)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
@@ -224,7 +234,9 @@ class BatchToSpace(_Batches):
         old = _blocks_in_front(x.order, unknown, unknown)
         new = _split_blocks(y.order, unknown, unknown)
         stored = g.Gather(whole, g.ints(y.order), axis=0)
-        made = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
-        first, cut = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
-        at, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cut)
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, at), made)
+        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
+        first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
+        axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cropped)
+        return g.with_compute_type(
+            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged
+        )

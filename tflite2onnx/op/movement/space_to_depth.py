@@ -1,4 +1,4 @@
-"""Blocks of pixels that become channels, and back."""
+"""SPACE_TO_DEPTH and DEPTH_TO_SPACE: blocks of pixels become channels, and back."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from tflite2onnx.tensor import DType
 
 
 class Blocks(ImageOperator):
-    """What both directions have in common: only values move, block by block.
+    """Base of both directions.
 
-    The channels of one pixel of a block lie together, which is what ONNX calls DCR. ONNX Runtime
-    has the nodes for few types but float32; for others the axes are split, swapped and merged.
+    The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
+    the nodes for few types besides float32; for other types the axes are split, transposed and
+    merged.
     """
 
     moves_only = True
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # Where axes are split, one size can be left to Reshape, which is that of the batch.
+        # Where axes are split, Reshape can infer one size: that of the batch.
         return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
     def block(self) -> int:
-        """Return how high and wide a block is."""
+        """Return the height and width of a block, in pixels."""
         size = int(self.options.block_size)
         if size < 1:
-            raise OperatorError(f"its blocks are {size} x {size}")
+            raise OperatorError(f"block_size must be at least 1, got {size}")
         return size
 
 
@@ -39,9 +40,9 @@ class DepthToSpace(Blocks):
         x, size = self.sizes(0), self.block()
         channels, rest = divmod(x["C"], size * size)
         if rest:
-            raise OperatorError(f"{x['C']} channels cannot become blocks of {size} x {size}")
-        made = (x["N"], x["H"] * size, x["W"] * size, channels)
-        expect(self.output, made, self.input(0).dtype)
+            raise OperatorError(f"channels must be a multiple of {size * size}, got {x['C']}")
+        shape = (x["N"], x["H"] * size, x["W"] * size, channels)
+        expect(self.output, shape, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size, (n, *_), channels = self.block(), y.sizes, y.size("C")
@@ -60,10 +61,10 @@ class SpaceToDepth(Blocks):
         x, size = self.sizes(0), self.block()
         if x["H"] % size or x["W"] % size:
             raise OperatorError(
-                f"{x['H']} x {x['W']} pixels are no whole blocks of {size} x {size}"
+                f"height and width must be multiples of {size}, got {x['H']} and {x['W']}"
             )
-        made = (x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)
-        expect(self.output, made, self.input(0).dtype)
+        shape = (x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)
+        expect(self.output, shape, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size, (n, *_), channels = self.block(), x.sizes, x.size("C")

@@ -1,4 +1,4 @@
-"""STABLEHLO_RNG_BIT_GENERATOR: bits that look random, and follow from a state."""
+"""STABLEHLO_RNG_BIT_GENERATOR: pseudorandom bits, a function of a state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
 _TYPES = (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64)
-_THREEFRY = 2  # other algorithms are Philox, by default too
+_THREEFRY = 2  # all other values, the default included, are Philox
 _WORD = 32
 
 # Constants of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011).
@@ -22,12 +22,12 @@ _PHILOX_STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 class RandomBits(Operator):
-    """Bits by Threefry or Philox: a counter is encrypted, as often as bits are needed.
+    """Bits of Threefry or Philox: each block of bits is an encrypted counter.
 
-    That of the new state has gone on.
+    The outputs are the new state, whose counter has advanced by the number of blocks, and the bits.
 
-    The state is a key, a counter, and with Philox the high half of a counter of 128 bits, for
-    which the key stands in.
+    The state, uint64, is a key and a counter. With Philox, a third element may be the high half of
+    a counter of 128 bits; without it, the key is the high half.
     """
 
     codes = ("STABLEHLO_RNG_BIT_GENERATOR",)
@@ -43,16 +43,18 @@ class RandomBits(Operator):
         sizes = (2,) if self._is_threefry else (2, 3)
         if len(self.op.outputs) != 2 or state.elements not in sizes:
             raise OperatorError(
-                f"a state of {state.elements} elements, and {len(self.op.outputs)} outputs"
+                f"its state must have {' or '.join(map(str, sizes))} elements, "
+                f"and there must be two outputs, "
+                f"got {state.elements} elements and {len(self.op.outputs)} outputs"
             )
         expect(state, (state.elements,), DType.UINT64)
         expect(self.op.outputs[0], state.shape, DType.UINT64)
         expect_type(self.op.outputs[1], _TYPES)
 
     def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:
-        made = ys[1]
-        per_element = made.dtype.bits // _WORD
-        words = made.tensor.elements * per_element
+        output = ys[1]
+        per_element = output.dtype.bits // _WORD
+        words = output.tensor.elements * per_element
         per_block = 2 if self._is_threefry else 4
         blocks = -(-words // per_block)
 
@@ -76,18 +78,18 @@ class RandomBits(Operator):
         )
         bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
         if per_element > 1:
-            pairs = g.reshape(bits, [made.tensor.elements, 2])
+            pairs = g.reshape(bits, [output.tensor.elements, 2])
             bits = join_words(g, pairs, DType.UINT32, DType.UINT64)
-        kind = DType.UINT32 if per_element == 1 else DType.UINT64
+        unsigned = DType.UINT32 if per_element == 1 else DType.UINT64
         rest = [state_word(index).value for index in range(2, state.shape[0])]
         after = g.Concat(state_word(0).value, (state_word(1) + blocks).value, *rest, axis=0)
-        return after, g.reshape(g.recast(bits, kind, made.dtype), made.shape)
+        return after, g.reshape(g.recast(bits, unsigned, output.dtype), output.shape)
 
 
 def threefry(
     key: tuple[UnsignedInt, UnsignedInt], counter: tuple[UnsignedInt, UnsignedInt]
 ) -> tuple[UnsignedInt, UnsignedInt]:
-    """Return what Threefry-2x32 makes of counters in 20 rounds."""
+    """Return counters encrypted by Threefry-2x32 with 20 rounds."""
     keys = (*key, key[0] ^ key[1] ^ _PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for group in range(1, 6):
@@ -101,7 +103,7 @@ def threefry(
 def philox(
     key: tuple[UnsignedInt, UnsignedInt], counter: Sequence[UnsignedInt]
 ) -> tuple[UnsignedInt, ...]:
-    """Return what Philox-4x32 makes of counters in 10 rounds."""
+    """Return counters encrypted by Philox-4x32 with 10 rounds."""
     a, b, c, d = counter
     for _ in range(10):
         low, high = halves(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pin_operand
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import (
     Storage,
     decode_constant,
@@ -194,7 +195,7 @@ def over_time(
     return made, tuple(last)
 
 
-class Recurrent(Operator):
+class Recurrent(DynamicShape):
     """What recurrent operators over sequences have in common.
 
     Inputs are a sequence, perhaps another (`auxiliary`), parameters, and states, for one or two

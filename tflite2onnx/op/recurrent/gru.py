@@ -10,6 +10,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
 _TIMES = 3  # axes of a sequence: time, batch, numbers
@@ -17,7 +18,7 @@ _GATES = 3
 _BIAS = 1 + 2 * _GATES  # the input
 
 
-class Gru(Operator):
+class Gru(DynamicShape):
     """GRU: a sequence [time, batch, features], W and R of each gate, b, and the first state."""
 
     codes = ("GRU",)

@@ -1,4 +1,4 @@
-"""RANGE and CUMSUM: numbers one after another."""
+"""RANGE and CUMSUM: sequences of numbers, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
@@ -18,15 +18,17 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
-class Range(Operator):
-    """RANGE: from a start, by a step, up to a limit.
+class Range(DynamicShape, Foldable):
+    """RANGE: numbers from a start in steps of `step`, up to a limit, which is excluded.
 
-    Of numbers that are computed it multiplies, as ONNX's node does, where the kernel adds.
+    The kernel adds steps one after another, so float rounding accumulates. Constants follow it. If
+    an input is known at run time only, the output is start + i * step instead, as in ONNX's Range.
     """
 
     codes = ("RANGE",)
@@ -34,19 +36,25 @@ class Range(Operator):
     dynamic_axes = "..."
     category = Category.TERMINATE
 
-    @cached_property
-    def _numbers(self) -> Array:
+    @property
+    def _count(self) -> int:
         start, limit, step = (self._scalar(i) for i in range(3))
-        forth = start <= limit and step > 0
-        if not forth and not (start >= limit and step < 0):
-            raise OperatorError(f"there is no way from {start} to {limit} in steps of {step}")
+        ascending = start <= limit and step > 0
+        if not ascending and not (start >= limit and step < 0):
+            raise OperatorError(
+                f"the step must lead from the start {start} to the limit {limit}, got {step}"
+            )
         if start.dtype.kind == "f":
             count = float(np.ceil(np.abs((limit - start) / step)))
         else:
             count = len(range(int(start), int(limit), int(step)))
         check_element_count(count)
-        # One addition after another, as the kernel does it: floats round each time.
-        steps = np.full(int(count), step, start.dtype)
+        return int(count)
+
+    @property
+    def _numbers(self) -> Array:
+        start, step = self._scalar(0), self._scalar(2)
+        steps = np.full(self._count, step, start.dtype)
         steps[:1] = start
         return np.add.accumulate(steps, dtype=start.dtype)
 
@@ -55,7 +63,7 @@ class Range(Operator):
         expect_type(tensor, _TYPES)
         expect(tensor, (), self.input(0).dtype)
         if tensor.data is None:
-            raise OperatorError(f"{tensor.name} is not constant")
+            raise OperatorError(f"{tensor.name} must be constant")
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
 
     def check(self) -> None:
@@ -66,14 +74,14 @@ class Range(Operator):
             expect_rank(self.output, 1, self.input(0).dtype)
             return
         expect(self.output, self.output.shape, self.input(0).dtype)
-        expect(self.output, self._numbers.shape, self.input(0).dtype)
+        expect(self.output, (self._count,), self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
         if not self.has_data_dependent_shape:
             return g.constant(self._numbers)
         if y.dtype is not DType.FLOAT32:
             return g.Range(*bounds)
-        # ONNX Runtime counts in double precision, in which 0.3 / 0.1 of float32 is more than 3.
+        # ONNX Runtime divides in double precision, in which 0.3 / 0.1 of float32 is more than 3.
         start, limit, step = bounds
         steps = g.Ceil(g.Abs(g.Div(g.Sub(limit, start), step)))
         zero, one = (g.scalar(number, DType.FLOAT32) for number in range(2))
@@ -83,10 +91,10 @@ class Range(Operator):
         return [self._numbers]
 
 
-class CumSum(Operator):
-    """CUMSUM: the sums of all elements so far along an axis.
+class CumSum(DynamicShape):
+    """CUMSUM: cumulative sums along an axis.
 
-    Each sum is without its own element if `exclusive`, and from the end on if `reverse`.
+    `exclusive` sums do not include the element at their own index; `reverse` sums begin at the end.
     """
 
     codes = ("CUMSUM",)

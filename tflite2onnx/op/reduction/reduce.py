@@ -1,4 +1,4 @@
-"""Reductions: sums, means, products and extremes over some axes."""
+"""Reductions: sums, means, products, minima and maxima over some axes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_rank, ints
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -22,9 +23,9 @@ class ReductionRule(NamedTuple):
 
     Attributes:
         node: the ONNX node.
-        types: the element types that LiteRT's kernel takes without quantization.
-        numpy: the function of (array, axis=, keepdims=) that makes the kernel's elements, as
-            far as a sum of floats has one result.
+        types: the element types that LiteRT's kernel accepts without quantization.
+        numpy: a function of (array, axis=, keepdims=) with the results of the kernel, up to the
+            order of summation of floats.
     """
 
     node: str
@@ -33,7 +34,7 @@ class ReductionRule(NamedTuple):
 
 
 def _mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
-    """Return means; those of integers are truncated towards 0, that of nothing is 0 or NaN."""
+    """Return means; those of integers are truncated. Without elements they are 0, or NaN."""
     total = x.sum(dtype=np.float32 if x.dtype.kind == "f" else np.int64, **over)
     count = x.size // max(total.size, 1)
     if x.dtype.kind == "f":
@@ -47,8 +48,8 @@ def _type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
-class Reduction(Operator):
-    """One input; a constant says over which axes. Over none of them nothing is reduced."""
+class Reduction(DynamicShape, Foldable):
+    """A reduction over the axes that the second input lists; an empty list reduces nothing."""
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {
         "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _mean),
@@ -74,21 +75,21 @@ class Reduction(Operator):
         ),
     }
     codes = tuple(rows)
-    # The kernel rounds each product in steps of the output.
+    # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
     category = Category.ATTRIBUTE
 
     @property
     def row(self) -> ReductionRule:
-        """The operator's line in the table."""
+        """The operator's row of the table."""
         return self.rows[self.op.code]
 
     def check(self) -> None:
         x = self.input(0)
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
             raise OperatorError(
-                f"it takes {self.row.types.replace(' ', ', ')}, not {x.dtype.label}"
+                f"{x.name} must be one of {self.row.types.replace(' ', ', ')}, got {x.dtype.label}"
             )
         if self.has_data_dependent_shape:
             self._check_dynamic()
@@ -100,26 +101,30 @@ class Reduction(Operator):
         expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
         multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
         if x.dtype.is_integer and multiplies:
-            raise OperatorError(f"the axes of {x.dtype.label} to multiply over have to be constant")
+            raise OperatorError(
+                f"{self.input(1).name}, the axes, must be constant for products of {x.dtype.label}"
+            )
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:
             return []
         names = axis_names(self.input(0).rank)
-        left = names if self.options.keep_dims else self._drop_axes(names)
-        return [Frame({0: names, ~0: left}, names)]
+        reduced = names if self.options.keep_dims else self._drop_axes(names)
+        return [Frame({0: names, ~0: reduced}, names)]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # A mean of integers is divided by their count, and halves of an axis are multiplied.
+        # The nodes of an integer mean or product depend on the number of elements.
         x = self.input(0)
         if self.has_data_dependent_shape:
             return True
-        counts = self.op.code == "REDUCE_PROD" or (self.op.code == "MEAN" and not is_quantized(x))
-        counted = x.dtype.is_integer and counts and operand >= 0 and axis in self._axes
-        return 0 not in x.shape and not counted
+        uses_count = self.op.code == "REDUCE_PROD" or (
+            self.op.code == "MEAN" and not is_quantized(x)
+        )
+        is_counted = x.dtype.is_integer and uses_count and operand >= 0 and axis in self._axes
+        return 0 not in x.shape and not is_counted
 
     def reads_stored_integers(self) -> bool:
-        if self.op.code == "REDUCE_PROD":  # of single elements the kernel moves the integers
+        if self.op.code == "REDUCE_PROD":  # the kernel copies integers if nothing is multiplied
             return self.input(0).elements == self.output.elements
         return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.has_one_scale
 
@@ -129,13 +134,13 @@ class Reduction(Operator):
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
-        if 0 in x.shape:  # ONNX Runtime has no mean and no extreme of nothing
+        if 0 in x.shape:  # ONNX Runtime has no mean, minimum or maximum without elements
             check_element_count(y.tensor.elements)
-            nothing = np.zeros(x.tensor.shape, x.dtype.numpy)
-            return g.constant(self._reduce_constant(nothing).transpose(y.order), y.dtype)
+            empty = np.zeros(x.tensor.shape, x.dtype.numpy)
+            return g.constant(self._reduce_constant(empty).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
             return _INTEGERS[self.op.code](self, g, y, x, axes)
-        if is_quantized(x.tensor) and self._pools(sorted(axes), x.rank):
+        if is_quantized(x.tensor) and self._is_pooling(sorted(axes), x.rank):
             return NeedsReshape(g.GlobalAveragePool(x))
         return self._node(g, self.row.node, x, x.dtype, axes)
 
@@ -144,16 +149,16 @@ class Reduction(Operator):
         keepdims, averages = bool(self.options.keep_dims), self.op.code == "MEAN"
         if x.dtype.is_integer and averages:
             node = "ReduceSum"
-        made = partial(g.reduce, node, axes=axes, keepdims=keepdims)
+        reduce = partial(g.reduce, node, axes=axes, keepdims=keepdims)
         if node != "ReduceSum" or (x.dtype is not DType.INT64 and not averages):
-            return g.with_compute_type(node, x.dtype, made, x)
-        total = _sum_int64(g, g.recast(x, x.dtype, DType.INT64), made)
+            return g.with_compute_type(node, x.dtype, reduce, x)
+        total = _sum_int64(g, g.recast(x, x.dtype, DType.INT64), reduce)
         if averages:
             total = g.Div(total, g.Div(g.Size(x), g.Size(total)))
         return g.recast(total, DType.INT64, x.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        # The sum of floats depends on the sequence in which they are added.
+        # The sum of floats depends on the order in which they are added.
         exact = inputs[0].dtype.kind != "f" or self.row.node in ("ReduceMax", "ReduceMin")
         return [self._reduce_constant(inputs[0])] if exact else None
 
@@ -176,39 +181,39 @@ class Reduction(Operator):
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
         return np.asarray(self.row.numpy(x, **over))
 
-    def _pools(self, axes: Sequence[int], rank: int) -> bool:
-        """Return whether it is the mean over an image, whose pooling has integer kernels."""
+    def _is_pooling(self, axes: Sequence[int], rank: int) -> bool:
+        """Return whether it is a mean over all spatial axes, for GlobalAveragePool's kernels."""
         return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))
 
     def _node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
     ) -> Value:
-        keepdims, carrier = bool(self.options.keep_dims), g.compute_type(node, dtype)
-        if carrier is dtype:
+        keepdims, compute_type = bool(self.options.keep_dims), g.compute_type(node, dtype)
+        if compute_type is dtype:
             return g.reduce(node, x, axes, keepdims=keepdims)
-        return g.cast(g.reduce(node, g.cast(x, carrier), axes, keepdims=keepdims), dtype)
+        return g.cast(g.reduce(node, g.cast(x, compute_type), axes, keepdims=keepdims), dtype)
 
     def _sum(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
         """Return the sums of integers, int64."""
-        made = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
+        add = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
         if x.dtype is DType.INT64:
-            return _sum_int64(g, x, made)
-        return made(g.cast(x, DType.INT64))
+            return _sum_int64(g, x, add)
+        return add(g.cast(x, DType.INT64))
 
     def integer_sum(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the sum, which wraps around."""
         return g.recast(self._sum(g, x, axes), DType.INT64, x.dtype)
 
     def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
-        """Return the mean as the kernel computes it: a sum in 64 bits, then C's division."""
+        """Return the mean as the kernel does: a 64-bit sum, then a division that truncates."""
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
         return g.recast(g.Div(self._sum(g, x, axes), count), DType.INT64, x.dtype)
 
     def integer_product(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
-        """Return the product, one half of an axis times the other until one element is left.
+        """Return the product: the halves of an axis are multiplied until one element is left.
 
-        It wraps around as the kernel's does; ONNX Runtime's ReduceProd, which multiplies as
-        float64, neither does so nor keeps all bits of int64.
+        The product wraps around as in the kernel. ONNX Runtime's ReduceProd multiplies in float64,
+        so it neither wraps around nor keeps all bits of int64.
         """
         wide = x.dtype if x.dtype is DType.INT64 else DType.INT32
         value = x.value if x.dtype is wide else g.cast(x, wide)
@@ -225,7 +230,7 @@ class Reduction(Operator):
         return value if x.dtype is wide else g.cast(value, x.dtype)
 
 
-# Where ONNX's node does not make of integers what the kernel does.
+# Operators whose ONNX node differs from the kernel for integers.
 _INTEGERS = {
     "MEAN": Reduction.integer_mean,
     "REDUCE_PROD": Reduction.integer_product,
@@ -234,9 +239,9 @@ _INTEGERS = {
 
 
 def _sum_int64(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Value:
-    """Return sums of int64, the upper and the lower halves of which are added up apart.
+    """Return sums of int64; the upper and the lower 32 bits are added separately.
 
-    ONNX Runtime adds up as float64, which has 53 bits.
+    ONNX Runtime adds int64 in float64, which has 53 bits.
     """
     word = g.scalar(1 << 32, DType.INT64)
     low = g.Mod(x, word)

@@ -1,4 +1,4 @@
-"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: what is in a window becomes one element."""
+"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: each window is reduced to one element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = (
 )
 _MOST_AXES = 6
 
-# The node for what LiteRT calls the function, by the operator in the body and by the option.
+# The node for each reduction function, keyed by the operator in the subgraph or by the option.
 _NODES = {
     **dict.fromkeys(("ADD", "STABLEHLO_ADD"), "Add"),
     **dict.fromkeys(("MUL", "STABLEHLO_MULTIPLY"), "Mul"),
@@ -34,12 +34,12 @@ _NODES = {
     **dict.fromkeys(("LOGICAL_AND", "STABLEHLO_AND", "ALL"), "And"),
     **dict.fromkeys(("LOGICAL_OR", "STABLEHLO_OR", "ANY"), "Or"),
 }
-# What bools become, which the kernel computes with as int8: the last bits of their sums, say.
+# The nodes for bools, whose results are those of the kernel's int8 arithmetic.
 _OF_BOOLS = {"Add": "Or", "Mul": "And", "Max": "Or", "Min": "And"}
 
 
 class Axis(NamedTuple):
-    """The window along one axis; elements are counted after `base` has been done to them."""
+    """The window along one axis; sizes are in elements after base dilation."""
 
     size: int
     stride: int
@@ -49,29 +49,29 @@ class Axis(NamedTuple):
     high: int = 0
 
     def padded_size(self, size: int) -> int:
-        """Return the size of the axis with all that comes between its elements and around them."""
+        """Return the size of the axis after base dilation and padding."""
         return max(size - 1, 0) * self.base + min(size, 1) + self.low + self.high
 
     @property
-    def reach(self) -> int:
-        """How many elements a window lies across."""
+    def extent(self) -> int:
+        """The size of a window after dilation."""
         return (self.size - 1) * self.dilation + 1
 
     def window_count(self, size: int) -> int:
-        """Return how many windows there are."""
-        return max((self.padded_size(size) - self.reach) // self.stride + 1, 0)
+        """Return the number of windows along an axis of this size."""
+        return max((self.padded_size(size) - self.extent) // self.stride + 1, 0)
 
 
 class _Windows(Operator):
-    """What both share. All functions are associative: an axis is reduced after another.
+    """Base of both operators. All functions are associative, so one axis is reduced after another.
 
-    Of two windows side by side a window of twice the size is made, so that it takes few nodes
-    whatever its size.
+    Two adjacent windows are combined to a window of twice the size, so the number of nodes is
+    logarithmic in the size.
     """
 
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    parameters: ClassVar[int] = 0  # inputs that say what the windows are
+    parameters: ClassVar[int] = 0  # the number of inputs that describe the windows
 
     @cached_property
     def _axes(self) -> list[Axis]:
@@ -80,48 +80,55 @@ class _Windows(Operator):
 
     @property
     def _function(self) -> str:
-        """What the option or the sub-graph calls the function."""
+        """The name of the function in the option or in the subgraph, a key of _NODES."""
         raise NotImplementedError
 
     @property
     def _node(self) -> str:
         function = self._function
         if function not in _NODES:
-            raise OperatorError(f"it reduces windows by {function or 'nothing'}")
+            raise OperatorError(
+                f"its function must be one of {', '.join(_NODES)}, got {function or 'none'}"
+            )
         return _NODES[function]
 
     def check(self) -> None:
         if len(self.op.inputs) != self.parameters + 2:
-            raise OperatorError(f"it has {len(self.op.inputs)} inputs")
+            raise OperatorError(
+                f"it must have {self.parameters + 2} inputs, got {len(self.op.inputs)}"
+            )
         x, first, axes = self.input(0), self.input(1), self._axes
         _ = self._node  # checks it
         expect_type(x, _TYPES)
         expect(first, (1,) * first.rank, x.dtype)
         for tensor in (x, first, self.output):
             if tensor.quantization is not None:
-                raise OperatorError(f"{tensor.name} is quantized")
+                raise OperatorError(f"{tensor.name} must not be quantized")
         sizes = [axis.window_count(size) for axis, size in zip(axes, x.shape, strict=True)]
         if not 0 < x.rank <= _MOST_AXES or 0 in x.shape or 0 in sizes:
-            raise OperatorError(f"windows of {list(x.shape)} make {sizes} elements")
+            raise OperatorError(
+                f"{x.name} must have 1 to {_MOST_AXES} axes, all with elements and at least one "
+                f"window, got the shape {list(x.shape)} and {sizes} windows"
+            )
         expect(self.output, sizes, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, first: View, *_: View) -> Value:
         axes = x.reorder(self._axes)
-        spread = dilate_axes(g, x, [axis.base for axis in axes], first)
+        dilated = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
-        spread = pad_axes(g, spread, x.dtype, low, high, first.reshape(()))
+        padded = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
         sizes = [axis.padded_size(size) for axis, size in zip(axes, x.shape, strict=True)]
         node, dtype = self._node_and_type(x.dtype)
-        value = g.recast(spread, x.dtype, dtype)
-        for place, axis in enumerate(axes):
-            value = _reduce_axis(g, value, node, axis, (place, sizes[place]), dtype)
+        value = g.recast(padded, x.dtype, dtype)
+        for index, axis in enumerate(axes):
+            value = _reduce_axis(g, value, node, axis, (index, sizes[index]), dtype)
         if not self._is_neutral(first, node):
             start = g.recast(first.reshape(()), x.dtype, dtype)
             value = g.in_compute_type(node, dtype, start, value)
         return g.recast(value, dtype, x.dtype)
 
     def _node_and_type(self, dtype: DType) -> tuple[str, DType]:
-        """Return the node, and the type that it runs in and that wraps around alike."""
+        """Return the node and a type for it in which results are the same after wrapping around."""
         node = self._node
         if node in ("And", "Or"):
             return node, DType.BOOL
@@ -131,7 +138,7 @@ class _Windows(Operator):
         return node, DType.INT32 if narrow else dtype
 
     def _is_neutral(self, first: View, node: str) -> bool:
-        """Return whether what the windows start with makes no difference to them."""
+        """Return whether the initial value is a neutral element of the function."""
         if first.tensor.data is None:
             return False
         number = first.constant.reshape(-1)[0]
@@ -148,38 +155,38 @@ class _Windows(Operator):
 def _reduce_axis(
     g: Builder, x: Value, node: str, axis: Axis, place: tuple[int, int], dtype: DType
 ) -> Value:
-    """Reduce windows along the axis at a place, which has a size."""
-    at, size = place
+    """Reduce windows along one axis; `place` is its index and its size."""
+    index, size = place
 
     def slice_part(value: Value, start: int, stop: int, step: int = 1) -> Value:
-        bounds = (g.ints([number]) for number in (start, stop, at, step))
+        bounds = (g.ints([number]) for number in (start, stop, index, step))
         return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
 
-    # `some` are the windows of `done` elements from each place on, which are `count`.
-    some, done, count = x, 1, size
-    rest: list[tuple[Value, int]] = []  # windows that are left over, and their sizes
-    wanted = axis.size
-    while wanted > 1:
-        if wanted % 2:
-            rest.append((some, done))
-        shift = done * axis.dilation
-        some = g.in_compute_type(
-            node, dtype, slice_part(some, 0, count - shift), slice_part(some, shift, count)
+    # `partial` are `count` windows of `length` elements each, one from each element on.
+    partial, length, count = x, 1, size
+    rest: list[tuple[Value, int]] = []  # windows to append later, and their lengths
+    remaining = axis.size
+    while remaining > 1:
+        if remaining % 2:
+            rest.append((partial, length))
+        shift = length * axis.dilation
+        partial = g.in_compute_type(
+            node, dtype, slice_part(partial, 0, count - shift), slice_part(partial, shift, count)
         )
-        done, count, wanted = 2 * done, count - shift, wanted // 2
-    windows = size - axis.reach + 1
-    made = some if count == windows else slice_part(some, 0, windows)
-    for other, more in reversed(rest):
-        start = done * axis.dilation
-        made = g.in_compute_type(node, dtype, made, slice_part(other, start, start + windows))
-        done += more
-    return made if axis.stride == 1 else slice_part(made, 0, windows, axis.stride)
+        length, count, remaining = 2 * length, count - shift, remaining // 2
+    windows = size - axis.extent + 1
+    reduced = partial if count == windows else slice_part(partial, 0, windows)
+    for other, other_length in reversed(rest):
+        start = length * axis.dilation
+        reduced = g.in_compute_type(node, dtype, reduced, slice_part(other, start, start + windows))
+        length += other_length
+    return reduced if axis.stride == 1 else slice_part(reduced, 0, windows, axis.stride)
 
 
 class StablehloReduceWindow(_Windows):
-    """STABLEHLO_REDUCE_WINDOW: each window becomes one element, by a function of two.
+    """STABLEHLO_REDUCE_WINDOW: each window is reduced to one element by a function of two.
 
-    Before that, what windows start with comes between elements and around them.
+    The initial value pads between elements (base dilation) and around them.
     """
 
     codes = ("STABLEHLO_REDUCE_WINDOW",)
@@ -192,7 +199,10 @@ class StablehloReduceWindow(_Windows):
         pads = tuple(o.padding or (0,) * (2 * rank))
         lengths = {len(column) for column in (sizes, strides, dilations, bases, pads[::2])}
         if lengths != {rank} or len(pads) % 2 or min((*sizes, *strides, *dilations, *bases)) < 1:
-            raise OperatorError(f"windows {columns} of {rank} axes, with paddings {pads}")
+            raise OperatorError(
+                f"window dimensions, strides, dilations and base dilations must be {rank} positive "
+                f"integers each, and padding {rank} pairs, got {columns} and {pads}"
+            )
         return [
             Axis(*each)
             for each in zip(sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True)
@@ -204,7 +214,7 @@ class StablehloReduceWindow(_Windows):
 
 
 class ReduceWindow(_Windows):
-    """REDUCE_WINDOW: each window becomes one element; its sizes and steps are inputs."""
+    """REDUCE_WINDOW: each window is reduced to one element; sizes and strides are inputs."""
 
     codes = ("REDUCE_WINDOW",)
     parameters = 3
@@ -215,7 +225,10 @@ class ReduceWindow(_Windows):
         for index in (2, 3, 4):
             expect_type(self.input(index), (DType.INT64,))
         if any(len(column) != rank or min(column, default=1) < 1 for column in columns):
-            raise OperatorError(f"windows {columns} of {rank} axes")
+            raise OperatorError(
+                f"window dimensions, strides and dilations must be {rank} positive integers each, "
+                f"got {columns}"
+            )
         return [Axis(*each) for each in zip(*columns, strict=True)]
 
     @property

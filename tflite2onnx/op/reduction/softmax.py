@@ -1,4 +1,4 @@
-"""Normalizations along the last axis."""
+"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION: normalizations along the last axis."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Quantization
 
 
-class LastAxis(Operator):
-    """One input and an output of its shape; what is computed is computed along the last axis."""
+class LastAxis(DynamicShape):
+    """Base of the operators: input and output have one shape; sums are along the last axis."""
 
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
@@ -26,13 +27,18 @@ class LastAxis(Operator):
     def check(self) -> None:
         x, y = self.input(0), self.output
         if x.rank == 0:
-            raise OperatorError(f"{x.name} has no axis")
+            raise OperatorError(f"{x.name} must have at least one axis, got none")
         expect_same_shape(x, y)
         for tensor in (x, y):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
-                raise OperatorError(f"{tensor.name} is {tensor.dtype.label}, which has no kernel")
+                listed = self.types.replace(" ", ", ")
+                raise OperatorError(
+                    f"{tensor.name} must be quantized or one of {listed}, got {tensor.dtype.label}"
+                )
         if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
-            raise OperatorError(f"{x.dtype.label} does not become {y.dtype.label}")
+            raise OperatorError(
+                f"{y.name} must be {x.dtype.label} as its input, got {y.dtype.label}"
+            )
 
 
 class Softmax(LastAxis):
@@ -40,15 +46,17 @@ class Softmax(LastAxis):
 
     codes = ("SOFTMAX",)
     types = "float32 float16"
-    steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}  # exponentials come from a table
+    steps: ClassVar[Mapping[str, int]] = {
+        "SOFTMAX int16": 30
+    }  # the kernel interpolates exponentials in a table
 
     @property
     def output_quantization(self) -> Quantization | None:
-        made = self.output.quantization
-        if made is None or self.output.dtype is not DType.UINT8:
+        target = self.output.quantization
+        if target is None or self.output.dtype is not DType.UINT8:
             return None
         # QuantizeSoftmaxOutput<uint8_t> of optimized_ops.h adds no zero point.
-        return replace(made, zero_point=np.zeros_like(made.zero_point))
+        return replace(target, zero_point=np.zeros_like(target.zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         beta = self.options.beta
@@ -61,15 +69,15 @@ class Softmax(LastAxis):
         return axis < self.output.rank - 1 or self.output.quantization is None
 
     def _overflows(self) -> bool:
-        """Return whether ONNX Runtime's QLinearSoftmax, fused of the nodes, makes 0 of what is 1.
+        """Return whether ONNX Runtime's QLinearSoftmax, to which it fuses the nodes, overflows.
 
-        Its table of exponentials ends a factor of e**5 below the largest float32 that the sum of
-        an axis leaves room for; each is multiplied by the number of output steps in 1.
+        An overflow makes 0 of what is 1. The entries of its table of exponentials are up to
+        e**-5 * the largest float32 / the size of the axis. Each is divided by the output scale.
         """
-        made, size = self.output.quantization, max(self.output.shape[-1], 1)
-        if made is None or self.output.dtype is DType.INT16:  # of which there is no such kernel
+        target, size = self.output.quantization, max(self.output.shape[-1], 1)
+        if target is None or self.output.dtype is DType.INT16:  # QLinearSoftmax has no int16
             return False
-        return bool(np.exp(-5) / made.scale[0] > size)
+        return bool(np.exp(-5) / target.scale[0] > size)
 
 
 class LogSoftmax(LastAxis):
@@ -82,7 +90,7 @@ class LogSoftmax(LastAxis):
 
 
 class L2Normalization(LastAxis):
-    """L2_NORMALIZATION: x divided by its Euclidean norm, which counts as 1e-6 at least."""
+    """L2_NORMALIZATION: x divided by its Euclidean norm, or by 1e-6 if the norm is smaller."""
 
     codes = ("L2_NORMALIZATION",)
 

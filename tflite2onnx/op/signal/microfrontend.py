@@ -68,7 +68,7 @@ class AudioMicrofrontend(Operator):
     def _frames(self) -> int:
         return (self.input(0).elements - self._settings.size) // self._settings.step + 1
 
-    @cached_property
+    @property
     def _stacks(self) -> Array:
         """Which frames stand side by side, [stacks, frames]; one behind the last is of zeros."""
         s, count = self._settings, self._frames

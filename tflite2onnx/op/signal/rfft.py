@@ -11,12 +11,13 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import BEHIND, sizes_of
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
 _PAIR = 2
 
 
-class Part(Operator):
+class Part(DynamicShape, Foldable):
     """REAL, IMAG and COMPLEX_ABS: a real number of each complex one, which is a pair here.
 
     The kernel's hypot neither overflows nor loses small numbers. The squares of floats are no
@@ -52,7 +53,7 @@ class Part(Operator):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class RealFourier(Operator):
+class RealFourier(DynamicShape):
     """RFFT2D: the Fourier transform of the last two axes, cut or filled up to a length with 0.
 
     Of the last axis only the frequencies up to the half are kept. LiteRT computes in double

@@ -13,11 +13,12 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.runtime_shapes import BEHIND
 from tflite2onnx.op.signal.frontend_steps import Subtraction
 from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
+from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -52,7 +53,7 @@ class _Stream(Signal):
         return x.shape[:-1], x.shape[-1]
 
 
-class SignalDelay(_Stream):
+class SignalDelay(_Stream, HasInternalState):
     """SignalDelay: what was heard so many samples before."""
 
     codes = ("SignalDelay",)
@@ -76,7 +77,7 @@ class SignalDelay(_Stream):
         return _split(g, g.Concat(*memory, x, axis=-1), x.shape[-1])
 
 
-class SignalFramer(_Stream):
+class SignalFramer(_Stream, HasInternalState):
     """SignalFramer: frames that overlap, of a stream; and whether all of them are whole yet.
 
     (What the kernel says of frames that are not it has written into no frame at all; here these
@@ -145,7 +146,7 @@ class SignalFramer(_Stream):
         return (*made, g.reshape(whole, ys[1].shape), *after, heard)
 
 
-class SignalStacker(_Stream):
+class SignalStacker(_Stream, HasInternalState):
     """SignalStacker: the last frames one behind the other, every so many runs; and if it is one.
 
     The first frame stands for those before it. (In other runs the kernel writes no frames; here
@@ -203,7 +204,7 @@ class SignalStacker(_Stream):
         return stack, g.reshape(whole, ys[1].shape), after, g.Where(whole, again, left)
 
 
-class SignalOverlapAdd(_Stream):
+class SignalOverlapAdd(_Stream, HasInternalState):
     """SignalOverlapAdd: frames that overlap, added up to a stream; int16 is saturated."""
 
     codes = ("SignalOverlapAdd",)
@@ -263,7 +264,7 @@ class SignalOverlapAdd(_Stream):
         return g.Clip(x, *(g.scalar(n, dtype) for n in (-(1 << 15), (1 << 15) - 1)))
 
 
-class SignalFilterBankSpectralSubtraction(_Stream):
+class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
     """SignalFilterBankSpectralSubtraction: energies without the noise that is always there.
 
     The noise is a mean that lasts, with one rate for even channels and one for odd ones.
@@ -312,7 +313,7 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         return made, after, after
 
 
-class CircularBuffer(Operator):
+class CircularBuffer(HasInternalState):
     """CIRCULAR_BUFFER: the last inputs, one behind the other.
 
     But for every so many runs the kernel ends the run when it has taken its input.

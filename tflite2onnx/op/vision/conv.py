@@ -13,33 +13,39 @@ from tflite2onnx.quantize import bias_storage
 
 
 class Convolution(ImageOperator):
-    """What all convolutions have in common; the biases may be absent."""
+    """Base class of the convolutions; the biases are optional."""
 
     matmul_operands: ClassVar[tuple[int, int, int]]
     dequantizes_weights_at_load = True
 
     def window(self) -> Window:
-        """Return the window, which is as large as a filter."""
+        """Return the window, which has the size of a filter."""
         filters = self.sizes(1)
         return window_of(self.options, filters["H"], filters["W"])
 
     def check_operands(self) -> None:
-        """Raise OperatorError if types, channels or biases do not fit together."""
+        """Raise OperatorError if types, channels or biases do not match."""
         data, weights, bias = self.matmul_operands
         x, w = self.sizes(data), self.sizes(weights)
         groups, rest = divmod(x["C"], w["I"])
         if rest or w["O"] % groups:
-            raise OperatorError(f"{x['C']} channels for {w['O']} filters of {w['I']} channels each")
+            raise OperatorError(
+                f"the {x['C']} channels of its input must be a multiple of the {w['I']} channels "
+                f"of a filter, and the {w['O']} filters a multiple of the groups"
+            )
         expect_real(self.input(data), self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
             if self.sizes(bias)["O"] != w["O"]:
-                raise OperatorError(f"{self.sizes(bias)['O']} biases for {w['O']} filters")
+                raise OperatorError(
+                    f"it must have as many biases as filters, got {self.sizes(bias)['O']} biases "
+                    f"for {w['O']} filters"
+                )
             if bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
                 expect_real(self.input(bias))
 
 
 class Conv2D(Convolution):
-    """CONV_2D: how many groups there are follows from the channels alone."""
+    """CONV_2D: a 2-D convolution, whose number of groups follows from the channels."""
 
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"
@@ -49,21 +55,21 @@ class Conv2D(Convolution):
     def check(self) -> None:
         self.check_operands()
         x, w = self.sizes(0), self.sizes(1)
-        made = (x["N"], *self.window().steps((x["H"], x["W"])), w["O"])
-        expect(self.output, made, self.input(0).dtype)
+        shape = (x["N"], *self.window().steps((x["H"], x["W"])), w["O"])
+        expect(self.output, shape, self.input(0).dtype)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
-        read = (
+        data = (
             x
             if g.float_only or not self._quantizes_data
             else symmetric(g, x.value, x.shape).dequantize(g)
         )
-        return g.Conv(read, w, b, group=groups, **self.window().open_attributes(open_image_of(x)))
+        return g.Conv(data, w, b, group=groups, **self.window().open_attributes(open_image_of(x)))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]
-        # The hybrid kernel's scales are those of one image, or of each.
+        # The hybrid kernel computes one scale per image, so the batch must be static.
         return letter in "HW" or (letter == "N" and not self._quantizes_data)
 
     @property
@@ -73,23 +79,24 @@ class Conv2D(Convolution):
 
     @property
     def _quantizes_data(self) -> bool:
-        """Whether the data is quantized as the hybrid kernel does.
+        """Whether to quantize the data as the hybrid kernel does.
 
-        With one scale for all weights that is so coarse, 255 steps around 0 for an image, that
-        results depend on it (is_hybrid_per_channel in conv.cc). Else the data stays real.
+        For weights with one scale the kernel quantizes each image to 255 steps around 0, which is
+        so coarse that results depend on it (is_hybrid_per_channel in conv.cc). In all other cases
+        the data stays float32.
         """
         x, w, y = self.input(0), self.input(1), self.output
         scale = w.quantization.scale if w.quantization else ()
-        one = len(set(scale)) == 1 and x.shape[-1] == w.shape[-1]
-        each = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
-        return is_hybrid(x, w) and one and each >= CHEAP
+        has_one_scale = len(set(scale)) == 1 and x.shape[-1] == w.shape[-1]
+        products_per_element = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
+        return is_hybrid(x, w) and has_one_scale and products_per_element >= CHEAP
 
 
 class DepthwiseConv2D(Conv2D):
     """DEPTHWISE_CONV_2D: one group for each channel.
 
-    Filter c * multiplier + m reads channel c, as in ONNX. The multiplier follows from the shapes;
-    the option that names it is wrong in old files.
+    Filter c * multiplier + m reads channel c, as in ONNX. The multiplier is computed from the
+    shapes, because the option depth_multiplier is wrong in old files.
     """
 
     codes = ("DEPTHWISE_CONV_2D",)
@@ -98,16 +105,17 @@ class DepthwiseConv2D(Conv2D):
     def check(self) -> None:
         if self.sizes(1)["I"] != 1:
             raise OperatorError(
-                f"its weights are {list(self.input(1).shape)}, but the first axis must be 1"
+                f"the first axis of its weights must be 1, got {list(self.input(1).shape)}"
             )
         super().check()
 
 
 class TransposeConv(Convolution):
-    """TRANSPOSE_CONV: the convolution that would make its input of its output, backwards.
+    """TRANSPOSE_CONV: the transpose of the convolution that maps its output to its input.
 
-    Several output sizes lead to one input size. The one wanted is given, and tells the padding,
-    or how many of the last rows and columns no window reaches (ONNX's `output_padding`).
+    Convolutions of several output sizes lead to the same input size, so the output shape is an
+    input of the operator. It determines the padding, or the number of last rows and columns that
+    no window reaches (ONNX's `output_padding`).
     """
 
     codes = ("TRANSPOSE_CONV",)
@@ -119,11 +127,16 @@ class TransposeConv(Convolution):
         self.check_operands()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
         if x["C"] != w["I"]:
-            raise OperatorError(f"{x['C']} channels for filters of {w['I']} channels each")
+            raise OperatorError(
+                f"its input must have the {w['I']} channels of its filters, got {x['C']}"
+            )
         expect(self.output, (x["N"], y["H"], y["W"], w["O"]), self.input(2).dtype)
         if self.window().steps((y["H"], y["W"])) != (x["H"], x["W"]):
-            raise OperatorError(f"{x['H'], x['W']} cannot become {y['H'], y['W']}")
-        # One that is computed can only be what the file says: hardly another size fits the input.
+            raise OperatorError(
+                f"no window moves from an output of {y['H'], y['W']} to its input of "
+                f"{x['H'], x['W']}; check the output shape, the strides and the padding"
+            )
+        # A computed output shape is taken to equal the declared one: few others fit the input.
         if self.input(0).data is not None:
             expect(self.output, ints(self, 0), self.output.dtype)
 

@@ -1,4 +1,4 @@
-"""Convolutions of volumes: images with a depth."""
+"""3-D convolutions, over images with a depth axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tflite2onnx.tensor import DType, Shape
 
 
 class VolumeConvolution(Convolution):
-    """What both have in common: one group, and nothing quantized."""
+    """Base class of the 3-D convolutions, which have one group and float32 tensors only."""
 
     def window(self) -> Window:
         return window_of(self.options, *_volume(self.sizes(1)))
@@ -21,13 +21,15 @@ class VolumeConvolution(Convolution):
         data, weights, _ = self.matmul_operands
         channels, filters = self.sizes(data)["C"], self.sizes(weights)
         if channels != filters["I"]:
-            raise OperatorError(f"{channels} channels for filters of {filters['I']} channels each")
+            raise OperatorError(
+                f"its input must have the {filters['I']} channels of its filters, got {channels}"
+            )
         for tensor in (self.input(data), self.input(weights)):
             expect_type(tensor, (DType.FLOAT32,))
 
 
 class Conv3D(VolumeConvolution):
-    """CONV_3D: a convolution of volumes."""
+    """CONV_3D: a 3-D convolution."""
 
     codes = ("CONV_3D",)
     tflite = "NDHWC, DHWIO, O -> NDHWC"
@@ -37,15 +39,15 @@ class Conv3D(VolumeConvolution):
     def check(self) -> None:
         self.check_operands()
         x, filters = self.sizes(0), self.sizes(1)
-        made = (x["N"], *self.window().steps(_volume(x)), filters["O"])
-        expect(self.output, made, DType.FLOAT32)
+        shape = (x["N"], *self.window().steps(_volume(x)), filters["O"])
+        expect(self.output, shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         return g.Conv(x, w, b, **self.window().attributes(_volume(self.sizes(0))))
 
 
 class Conv3DTranspose(VolumeConvolution):
-    """CONV_3D_TRANSPOSE: as TRANSPOSE_CONV, its output's shape is given."""
+    """CONV_3D_TRANSPOSE: the output shape is an input, as that of TRANSPOSE_CONV."""
 
     codes = ("CONV_3D_TRANSPOSE",)
     tflite = ", DHWOI, NDHWC, O -> NDHWC"
@@ -58,7 +60,10 @@ class Conv3DTranspose(VolumeConvolution):
         expect(self.output, ints(self, 0), DType.FLOAT32)
         expect(self.output, (x["N"], *_volume(y), filters["O"]), DType.FLOAT32)
         if self.window().steps(_volume(y)) != _volume(x):
-            raise OperatorError(f"{_volume(x)} cannot become {_volume(y)}")
+            raise OperatorError(
+                f"no window moves from an output of {_volume(y)} to its input of {_volume(x)}; "
+                f"check the output shape, the strides and the padding"
+            )
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
@@ -69,4 +74,5 @@ class Conv3DTranspose(VolumeConvolution):
 
 
 def _volume(sizes: dict[str, int]) -> Shape:
+    """Return (depth, height, width)."""
     return sizes["D"], sizes["H"], sizes["W"]

@@ -1,15 +1,16 @@
-"""TFLite_Detection_PostProcess: the boxes, classes and scores that a detector's head stands for.
+"""TFLite_Detection_PostProcess: decode the output of a detector to boxes, classes and scores.
 
-What its kernel does and ONNX's NonMaxSuppression does not:
+The kernel differs from ONNX's NonMaxSuppression in these points:
 
-- it keeps scores that are no less than the threshold, where ONNX keeps those above it: the
-  float32 number next below the threshold makes these the same;
-- it merges what it found in each class by score, or finds boxes by the best class of each and
-  reports the best few classes of these;
-- its outputs have room for as many detections as there may be; what is left over is 0.
+- The kernel keeps scores greater than or equal to the threshold; ONNX keeps scores above it. The
+  threshold of the ONNX node is therefore the next smaller float32 number.
+- The regular suppression of the kernel selects boxes per class and merges the classes by score.
+  The fast suppression selects boxes by their best class, and reports several classes of each.
+- The outputs of the kernel have static shapes. Elements after the last detection are 0.
 
-Of equal scores the first box wins, and of boxes the first class, in both. (With several classes
-per box the kernel's order of equal classes is that of std::partial_sort, which is anyone's guess.)
+Of equal scores the first box comes first, and of equal classes the first class, in both. (With
+several classes per box the kernel sorts with std::partial_sort, whose order of equal classes is
+unspecified.)
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
 _CORNERS = 4
-_PER_CLASS = 100  # what the kernel takes where the options do not say
+_PER_CLASS = 100  # the default of detections_per_class in the kernel
 
 
-class _Found(NamedTuple):
-    """What is found: boxes by index [n, 1], and k classes of each with their scores [n, k].
+class _Detections(NamedTuple):
+    """Selected boxes.
 
-    `slots` [n, k] are the ones that may hold something, numbered by box; those below `number`,
-    an int64 [1], do.
+    Attributes:
+        boxes: int64 [n, 1], the indices of the boxes.
+        classes, scores: [n, k], the k best classes of each box and their scores.
+        number: int64 [1], the number of detections.
+        slots: int64 [n, k], the detection to which each element belongs. An element is valid if
+            its slot is less than `number`.
     """
 
     boxes: Value
@@ -45,7 +50,7 @@ class _Found(NamedTuple):
 
 
 class DetectionPostProcess(Operator):
-    """TFLite_Detection_PostProcess: decodes boxes, and drops those that overlap better ones."""
+    """TFLite_Detection_PostProcess: decode boxes, and drop boxes that overlap better boxes."""
 
     codes = ("TFLite_Detection_PostProcess",)
     custom = True
@@ -54,11 +59,14 @@ class DetectionPostProcess(Operator):
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
-        """The most boxes to report, and the classes to report of each."""
+        """The maximum number of boxes to report, and the number of classes to report of each."""
         boxes = int(self.options.get("max_detections", 0))
         classes = int(self.options.get("max_classes_per_detection", 0))
         if boxes < 1 or classes < 1:
-            raise OperatorError(f"{boxes} detections of {classes} classes each")
+            raise OperatorError(
+                f"max_detections and max_classes_per_detection must be positive, got {boxes} and "
+                f"{classes}"
+            )
         check_element_count(boxes * classes * _CORNERS)
         return boxes, classes
 
@@ -79,25 +87,29 @@ class DetectionPostProcess(Operator):
         return np.float32(self.options.get(name, 0))
 
     def infer_outputs(self) -> Sequence[Shape]:
-        # Regular suppression reports one class of each box, but the outputs are no smaller.
+        # Regular suppression reports one class per box, but its outputs have the same size.
         boxes, classes = self._sizes
-        room = boxes * classes
-        return [(1, room, _CORNERS), (1, room), (1, room), (1,)]
+        capacity = boxes * classes
+        return [(1, capacity, _CORNERS), (1, capacity), (1, capacity), (1,)]
 
     def check(self) -> None:
         if len(self.op.inputs) != 3 or len(self.op.outputs) != 4:
-            counts = len(self.op.inputs), len(self.op.outputs)
-            raise OperatorError("{} inputs and {} outputs, not 3 and 4".format(*counts))
+            raise OperatorError(
+                f"it must have 3 inputs and 4 outputs, got {len(self.op.inputs)} and "
+                f"{len(self.op.outputs)}"
+            )
         for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
             expect(tensor, shape, DType.FLOAT32)
         self._check_operands()
         threshold = self._number_option("nms_iou_threshold")
         if not 0 < threshold <= 1:
             raise OperatorError(
-                f"boxes that overlap by {threshold} of their union are to be dropped"
+                f"nms_iou_threshold must be greater than 0 and at most 1, got {threshold}"
             )
         if self._classwise and self._most_per_class < 1:
-            raise OperatorError(f"{self._most_per_class} detections per class")
+            raise OperatorError(
+                f"detections_per_class must be positive, got {self._most_per_class}"
+            )
 
     def _check_operands(self) -> None:
         boxes, scores, anchors = (self.input(i) for i in range(3))
@@ -105,28 +117,31 @@ class DetectionPostProcess(Operator):
             if tensor.dtype is not DType.FLOAT32 and not (
                 tensor.dtype is DType.UINT8 and is_quantized(tensor)
             ):
-                found = tensor.dtype.label
                 raise OperatorError(
-                    f"{tensor.name} is {found}, neither float32 nor quantized uint8"
+                    f"{tensor.name} must be float32 or quantized uint8, got {tensor.dtype.label}"
                 )
         number = anchors.shape[0] if anchors.rank else 0
-        fits = (
+        shapes_match = (
             boxes.rank == scores.rank == 3
             and anchors.shape == (number, _CORNERS)
             and boxes.shape[:2] == scores.shape[:2] == (1, number)
             and boxes.shape[2] >= _CORNERS
             and number > 0
         )
-        if not fits or boxes.dtype is not anchors.dtype:
+        if not shapes_match or boxes.dtype is not anchors.dtype:
             shapes = [f"{t.dtype.label}{list(t.shape)}" for t in (boxes, scores, anchors)]
-            raise OperatorError(f"boxes, scores and anchors are {', '.join(shapes)}")
+            raise OperatorError(
+                f"boxes, scores and anchors must be [1, n, 4], [1, n, classes] and [n, 4], got "
+                f"{', '.join(shapes)}"
+            )
         if self._classes < 1 or scores.shape[2] - self._classes not in (0, 1):
             raise OperatorError(
-                f"{scores.shape[2]} scores for {self._classes} classes and a background"
+                f"each box must have a score for each of the {self._classes} classes "
+                f"(num_classes) and optionally for the background, got {scores.shape[2]} scores"
             )
 
     def frames(self) -> Sequence[Frame]:
-        # NonMaxSuppression wants the scores of a class together: [1, classes, boxes].
+        # NonMaxSuppression takes scores as [1, classes, boxes].
         names = axis_names(3)
         return [Frame({1: names}, names, ("0", "2", "1"))]
 
@@ -134,86 +149,94 @@ class DetectionPostProcess(Operator):
         self, g: Builder, ys: tuple[View, ...], encoded: View, scores: View, anchors: View
     ) -> tuple[Value, ...]:
         corners = self._corners(g, encoded, anchors)
-        kept = scores.value
+        class_scores = scores.value
         if scores.shape[1] > self._classes:  # the first class is the background
-            kept = g.Slice(scores, g.ints([1]), g.ints([scores.shape[1]]), g.ints([1]))
-        find = self._detect_by_class if self._classwise else self._detect_by_box
-        found = find(g, corners, kept)
-        taken = g.Less(found.slots, found.number)
+            class_scores = g.Slice(scores, g.ints([1]), g.ints([scores.shape[1]]), g.ints([1]))
+        detect = self._detect_by_class if self._classwise else self._detect_by_box
+        detections = detect(g, corners, class_scores)
+        is_valid = g.Less(detections.slots, detections.number)
         zero = g.scalar(0, DType.FLOAT32)
-        made = (
-            g.Where(g.Unsqueeze(taken, g.ints([2])), g.Gather(corners, found.boxes, axis=1), zero),
-            g.Where(taken, g.cast(found.classes, DType.FLOAT32), zero),
-            g.Where(taken, found.scores, zero),
+        values = (
+            g.Where(
+                g.Unsqueeze(is_valid, g.ints([2])),
+                g.Gather(corners, detections.boxes, axis=1),
+                zero,
+            ),
+            g.Where(is_valid, g.cast(detections.classes, DType.FLOAT32), zero),
+            g.Where(is_valid, detections.scores, zero),
         )
-        shaped = [g.reshape(v, y.shape) for v, y in zip(made, ys, strict=False)]
-        return (*shaped, g.cast(found.number, DType.FLOAT32))
+        outputs = [g.reshape(v, y.shape) for v, y in zip(values, ys, strict=False)]
+        return (*outputs, g.cast(detections.number, DType.FLOAT32))
 
     def _corners(self, g: Builder, encoded: View, anchors: View) -> Value:
         """Return the boxes as (ymin, xmin, ymax, xmax), float32 [1, n, 4].
 
-        The kernel computes centres and half sizes in double precision, and rounds these. Boxes
-        that overlap by just about the threshold are told apart in no other way.
+        The kernel computes centres and half sizes in double precision, and rounds them to float32.
+        Boxes whose overlap is close to the threshold need the same precision here.
         """
-        places, sizes = self._halves(g, encoded, 2)
+        offsets, sizes = self._halves(g, encoded, 2)
         origins, extents = self._halves(g, anchors, 1)
-        by_place, by_size = (
+        offset_scales, size_scales = (
             np.array([self._number_option(f"{axis}_scale") for axis in axes], np.float64)
             for axes in ("yx", "hw")
         )
-        middle = g.Add(g.Mul(g.Div(places, by_place), extents), origins)
-        grown = g.Mul(g.scalar(0.5, DType.FLOAT64), g.Exp(g.Div(sizes, by_size)))
-        middle, half = (g.cast(v, DType.FLOAT32) for v in (middle, g.Mul(grown, extents)))
-        return g.Concat(g.Sub(middle, half), g.Add(middle, half), axis=2)
+        centers = g.Add(g.Mul(g.Div(offsets, offset_scales), extents), origins)
+        half_sizes = g.Mul(g.scalar(0.5, DType.FLOAT64), g.Exp(g.Div(sizes, size_scales)))
+        centers, half_extents = (
+            g.cast(v, DType.FLOAT32) for v in (centers, g.Mul(half_sizes, extents))
+        )
+        return g.Concat(g.Sub(centers, half_extents), g.Add(centers, half_extents), axis=2)
 
     @staticmethod
     def _halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
-        """Return (y, x) and (height, width) as doubles; what stands behind them is not read."""
+        """Return (y, x) and (height, width) as doubles; further elements of the axis are unused."""
         value = x.value
         if x.shape[axis] > _CORNERS:
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
         return g.node_outputs("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
 
     def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, most: int) -> Value:
-        """Return (0, class, box) of all boxes that are found, int64 [m, 3].
+        """Return (0, class, box) of all selected boxes, int64 [m, 3].
 
-        They come class by class, at most so many of each, the best ones first.
+        The boxes are ordered by class, then by decreasing score, with at most `most` per class.
         """
         below = np.nextafter(self._number_option("nms_score_threshold"), np.float32(-np.inf))
         overlap = self._number_option("nms_iou_threshold")
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
         return g.NonMaxSuppression(corners, scores, g.ints([most]), *thresholds)
 
-    def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _Found:
-        """Find boxes in each class for itself, and report the best of all."""
+    def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _Detections:
+        """Select boxes per class, and report the best boxes of all classes."""
         most, classes = self._sizes
-        room = most * classes
-        chosen = self._suppress_boxes(g, corners, scores, self._most_per_class)
-        best = g.GatherND(scores, chosen)
-        # There may be fewer than there is room for; TopK wants as many as it is to return.
+        capacity = most * classes
+        selected = self._suppress_boxes(g, corners, scores, self._most_per_class)
+        best_scores = g.GatherND(scores, selected)
+        # TopK needs at least k elements, and fewer boxes may have been selected.
         lowest = g.scalar(-np.inf, DType.FLOAT32)
-        padded = g.Pad(best, g.ints([0, room]), lowest)
-        values, places = g.node_outputs("TopK", 2, padded, g.ints([room]), axis=0)
-        picked = g.Gather(g.Pad(chosen, g.ints([0, 0, room, 0])), places)
-        _, numbers, boxes = g.node_outputs("Split", 3, picked, g.ints([1, 1, 1]), axis=1)
-        count = g.Min(g.Shape(best), g.ints([most]))
-        slots = np.arange(room).reshape(room, 1)
-        return _Found(boxes, numbers, g.Unsqueeze(values, g.ints([1])), count, slots)
+        padded = g.Pad(best_scores, g.ints([0, capacity]), lowest)
+        values, places = g.node_outputs("TopK", 2, padded, g.ints([capacity]), axis=0)
+        best = g.Gather(g.Pad(selected, g.ints([0, 0, capacity, 0])), places)
+        _, class_indices, boxes = g.node_outputs("Split", 3, best, g.ints([1, 1, 1]), axis=1)
+        count = g.Min(g.Shape(best_scores), g.ints([most]))
+        slots = np.arange(capacity).reshape(capacity, 1)
+        return _Detections(boxes, class_indices, g.Unsqueeze(values, g.ints([1])), count, slots)
 
-    def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _Found:
-        """Find boxes by the best class of each, and report the best few classes of these."""
-        most, room = self._sizes
-        classes = min(room, self._classes)
-        best = g.reduce("ReduceMax", scores, [1], keepdims=True)
-        chosen = self._suppress_boxes(g, corners, best, most)
-        boxes = g.Slice(chosen, g.ints([2]), g.ints([3]), g.ints([1]))
+    def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _Detections:
+        """Select boxes by their best class, and report several classes of each box."""
+        most, reported = self._sizes
+        classes = min(reported, self._classes)
+        best_scores = g.reduce("ReduceMax", scores, [1], keepdims=True)
+        selected = self._suppress_boxes(g, corners, best_scores, most)
+        boxes = g.Slice(selected, g.ints([2]), g.ints([3]), g.ints([1]))
         count = g.Slice(g.Shape(boxes), g.ints([0]), g.ints([1]))
         boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, most, 0])), g.ints([0]), g.ints([most]))
-        of_each = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, most])
-        tops = g.node_outputs(
-            "TopK", 2, g.Transpose(of_each, perm=[1, 0]), g.ints([classes]), axis=1
+        box_scores = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, most])
+        top_classes = g.node_outputs(
+            "TopK", 2, g.Transpose(box_scores, perm=[1, 0]), g.ints([classes]), axis=1
         )
-        if room > classes:
-            tops = tuple(g.Pad(v, g.ints([0, 0, 0, room - classes])) for v in tops)
-        slots = np.where(np.arange(room) < classes, np.arange(most).reshape(most, 1), most)
-        return _Found(boxes, tops[1], tops[0], count, slots)
+        if reported > classes:
+            top_classes = tuple(
+                g.Pad(v, g.ints([0, 0, 0, reported - classes])) for v in top_classes
+            )
+        slots = np.where(np.arange(reported) < classes, np.arange(most).reshape(most, 1), most)
+        return _Detections(boxes, top_classes[1], top_classes[0], count, slots)

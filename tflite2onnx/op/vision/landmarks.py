@@ -1,6 +1,7 @@
-"""Points of a face or a hand: moved by a matrix, and the matrix that crops around them.
+"""MediaPipe's operators on the landmarks of a face or a hand.
 
-MediaPipe's; of each operator there are two versions.
+One transforms landmarks by a matrix, the other computes the matrix that crops the image around
+them. Each has two versions.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from tflite2onnx.tensor import Array, DType, Shape
 
 _MATRIX = (1, 4, 4)
 _RANKS = {1: 4, 2: 3}  # of the landmarks, by version
-_FLAT = (2, 3)  # how many numbers a landmark can have
+_DIMENSIONS = (2, 3)  # of a landmark
 
 
 class TransformLandmarks(Operator):
-    """TransformLandmarks: the first two rows of a matrix times each (x, y, 0, 1).
+    """TransformLandmarks: multiply the first two rows of a matrix by each (x, y, 0, 1).
 
-    In version 1 the shift counts `scale` times; a third coordinate stays what it is.
+    In version 1 the translation is multiplied by `scale`. A third coordinate is not changed.
     """
 
     codes = ("TransformLandmarks",)
@@ -31,13 +32,19 @@ class TransformLandmarks(Operator):
 
     @cached_property
     def _values_per_landmark(self) -> int:
-        """How many numbers a landmark has."""
+        """The number of coordinates of a landmark."""
         version, shape = self.op.version, self.input(0).shape
         if len(shape) != _RANKS.get(version):
-            raise OperatorError(f"landmarks of {list(shape)} in version {version}")
+            raise OperatorError(
+                f"landmarks must have 4 axes in version 1 and 3 axes in version 2, got "
+                f"{list(shape)} in version {version}"
+            )
         numbers = int(self.options.get("dimensions", 0)) if version == 1 else shape[-1]
-        if numbers not in _FLAT or shape[-1] % numbers or shape[0] != 1:
-            raise OperatorError(f"landmarks of {numbers} numbers each in {list(shape)}")
+        if numbers not in _DIMENSIONS or shape[-1] % numbers or shape[0] != 1:
+            raise OperatorError(
+                f"landmarks must be one batch of points with 2 or 3 coordinates, got {list(shape)} "
+                f"with {numbers} coordinates"
+            )
         return numbers
 
     @property
@@ -50,7 +57,10 @@ class TransformLandmarks(Operator):
     def check(self) -> None:
         x, matrix = self.input(0), self.input(1)
         if matrix.elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
-            raise OperatorError(f"a matrix of {list(matrix.shape)}, and a scale of {self._scale}")
+            raise OperatorError(
+                f"its matrix must have 16 elements and its scale must not be 0, got "
+                f"{list(matrix.shape)} and {self._scale}"
+            )
         for tensor in (x, matrix):
             expect(tensor, tensor.shape, DType.FLOAT32)
         expect(self.output, x.shape, DType.FLOAT32)
@@ -60,7 +70,7 @@ class TransformLandmarks(Operator):
         turn, _, shift = g.node_outputs("Split", 3, rows, g.ints([2, 1, 1]), axis=1)
         shift = g.reshape(g.Mul(shift, g.scalar(self._scale, DType.FLOAT32)), [2])
         points, rest = g.reshape(x, [-1, self._values_per_landmark]), []
-        if self._values_per_landmark > min(_FLAT):
+        if self._values_per_landmark > min(_DIMENSIONS):
             points, depth = g.node_outputs("Split", 2, points, g.ints([2, 1]), axis=1)
             rest = [depth]
         moved = g.Gemm(points, turn, shift, transB=1)
@@ -68,10 +78,11 @@ class TransformLandmarks(Operator):
 
 
 class LandmarksToMatrix(Operator):
-    """Landmarks2TransformMatrix: the matrix that crops a rotated box around some landmarks.
+    """Landmarks2TransformMatrix: compute the matrix that crops a rotated box around landmarks.
 
-    Two landmarks tell the rotation; the box is the smallest that holds the landmarks when the
-    image is turned back by it. The matrix leads from pixels of the crop to those of the image.
+    Two landmarks determine the rotation. The box is the smallest one that contains the selected
+    landmarks after the rotation is undone. The matrix maps pixels of the crop to pixels of the
+    image.
     """
 
     codes = ("Landmarks2TransformMatrix",)
@@ -86,10 +97,10 @@ class LandmarksToMatrix(Operator):
         return [_MATRIX]
 
     def _option(self, name: str) -> float:
-        """Return a number that has to be positive."""
+        """Return a positive number; OperatorError if the option is not positive."""
         number = float(self.options.get(name, 0))
         if not number > 0:
-            raise OperatorError(f"its {name} is {number}")
+            raise OperatorError(f"its {name} must be positive, got {number}")
         return number
 
     def _size(self, name: str) -> Array:
@@ -99,26 +110,33 @@ class LandmarksToMatrix(Operator):
         else:
             height, width = (int(self._option(f"{name}_{axis}")) for axis in ("height", "width"))
         if min(height, width) < 1:
-            raise OperatorError(f"its {name} is an image of {height, width}")
+            raise OperatorError(f"the size of its {name} must be positive, got {height, width}")
         return np.array([width, height], np.float32)
 
     @cached_property
     def _points(self) -> tuple[list[int], list[int]]:
-        """The two landmarks that tell the rotation, and those that the box holds."""
+        """The two landmarks that determine the rotation, and the landmarks inside of the box."""
         inside = self.options["subset" if self._first else "subset_idxs"]
         ends = [self.options[f"{side}_rotation_idx"] for side in ("left", "right")]
         count = self.input(0).elements // 3
-        used = [int(n) for n in (*ends, *inside)]
-        if len(used) < 3 or min(used) < 0 or max(used) >= count:
-            raise OperatorError(f"landmarks {used} among {count}")
-        return used[:2], used[2:]
+        indices = [int(n) for n in (*ends, *inside)]
+        if len(indices) < 3 or min(indices) < 0 or max(indices) >= count:
+            raise OperatorError(
+                f"it must select 3 or more of {count} landmarks by their indices, got {indices}"
+            )
+        return indices[:2], indices[2:]
 
     def check(self) -> None:
         x = self.input(0)
         if x.rank != _RANKS.get(self.op.version) or x.elements % 3:
-            raise OperatorError(f"landmarks of {list(x.shape)} in version {self.op.version}")
+            raise OperatorError(
+                f"landmarks must have 3 coordinates, and 4 axes in version 1 or 3 axes in version "
+                f"2, got {list(x.shape)} in version {self.op.version}"
+            )
         if self._first and self.options.get("dimensions", 0) != 3:
-            raise OperatorError(f"landmarks of {self.options.get('dimensions', 0)} numbers, not 3")
+            raise OperatorError(
+                f"its dimensions must be 3, got {self.options.get('dimensions', 0)}"
+            )
         expect(x, x.shape, DType.FLOAT32)
         expect(self.output, _MATRIX, DType.FLOAT32)
         self._factors()
@@ -127,19 +145,19 @@ class LandmarksToMatrix(Operator):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         points = g.Slice(g.reshape(x, [-1, 3]), g.ints([0]), g.ints([2]), g.ints([1]))
         ends, inside = (g.Gather(points, g.ints(each), axis=0) for each in self._points)
-        back = self._rotation(g, ends)
-        # Rows times a matrix: the transpose, which for a rotation is the inverse.
-        turned = g.MatMul(inside, back)
-        high = g.reduce("ReduceMax", turned, [0], keepdims=True)
-        low = g.reduce("ReduceMin", turned, [0], keepdims=True)
+        rotation = self._rotation(g, ends)
+        # Points are rows, so this multiplies by the transpose: the inverse of the rotation.
+        upright = g.MatMul(inside, rotation)
+        high = g.reduce("ReduceMax", upright, [0], keepdims=True)
+        low = g.reduce("ReduceMin", upright, [0], keepdims=True)
         half = g.scalar(0.5, DType.FLOAT32)
-        middle = g.MatMul(g.Mul(g.Add(high, low), half), g.Transpose(back, perm=[1, 0]))
-        before, by_size, by_middle, origin = self._factors()
+        center = g.MatMul(g.Mul(g.Add(high, low), half), g.Transpose(rotation, perm=[1, 0]))
+        by_rotation, by_size, by_center, origin = self._factors()
         scales = g.Mul(g.Sub(high, low), by_size)
-        turn = g.Mul(g.Mul(back, before.reshape(2, 1)), scales)
-        # The crop's origin is that many pixels from its middle.
+        turn = g.Mul(g.Mul(rotation, by_rotation.reshape(2, 1)), scales)
+        # `origin` is the vector from the middle of the crop to its origin, in pixels.
         shift = g.Add(
-            g.Mul(g.Transpose(middle, perm=[1, 0]), by_middle.reshape(2, 1)),
+            g.Mul(g.Transpose(center, perm=[1, 0]), by_center.reshape(2, 1)),
             g.MatMul(turn, origin.reshape(2, 1)),
         )
         depth = np.zeros((2, 1), np.float32)
@@ -148,7 +166,7 @@ class LandmarksToMatrix(Operator):
         return g.reshape(g.Concat(rows, rest, axis=0), y.shape)
 
     def _rotation(self, g: Builder, ends: Value) -> Value:
-        """Return the matrix that turns the crop into the image, [2, 2]."""
+        """Return the matrix that rotates the crop to the image, float32 [2, 2]."""
         left, right = g.node_outputs("Split", 2, ends, g.ints([1, 1]), axis=0)
         across, down = g.node_outputs("Split", 2, g.Sub(right, left), g.ints([1, 1]), axis=1)
         if self._first:
@@ -160,12 +178,12 @@ class LandmarksToMatrix(Operator):
         return g.Concat(top, g.Concat(sine, cosine, axis=1), axis=0)
 
     def _angle_difference(self, g: Builder, across: Value, down: Value) -> tuple[Value, Value]:
-        """Return the cosine and sine of atan2(down, across) minus the angle that is wanted."""
+        """Return the cosine and sine of atan2(down, across) minus `target_rotation_radians`."""
         length = g.Sqrt(g.Add(g.Mul(across, across), g.Mul(down, down)))
-        nowhere = g.Equal(length, g.scalar(0, DType.FLOAT32))
+        is_zero = g.Equal(length, g.scalar(0, DType.FLOAT32))
         one, zero = g.scalar(1, DType.FLOAT32), g.scalar(0, DType.FLOAT32)
-        cosine = g.Where(nowhere, one, g.Div(across, length))
-        sine = g.Where(nowhere, zero, g.Div(down, length))
+        cosine = g.Where(is_zero, one, g.Div(across, length))
+        sine = g.Where(is_zero, zero, g.Div(down, length))
         target = float(self.options.get("target_rotation_radians", 0))
         c, s = (g.scalar(f(target), DType.FLOAT32) for f in (np.cos, np.sin))
         return (
@@ -174,21 +192,24 @@ class LandmarksToMatrix(Operator):
         )
 
     def _factors(self) -> tuple[Array, Array, Array, Array]:
-        """Return factors of rotation, box and middle, and the middle of the crop.
+        """Return the factors of rotation, box size and box centre, and the crop's origin.
 
-        All are (x, y). Version 1 counts pixels from the centre of the first to that of the last,
-        and landmarks up to `landmarks_range`; version 2 counts all in pixels of the image.
+        All are (x, y). Version 1 measures images from the centre of the first pixel to the centre
+        of the last, and landmarks from 0 to `landmarks_range`. Version 2 measures everything in
+        pixels of the image.
         """
-        made = self._size("output")
+        output = self._size("output")
         one = np.ones(2, np.float32)
         if not self._first:
             scale = np.array([self._option("scale_x"), self._option("scale_y")], np.float32)
-            return one, scale / made, one, -made / 2
-        if min(made) < 2:
-            raise OperatorError(f"its output is an image of {made[::-1].tolist()}")
+            return one, scale / output, one, -output / 2
+        if min(output) < 2:
+            raise OperatorError(
+                f"its output must have at least 2 rows and 2 columns, got {output[::-1].tolist()}"
+            )
         span, image = self._option("landmarks_range"), (self._size("input") - 1) / 2
-        grown = float(self.options.get("bbox_size_multiplier", 0)) / span
-        if grown == 0:
-            raise OperatorError("its bbox_size_multiplier is 0")
-        last = (made - 1) / 2
-        return image, grown / last, 2 / span * image, -last
+        multiplier = float(self.options.get("bbox_size_multiplier", 0)) / span
+        if multiplier == 0:
+            raise OperatorError("its bbox_size_multiplier must not be 0")
+        last = (output - 1) / 2
+        return image, multiplier / last, 2 / span * image, -last

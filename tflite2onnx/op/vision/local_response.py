@@ -1,4 +1,4 @@
-"""LOCAL_RESPONSE_NORMALIZATION: each channel divided by what its neighbours are."""
+"""LOCAL_RESPONSE_NORMALIZATION: divide each channel by a norm of its neighbours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tflite2onnx.tensor import DType
 
 
 class LocalResponseNormalization(ImageOperator):
-    """x / (bias + alpha * s) ** beta, s the sum of squares of channels up to `radius` away."""
+    """x / (bias + alpha * s) ** beta; s sums the squares of channels up to `radius` away."""
 
     codes = ("LOCAL_RESPONSE_NORMALIZATION",)
     dynamic_axes = "NHW"
@@ -23,18 +23,18 @@ class LocalResponseNormalization(ImageOperator):
         expect(self.output, self.input(0).shape, DType.FLOAT32)
         o = self.options
         if o.radius < 0:
-            raise OperatorError(f"its radius is {o.radius}")
-        if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load such a node
+            raise OperatorError(f"radius must not be negative, got {o.radius}")
+        if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load an LRN node with these
             raise OperatorError(
                 f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         o = self.options
-        if min(o.alpha, o.beta) == 0:  # nor one with a 0; then no channel counts but the own one
+        if min(o.alpha, o.beta) == 0:  # ONNX Runtime rejects 0 too; the divisor is constant
             factor = np.float32(o.bias) ** -np.float32(o.beta)
             return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
-        # All that are farther away than there are channels are nowhere.
+        # A larger radius reaches no further channels.
         size = 2 * min(int(o.radius), x.size("C")) + 1
         # ONNX divides alpha by the size.
         return g.LRN(x, size=size, alpha=o.alpha * size, beta=float(o.beta), bias=float(o.bias))

@@ -1,4 +1,4 @@
-"""NON_MAX_SUPPRESSION_V4 and V5: the best boxes, without those that overlap better ones."""
+"""NON_MAX_SUPPRESSION_V4 and V5: select the best boxes, without overlapping boxes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, integer
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
 _CORNERS = 4
 _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
 
 
-class NonMaxSuppression(Operator):
-    """Indices of boxes in the sequence of their scores, of V5 the scores too, and their number.
+class NonMaxSuppression(DynamicShape):
+    """Indices of boxes by decreasing score, for V5 also their scores, and the number of boxes.
 
-    Boxes are dropped that overlap by no less than a threshold. With a sigma, the scores of all
-    others fall the more they overlap: that takes a loop, as ONNX's NonMaxSuppression knows no
-    such thing. What is left of the outputs is 0.
+    A box is dropped if its overlap with a better box is greater than or equal to a threshold. With
+    a sigma (soft suppression), the scores of the remaining boxes decrease with their overlap.
+    ONNX's NonMaxSuppression has no soft suppression, so that case becomes a Loop. Elements of the
+    outputs after the last box are 0.
 
-    Which of several equal scores comes first is the runtime's affair: the kernel leaves it to a
-    heap. It drops a box that is found because that overlaps itself; one without an area, which
-    overlaps nothing, it finds again and again. So does the loop, unlike ONNX's own node.
+    The order of equal scores is unspecified, because the kernel uses a heap. The kernel drops a
+    selected box only because the box overlaps itself, so it selects a box without an area, which
+    overlaps nothing, repeatedly. The Loop does the same; ONNX's node does not.
     """
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
@@ -39,18 +41,18 @@ class NonMaxSuppression(Operator):
         return self.op.code == "NON_MAX_SUPPRESSION_V5"
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        known = self.input(_MOST).data is not None
-        return () if known else [[(i, 0) for i in range(1 + self._is_soft)]]
+        is_constant = self.input(_MOST).data is not None
+        return () if is_constant else [[(i, 0) for i in range(1 + self._is_soft)]]
 
     @cached_property
     def _max_boxes(self) -> int:
-        """How many boxes are to be found, as far as it is known."""
+        """The maximum number of boxes; the declared number if it is not constant."""
         if self.input(_MOST).data is None:
             return self.output.shape[0] if self.output.rank else 0
         most = integer(self, _MOST)
         check_element_count(most)
         if most < 0:
-            raise OperatorError(f"{most} boxes are to be found")
+            raise OperatorError(f"the number of boxes to select must not be negative, got {most}")
         return most
 
     def check(self) -> None:
@@ -60,13 +62,15 @@ class NonMaxSuppression(Operator):
         expect(self.input(_SCORES), (count,), DType.FLOAT32)
         expect(self.input(_MOST), (), DType.INT32)
         if len(self.op.inputs) != 5 + soft or len(self.op.outputs) != 2 + soft or not count:
-            sizes = len(self.op.inputs), len(self.op.outputs)
-            raise OperatorError("{} boxes, {} inputs and {} outputs".format(count, *sizes))
+            raise OperatorError(
+                f"it must have one or more boxes, {5 + soft} inputs and {2 + soft} outputs, got "
+                f"{count}, {len(self.op.inputs)} and {len(self.op.outputs)}"
+            )
         for index in range(_OVERLAP, len(self.op.inputs)):
             expect(self.input(index), (), DType.FLOAT32)
         sigma = self._constant(_SIGMA) if soft else None
         if sigma is not None and sigma < 0:
-            raise OperatorError(f"sigma is {sigma}")
+            raise OperatorError(f"sigma must not be negative, got {sigma}")
         indices, *scores, number = self.op.outputs
         expect(indices, (self._max_boxes,), DType.INT32)
         expect(number, (), DType.INT32)
@@ -74,7 +78,7 @@ class NonMaxSuppression(Operator):
             expect(tensor, (self._max_boxes,), DType.FLOAT32)
 
     def _constant(self, index: int) -> np.float32 | None:
-        """Return a number if it is known."""
+        """Return the value of a constant scalar input; None if the input is computed."""
         data = self.input(index).data
         return None if data is None else np.float32(data.reshape(-1)[0])
 
@@ -89,24 +93,24 @@ class NonMaxSuppression(Operator):
         least: View,
         sigma: View | None = None,
     ) -> tuple[Value, ...]:
-        room = g.cast(most.reshape((1,)), DType.INT64)
-        known, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
-        if known is None or not 0 < known <= 1 or soft:
+        max_boxes = g.cast(most.reshape((1,)), DType.INT64)
+        threshold, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
+        if threshold is None or not 0 < threshold <= 1 or soft:
             limits = Thresholds(overlap, least, _scale(g, sigma))
-            indices, values = _suppress_in_loop(g, boxes, scores, room, limits)
+            indices, values = _suppress_in_loop(g, boxes, scores, max_boxes, limits)
         else:
-            indices = _suppress_by_node(g, boxes, scores, room, known, least)
+            indices = _suppress_by_node(g, boxes, scores, max_boxes, threshold, least)
             values = g.Gather(scores, indices)
         number = g.Shape(indices)
-        pads = g.Concat(g.ints([0]), g.Sub(room, number), axis=0)
-        made = [g.Pad(g.cast(indices, DType.INT32), pads, g.scalar(0, DType.INT32))]
+        pads = g.Concat(g.ints([0]), g.Sub(max_boxes, number), axis=0)
+        outputs = [g.Pad(g.cast(indices, DType.INT32), pads, g.scalar(0, DType.INT32))]
         if self._is_soft:
-            made.append(g.Pad(values, pads, g.scalar(0, DType.FLOAT32)))
-        return (*made, g.cast(g.Squeeze(number, g.ints([0])), DType.INT32))
+            outputs.append(g.Pad(values, pads, g.scalar(0, DType.FLOAT32)))
+        return (*outputs, g.cast(g.Squeeze(number, g.ints([0])), DType.INT32))
 
 
 class Thresholds(NamedTuple):
-    """How much a box may overlap, the score that it has to pass, and how scores fall."""
+    """The overlap that drops a box, the minimum score, and the exponent of soft suppression."""
 
     overlap: View
     least: View
@@ -114,7 +118,7 @@ class Thresholds(NamedTuple):
 
 
 def _scale(g: Builder, sigma: View | None) -> Value | None:
-    """Return what an overlap, squared, is multiplied by to give a power; None without a sigma."""
+    """Return -0.5 / sigma, the factor of the squared overlap in the exponent, or None."""
     if sigma is None:
         return None
     zero, half = (g.scalar(number, DType.FLOAT32) for number in (0, -0.5))
@@ -124,34 +128,34 @@ def _scale(g: Builder, sigma: View | None) -> Value | None:
 def _suppress_by_node(
     g: Builder, boxes: View, scores: View, most: Value, overlap: np.float32, least: View
 ) -> Value:
-    """Return the indices of the boxes that ONNX's own node finds."""
-    # It drops boxes that overlap by more than a threshold.
+    """Return the indices of the boxes that ONNX's node selects."""
+    # ONNX drops boxes whose overlap is greater than the threshold, not equal to it.
     below = np.nextafter(overlap, np.float32(0))
-    found = g.NonMaxSuppression(
+    selected = g.NonMaxSuppression(
         g.Unsqueeze(boxes, g.ints([0])),
         g.Unsqueeze(scores, g.ints([0, 1])),
         most,
         g.constant(np.array([below], np.float32)),
         least.reshape((1,)),
     )
-    return g.Gather(found, g.scalar(2, DType.INT64), axis=1)
+    return g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
 
 
 def _suppress_in_loop(
     g: Builder, boxes: View, scores: View, most: Value, limits: Thresholds
 ) -> tuple[Value, Value]:
-    """Return indices and scores of boxes that are found in a loop, the best one in each round.
+    """Return the indices and scores of boxes; each iteration of a Loop selects the best box.
 
-    The scores of boxes that are out are less than all others. The kernel lets a score fall only
-    when it is the highest; of scores that are not negative, what comes is the same.
+    Dropped boxes get a score of -infinity. The kernel lowers a score only when it is the highest;
+    for non-negative scores the result is the same.
     """
-    there = g.Greater(scores, limits.least)
-    first = g.Where(there, scores, g.scalar(-np.inf, DType.FLOAT32))
-    start = g.Greater(g.reduce("ReduceMax", first, [0], keepdims=False), limits.least)
-    count = g.reduce("ReduceSum", g.cast(there, DType.INT64), [0], keepdims=True)
+    is_candidate = g.Greater(scores, limits.least)
+    initial_scores = g.Where(is_candidate, scores, g.scalar(-np.inf, DType.FLOAT32))
+    start = g.Greater(g.reduce("ReduceMax", initial_scores, [0], keepdims=False), limits.least)
+    count = g.reduce("ReduceSum", g.cast(is_candidate, DType.INT64), [0], keepdims=True)
     rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
     body = _round(g, _corners(g, boxes), limits, boxes.sizes[:1])
-    _, indices, values = g.node_outputs("Loop", 3, rounds, start, first, body=body)
+    _, indices, values = g.node_outputs("Loop", 3, rounds, start, initial_scores, body=body)
     return indices, values
 
 
@@ -164,7 +168,7 @@ class Corners(NamedTuple):
 
 
 def _corners(g: Builder, boxes: View) -> Corners:
-    """Return where boxes are, of which any two opposite corners are given."""
+    """Return the coordinates of boxes, which are given by any two opposite corners."""
     parts = [g.Slice(boxes, g.ints([i]), g.ints([i + 2]), g.ints([1])) for i in (0, 2)]
     low, high = g.Min(*parts), g.Max(*parts)
     return Corners(low, high, _area(g, g.Sub(high, low)))
@@ -176,7 +180,7 @@ def _area(g: Builder, sizes: Value) -> Value:
 
 
 def _overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
-    """Return by how much of their union all boxes overlap one, 0 if that or they have no area."""
+    """Return intersection over union of all boxes and one; 0 if either has no area."""
     one = Corners(*(g.Gather(each, index) for each in all_boxes))
     zero = g.scalar(0, DType.FLOAT32)
     sizes = g.Sub(g.Min(all_boxes.high, one.high), g.Max(all_boxes.low, one.low))
@@ -187,30 +191,35 @@ def _overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
 
 
 def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> Body:
-    """Return the graph of a loop that takes the best of scores in a shape, and lowers the others.
+    """Return the Loop body that selects the best box, and lowers or drops the other scores.
 
-    It hands on the scores, and returns the index and the score of the best in each round.
+    The scores, of the given shape, are carried from one iteration to the next. Each iteration
+    outputs the index and the score of its best box.
     """
     inner = g.make_nested()
-    number, go = (g.annotate(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
+    number, condition = (g.annotate(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
     scores = g.annotate(Value(dtype=DType.FLOAT32), DType.FLOAT32, shape)
     best = g.annotate(inner.ArgMax(scores, axis=0, keepdims=0), DType.INT64, ())
     score = g.annotate(inner.Gather(scores, best), DType.FLOAT32, ())
-    shared, left = _overlap(inner, boxes, best), scores
-    drop = inner.GreaterOrEqual(shared, thresholds.overlap)
+    overlap, remaining = _overlap(inner, boxes, best), scores
+    drop = inner.GreaterOrEqual(overlap, thresholds.overlap)
     if thresholds.scale is not None:
-        power = inner.Mul(inner.Mul(thresholds.scale, shared), shared)
-        left = inner.Mul(scores, inner.Exp(power))
-        drop = inner.Or(drop, inner.LessOrEqual(left, thresholds.least))
-    left = inner.Where(drop, inner.scalar(-np.inf, DType.FLOAT32), left)
-    highest = inner.reduce("ReduceMax", left, [0], keepdims=False)
-    more = inner.Greater(highest, thresholds.least)
+        power = inner.Mul(inner.Mul(thresholds.scale, overlap), overlap)
+        remaining = inner.Mul(scores, inner.Exp(power))
+        drop = inner.Or(drop, inner.LessOrEqual(remaining, thresholds.least))
+    remaining = inner.Where(drop, inner.scalar(-np.inf, DType.FLOAT32), remaining)
+    highest = inner.reduce("ReduceMax", remaining, [0], keepdims=False)
+    any_left = inner.Greater(highest, thresholds.least)
     outputs = (
-        g.annotate(more, DType.BOOL, ()),
-        g.annotate(left, DType.FLOAT32, shape),
+        g.annotate(any_left, DType.BOOL, ()),
+        g.annotate(remaining, DType.FLOAT32, shape),
         best,
         score,
     )
     return Body(
-        "suppress", (number, go, scores), eliminate_dead_nodes(inner.nodes, outputs), outputs, ()
+        "suppress",
+        (number, condition, scores),
+        eliminate_dead_nodes(inner.nodes, outputs),
+        outputs,
+        (),
     )

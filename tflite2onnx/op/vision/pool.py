@@ -1,4 +1,4 @@
-"""Pooling. Padding counts for nothing: no maximum comes from it, no average is over it."""
+"""Pooling. Padded elements are excluded from the maximum and from the average."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from tflite2onnx.tensor import DType, Quantization, Shape
 
 
 class Pool2D(ImageOperator):
-    """What all pooling has in common."""
+    """Base class of the 2-D pooling operators."""
 
     dynamic_axes = "NHW"
 
     def window(self) -> Window:
-        """Return the window, whose size is an option."""
+        """Return the window, whose size is given by options."""
         return window_of(self.options, self.options.filter_height, self.options.filter_width)
 
     def check(self) -> None:
         x = self.sizes(0)
         expect_real(self.input(0))
-        made = (x["N"], *self.window().steps((x["H"], x["W"])), x["C"])
-        expect(self.output, made, self.input(0).dtype)
+        shape = (x["N"], *self.window().steps((x["H"], x["W"])), x["C"])
+        expect(self.output, shape, self.input(0).dtype)
 
 
 def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
-    """Return the averages over a window; those of 16-bit integers rounded as the kernels do."""
+    """Return the averages over a window; averages of int16 are rounded half away from zero."""
     if x.dtype is not DType.INT16:
         return g.AveragePool(x, **window)
     mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
     half = g.scalar(0.5, DType.FLOAT32)
-    away = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
-    return g.cast(away, DType.INT16)
+    rounded = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
+    return g.cast(rounded, DType.INT16)
 
 
 def average_quantization(dtype: DType, kernel: Shape) -> Quantization:
-    """Return the scale in which averages over a window are written.
+    """Return the quantization of averages over a window, which makes halves round away from zero.
 
-    Averages of n bytes are 1 / n apart, and the largest is raised by a quarter of that. It has to
-    be as much: QLinearAveragePool adds the zero point before it rounds, and behind 128, where int8
-    kept as uint8 has it, a float32 tells no less than 2^-16 apart. From 128 bytes on that is too
-    much for a half, later for one and a half: these are a step off.
+    Averages of n bytes are multiples of 1 / n, and the scale raises the largest by a quarter of
+    1 / n. A smaller raise is lost: QLinearAveragePool adds the zero point before it rounds, and
+    above 128, the zero point of int8 stored as uint8, float32 numbers are 2^-16 apart. From 128
+    bytes on, the raise is too large for an average of 0.5, and later for 1.5: these averages are
+    off by one step.
     """
     largest = 128 if dtype is DType.INT8 else 256
     return half_away_scale(1 / (4 * largest * prod(kernel)))
 
 
 class AveragePool2D(Pool2D):
-    """AVERAGE_POOL_2D: the mean of what a window shows.
+    """AVERAGE_POOL_2D: the mean of each window.
 
-    Of 16 bits no runtime has a kernel, so that the integers are rounded by nodes.
+    No runtime has a kernel for int16, so nodes round the integers.
     """
 
     codes = ("AVERAGE_POOL_2D",)
@@ -71,7 +72,7 @@ class AveragePool2D(Pool2D):
 
 
 class MaxPool2D(Pool2D):
-    """MAX_POOL_2D: the largest of what a window shows."""
+    """MAX_POOL_2D: the maximum of each window."""
 
     codes = ("MAX_POOL_2D",)
     moves_only = True
@@ -83,7 +84,7 @@ class MaxPool2D(Pool2D):
 
 
 class L2Pool2D(Pool2D):
-    """L2_POOL_2D: the root of the mean square, where ONNX's LpPool takes that of the sum."""
+    """L2_POOL_2D: the root of the mean square of each window; ONNX's LpPool takes the sum."""
 
     codes = ("L2_POOL_2D",)
 

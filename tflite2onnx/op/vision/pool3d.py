@@ -1,4 +1,4 @@
-"""Pooling of volumes, for which TFLite has custom operators."""
+"""3-D pooling, for which TFLite has custom operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AXES = 5
 
 
 class _VolumePool(ImageOperator):
-    """What both have in common."""
+    """Base class of the 3-D pooling operators."""
 
     custom = True
     tflite = "NDHWC -> NDHWC"
@@ -38,12 +38,15 @@ class _VolumePool(ImageOperator):
         x = self.input(0)
         expect_real(x)
         if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
-            raise OperatorError(f"volumes {self.options.get('data_format')} of {x.dtype.label}")
+            raise OperatorError(
+                f"its data_format must be NDHWC and its input must not be uint8, got "
+                f"{self.options.get('data_format')} and {x.dtype.label}"
+            )
         expect(self.output, self.infer_outputs()[0], x.dtype)
 
 
 class AvgPool3D(_VolumePool):
-    """AvgPool3D: as AVERAGE_POOL_2D, with one axis more."""
+    """AvgPool3D: as AVERAGE_POOL_2D, with a depth axis."""
 
     codes = ("AvgPool3D",)
 
@@ -59,7 +62,7 @@ class AvgPool3D(_VolumePool):
 
 
 class MaxPool3D(_VolumePool):
-    """MaxPool3D: as MAX_POOL_2D, with one axis more."""
+    """MaxPool3D: as MAX_POOL_2D, with a depth axis."""
 
     codes = ("MaxPool3D",)
     moves_only = True

@@ -1,4 +1,4 @@
-"""Images made larger or smaller."""
+"""Resizing of images."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _MODES = {
     (True, False): "align_corners",
     (False, True): "half_pixel",
 }
-# Of the types that TFLite resizes, those for which ONNX Runtime has Resize.
+# The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
-# Types whose bilinear kernels count in steps of 1 / 1024.
+# Types whose bilinear kernels round the distance of elements to 1 / 1024.
 _IN_STEPS = (DType.INT8, DType.INT16)
-# From here on float32, in which the kernels compute positions, cannot tell neighbours apart.
+# The kernels compute positions in float32, which is exact for integers below this limit.
 _MOST = 1 << 24
 
 
 class Resize(ImageOperator):
-    """What both ways of resizing have in common.
+    """Base class of the resizing operators.
 
-    ONNX is told the size, never the scale: that is a float32, and may round to another size.
+    The Resize node gets sizes, not scales: a scale is a float32, and may round to another size.
     """
 
     shape_inputs = (1,)
@@ -40,17 +40,17 @@ class Resize(ImageOperator):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if self.axis_letters(operand)[axis] == "N" or self.has_data_dependent_shape:
             return True
-        # By some kernels it is known for two sizes at a time which element each one is made of.
+        # The other kernels need indices that are constants computed from both sizes.
         plain = self.mode is not None and self.input(0).dtype in _RESIZED
         return operand == 0 and axis in (1, 2) and plain and not self.counts_in_steps
 
     @property
     def counts_in_steps(self) -> bool:
-        """Whether the kernel rounds the distances of elements."""
+        """Whether the kernel rounds the distance of elements to 1 / 1024."""
         return False
 
     @property
-    def _measures(self) -> bool:
+    def _has_dynamic_size(self) -> bool:
         return self.has_data_dependent_shape or bool({1, 2} & self.input(0).symbols.keys())
 
     def check(self) -> None:
@@ -59,38 +59,48 @@ class Resize(ImageOperator):
             return
         x, size = self.sizes(0), ints(self, 1)
         if len(size) != 2 or not 0 < min(size) <= max(*size, x["H"], x["W"]) < _MOST:
-            raise OperatorError(f"{size} is no size of an image")
+            raise OperatorError(
+                f"its size must be a height and a width from 1 to {_MOST - 1}, got {size} for an "
+                f"image of {x['H'], x['W']}"
+            )
         expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
 
     def _check_dynamic(self) -> None:
-        x, made = self.input(0), self.output
+        x, y = self.input(0), self.output
         batch, *_, channels = x.shape
         expect(self.input(1), (2,), DType.INT32)
-        size = made.shape[1:3] if made.rank == x.rank else (1, 1)
-        expect(made, (batch, *size, channels), x.dtype)
+        size = y.shape[1:3] if y.rank == x.rank else (1, 1)
+        expect(y, (batch, *size, channels), x.dtype)
         if x.dtype not in _RESIZED or self.mode is None:
-            raise OperatorError(f"{x.dtype.label} can be resized to a constant size only")
+            raise OperatorError(
+                f"its size must be constant, because ONNX's Resize does not support "
+                f"{x.dtype.label} with these options"
+            )
 
-    def _emit_resize(self, g: Builder, y: View, x: View, size: View, **how: str | None) -> Value:
-        sizes = (
+    def _emit_resize(
+        self, g: Builder, y: View, x: View, size: View, **attributes: str | None
+    ) -> Value:
+        shape = (
             g.runtime_shape(y.sizes, x)
             if not self.has_data_dependent_shape
             else g.Concat(g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0)
         )
-        return g.Resize(x, None, None, sizes, coordinate_transformation_mode=self.mode, **how)
+        return g.Resize(
+            x, None, None, shape, coordinate_transformation_mode=self.mode, **attributes
+        )
 
     @property
     def mode(self) -> str | None:
-        """ONNX's name for the way in which positions correspond; None if it has none."""
+        """ONNX's coordinate_transformation_mode; None if ONNX has no mode for the options."""
         return _MODES.get((bool(self.options.align_corners), bool(self.options.half_pixel_centers)))
 
 
 class ResizeBilinear(Resize):
-    """RESIZE_BILINEAR: weighs rows and columns.
+    """RESIZE_BILINEAR: interpolate linearly between rows and columns.
 
-    The kernels of int8 and int16 find these by steps that they round, which moves the far end of
-    a large image by many elements. Resize has no such steps: where they are rounded, it is Gather
-    that takes the rows and columns, and these are weighed by constants.
+    The int8 and int16 kernels round the distance of elements to 1 / 1024, which moves the last
+    rows of a large image by several elements. Resize does not round. Where rounding changes the
+    distance, Gather nodes select the rows and columns, and constants weigh them.
     """
 
     codes = ("RESIZE_BILINEAR",)
@@ -99,11 +109,11 @@ class ResizeBilinear(Resize):
         super().check()
         expect_real(self.input(0))
         if self.mode is None:
-            raise OperatorError("align_corners and half_pixel_centers exclude each other")
+            raise OperatorError("align_corners and half_pixel_centers must not both be set")
 
     @property
     def rounding_quantization(self) -> Quantization:
-        return half_away_scale(2.0**-23)  # the least that a float32 tells from 1 on both sides
+        return half_away_scale(2.0**-23)  # the distance of float32 numbers at 1
 
     @property
     def counts_in_steps(self) -> bool:
@@ -112,48 +122,53 @@ class ResizeBilinear(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        wanting = not self._measures and any(
+        rounds = not self._has_dynamic_size and any(
             _rounds_distances(*sizes[axis], align=align) for axis in sizes
         )
-        if not (wanting and self.counts_in_steps):
+        if not (rounds and self.counts_in_steps):
             return self._emit_resize(g, y, x, size, mode="linear")
         value = x.value
-        for axis, (given, made) in sizes.items():
-            below, above, weights = kernel_weights(given, made, align=align, half=half)
-            at = x.axis(axis)
-            one, other = (g.Gather(value, chosen, axis=at) for chosen in (below, above))
-            shape = [-1 if i == at else 1 for i in range(x.rank)]
-            value = g.Add(one, g.Mul(g.Sub(other, one), weights.reshape(shape)))
+        for axis, (input_size, output_size) in sizes.items():
+            below, above, weights = kernel_weights(input_size, output_size, align=align, half=half)
+            onnx_axis = x.axis(axis)
+            first, second = (g.Gather(value, indices, axis=onnx_axis) for indices in (below, above))
+            shape = [-1 if i == onnx_axis else 1 for i in range(x.rank)]
+            value = g.Add(first, g.Mul(g.Sub(second, first), weights.reshape(shape)))
         return value
 
 
-def _rounds_distances(size: int, made: int, *, align: bool) -> bool:
-    """Return whether the distance of two elements made is no number of steps of 1 / 1024."""
-    spans = align and made > 1
-    return (size - spans) * 1024 % (made - spans) != 0
+def _rounds_distances(size: int, output_size: int, *, align: bool) -> bool:
+    """Return whether the distance of output elements is not a multiple of 1 / 1024."""
+    spans = align and output_size > 1
+    return (size - spans) * 1024 % (output_size - spans) != 0
 
 
-def kernel_weights(size: int, made: int, *, align: bool, half: bool) -> tuple[Array, Array, Array]:
-    """Return which two of `size` elements each of `made` elements lies between, and how far.
+def kernel_weights(
+    size: int, output_size: int, *, align: bool, half: bool
+) -> tuple[Array, Array, Array]:
+    """Return the input elements around each output element, and the weight of the second.
 
-    Two of int64, one of float32, all of shape [made]. The distance of two elements, rounded to
-    1 / 1024, is multiplied by their number: ResizeBilinearInteger in LiteRT's
-    reference/resize_bilinear.h. Where that reads behind the last element, this takes the last.
+    The distance of two elements is rounded to 1 / 1024 and multiplied by their index, as in
+    ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h. Where the kernel reads past the
+    last element, this function uses the last element.
+
+    Returns:
+        The indices below and above, int64 [output_size], and the weights, float32 [output_size].
     """
-    spans = align and made > 1
-    step = ((size - spans) * 1024 + (made - spans) // 2) // (made - spans)
-    at = np.arange(made) * step + (step // 2 - 512 if half else 0)
-    below = _clip_indices(np.maximum(at, 0) // 1024, size)
-    above = _clip_indices((np.maximum(at, -1023) + 1023) // 1024, size)
-    return below, above, ((at - below * 1024) / 1024).astype(np.float32)
+    spans = align and output_size > 1
+    step = ((size - spans) * 1024 + (output_size - spans) // 2) // (output_size - spans)
+    position = np.arange(output_size) * step + (step // 2 - 512 if half else 0)
+    below = _clip_indices(np.maximum(position, 0) // 1024, size)
+    above = _clip_indices((np.maximum(position, -1023) + 1023) // 1024, size)
+    return below, above, ((position - below * 1024) / 1024).astype(np.float32)
 
 
 class ResizeNearest(Resize):
-    """RESIZE_NEAREST_NEIGHBOR: chooses rows and columns.
+    """RESIZE_NEAREST_NEIGHBOR: select the nearest rows and columns.
 
-    Resize says so most plainly, and serves where every runtime makes LiteRT's choice with it.
-    They differ where a position lies halfway between two elements, or does but for rounding.
-    Gather makes any choice, and of any type.
+    This becomes Resize if every runtime selects the same elements as LiteRT. Runtimes differ where
+    a position is halfway between two elements, or nearly halfway because of rounding. Otherwise
+    this becomes Gather nodes, which can select any elements of any type.
     """
 
     codes = ("RESIZE_NEAREST_NEIGHBOR",)
@@ -162,70 +177,73 @@ class ResizeNearest(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         nearest = "floor" if self.mode == "asymmetric" else "round_prefer_ceil"
-        if self._measures:
+        if self._has_dynamic_size:
             return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        chosen = {a: chosen_by_kernel(*sizes[a], align=align, half=half) for a in sizes}
+        selected = {a: indices_in_kernel(*sizes[a], align=align, half=half) for a in sizes}
         if (
             x.dtype in _RESIZED
             and self.mode is not None
             and all(
-                np.array_equal(chosen[a], other)
+                np.array_equal(selected[a], expected)
                 for a in sizes
-                for other in chosen_by_onnx(*sizes[a], self.mode)
+                for expected in indices_in_onnx(*sizes[a], self.mode)
             )
         ):
             return self._emit_resize(g, y, x, size, mode="nearest", nearest_mode=nearest)
-        moved = {
+        indices_by_axis = {
             x.axis(axis): indices
-            for axis, indices in chosen.items()
+            for axis, indices in selected.items()
             if not np.array_equal(indices, np.arange(x.tensor.shape[axis]))
         }
         return (
-            g.with_compute_type("Gather", x.dtype, partial(_gather_axes, g, moved), x)
-            if moved
+            g.with_compute_type("Gather", x.dtype, partial(_gather_axes, g, indices_by_axis), x)
+            if indices_by_axis
             else x.value
         )
 
 
-def _gather_axes(g: Builder, moved: Mapping[int, Array], value: Value) -> Value:
-    for axis, indices in moved.items():
+def _gather_axes(g: Builder, indices_by_axis: Mapping[int, Array], value: Value) -> Value:
+    for axis, indices in indices_by_axis.items():
         value = g.Gather(value, indices, axis=axis)
     return value
 
 
-def chosen_by_kernel(size: int, made: int, *, align: bool, half: bool) -> Array:
-    """Return which of `size` elements each of `made` elements copies: int64 of shape [made].
+def indices_in_kernel(size: int, output_size: int, *, align: bool, half: bool) -> Array:
+    """Return the input element that each output element copies: int64 [output_size].
 
-    GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h, in float32 as there.
+    This is GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h, in float32 as there.
     """
-    spans = align and made > 1
-    scale = np.float32(size - spans) / np.float32(made - spans)
-    at = (np.arange(made, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
-    return _clip_indices(_round_half_up(at) if align else np.floor(at), size)
+    spans = align and output_size > 1
+    scale = np.float32(size - spans) / np.float32(output_size - spans)
+    position = (np.arange(output_size, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+    return _clip_indices(_round_half_up(position) if align else np.floor(position), size)
 
 
-def chosen_by_onnx(size: int, made: int, mode: str) -> tuple[Array, Array]:
+def indices_in_onnx(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
     """Return the same by the formulas of ONNX: in exact arithmetic, and in float32.
 
-    ONNX Runtime follows the latter; since its issue 28291 it leans to the former.
+    ONNX Runtime computes in float32. Since its issue 28291 some cases use exact arithmetic.
     """
-    i = np.arange(made)
+    i = np.arange(output_size)
     x, half = i.astype(np.float32), np.float32(0.5)
-    scale, last = np.float32(made) / np.float32(size), max(made - 1, 1)
+    scale, last = np.float32(output_size) / np.float32(size), max(output_size - 1, 1)
     if mode == "asymmetric":
-        exact, rounded = i * size // made, np.floor(x / scale)
+        exact, rounded = i * size // output_size, np.floor(x / scale)
     elif mode == "half_pixel":
-        exact, rounded = (2 * i + 1) * size // (2 * made), _round_half_up((x + half) / scale - half)
+        exact, rounded = (
+            (2 * i + 1) * size // (2 * output_size),
+            _round_half_up((x + half) / scale - half),
+        )
     else:
         exact = (2 * i * (size - 1) + last) // (2 * last)
         rounded = _round_half_up(x * np.float32(size - 1) / np.float32(last))
     return _clip_indices(exact, size), _clip_indices(rounded, size)
 
 
-def _round_half_up(at: Array) -> Array:
-    """Round halves up; in float64, where adding one to a float32 is exact."""
-    return np.floor(at.astype(np.float64) + 0.5)
+def _round_half_up(position: Array) -> Array:
+    """Round halves up, in float64, where adding 0.5 to a float32 is exact."""
+    return np.floor(position.astype(np.float64) + 0.5)
 
 
 def _clip_indices(indices: Array, size: int) -> Array:

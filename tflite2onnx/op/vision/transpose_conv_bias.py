@@ -1,4 +1,4 @@
-"""Convolution2DTransposeBias: MediaPipe's transposed convolution, which finds its own size."""
+"""Convolution2DTransposeBias: MediaPipe's transposed convolution without a given size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tflite2onnx.tensor import DType, Shape
 class Convolution2DTransposeBias(Convolution):
     """Convolution2DTransposeBias: a transposed convolution with biases.
 
-    With padding SAME it cuts off k - (n - 1) % stride - 1 rows, for n rows of the input: not what
-    a convolution that made the input of the output would have padded.
+    With padding SAME the kernel crops k - (n - 1) % stride - 1 rows, for n rows of the input. This
+    differs from the padding of the convolution that maps the output to the input.
     """
 
     codes = ("Convolution2DTransposeBias",)
@@ -26,24 +26,27 @@ class Convolution2DTransposeBias(Convolution):
     matmul_operands = (0, 1, 2)
 
     def _strides_and_crop(self) -> tuple[list[int], list[int]]:
-        """Return the strides, and how many rows and columns are cut off."""
+        """Return the strides, and the number of rows and columns to crop."""
         padding, stride_w, stride_h = read_int32_fields(self, 3)
         strides, name = [stride_h, stride_w], padding_of(padding)
         if min(strides) < 1 or name == "UNKNOWN":
-            raise OperatorError(f"its strides are {strides}, its padding is {name}")
+            raise OperatorError(
+                f"its strides must be positive and its padding SAME or VALID, got {strides} and "
+                f"{name}"
+            )
         x, w = self.sizes(0), self.sizes(1)
         same = name == "SAME"
-        lost = [
+        crop = [
             max(0, w[axis] - (x[axis] - 1) % stride - 1) if same else 0
             for axis, stride in zip("HW", strides, strict=True)
         ]
-        return strides, lost
+        return strides, crop
 
     def infer_outputs(self) -> Sequence[Shape]:
-        (strides, lost), x, w = self._strides_and_crop(), self.sizes(0), self.sizes(1)
+        (strides, crop), x, w = self._strides_and_crop(), self.sizes(0), self.sizes(1)
         image = (
             stride * (x[axis] - 1) + w[axis] - cut
-            for axis, stride, cut in zip("HW", strides, lost, strict=True)
+            for axis, stride, cut in zip("HW", strides, crop, strict=True)
         )
         return [(x["N"], *image, w["O"])]
 
@@ -51,13 +54,15 @@ class Convolution2DTransposeBias(Convolution):
         self.check_operands()
         x, w = self.sizes(0), self.sizes(1)
         if x["C"] != w["I"]:
-            raise OperatorError(f"{x['C']} channels for filters of {w['I']} channels each")
+            raise OperatorError(
+                f"its input must have the {w['I']} channels of its filters, got {x['C']}"
+            )
         for tensor in (self.input(0), self.input(1), self.input(2)):
             expect(tensor, tensor.shape, DType.FLOAT32)
         expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
-        strides, lost = self._strides_and_crop()
-        pads = [n // 2 for n in lost] + [n - n // 2 for n in lost]
+        strides, crop = self._strides_and_crop()
+        pads = [n // 2 for n in crop] + [n - n // 2 for n in crop]
         kernel = [w.size("H"), w.size("W")]
         return g.ConvTranspose(x, w, b, kernel_shape=kernel, strides=strides, pads=pads)

@@ -1,4 +1,4 @@
-"""Images sampled at places that are computed: MediaPipe's, and LiteRT's perception operators."""
+"""Sampling of images at computed positions: MediaPipe's and LiteRT's perception operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.op.common.windows import ImageOperator, image_of
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -16,7 +16,7 @@ _MATRIX = 16  # elements
 
 
 class _Warp(ImageOperator):
-    """What all have in common: an image, and float32 throughout; the places keep their order."""
+    """Base class: an image and positions, all float32; the positions keep TFLite's order."""
 
     custom = True
     tflite = "NHWC -> NHWC"
@@ -29,7 +29,7 @@ class _Warp(ImageOperator):
 
 
 class Resampler(_Warp):
-    """Resampler: the image at (x, y) of each pixel; outside of it all is 0."""
+    """Resampler: sample the image at the (x, y) of each pixel; 0 outside of the image."""
 
     codes = ("Resampler",)
 
@@ -41,14 +41,14 @@ class Resampler(_Warp):
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
         expect(self.output, self.input(0).shape, DType.FLOAT32)
 
-    def emit(self, g: Builder, y: View, x: View, places: View) -> Value:
-        return _sample_pixels(g, x, places.value, padding="zeros")
+    def emit(self, g: Builder, y: View, x: View, positions: View) -> Value:
+        return _sample_pixels(g, x, positions.value, padding="zeros")
 
 
 class DenseImageWarp(_Warp):
-    """DenseImageWarp: each pixel is taken from where a (y, x) flow points back to, or the border.
+    """DenseImageWarp: sample the image at each pixel minus its (y, x) flow, or at the border.
 
-    An image of one row or column has no two to weigh; the kernel refuses it.
+    The kernel rejects an image of one row or column, because it interpolates between two.
     """
 
     codes = ("DenseImageWarp",)
@@ -60,24 +60,27 @@ class DenseImageWarp(_Warp):
         super().check()
         x = self.sizes(0)
         if min(x["H"], x["W"]) < 2:
-            raise OperatorError(f"an image of {x['H'], x['W']} is too small")
+            raise OperatorError(
+                f"its image must have at least 2 rows and 2 columns, got {x['H'], x['W']}"
+            )
+        check_element_count(x["H"] * x["W"] * _XY)
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
         expect(self.output, self.input(0).shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, flow: View) -> Value:
         height, width = image_of(x)
-        own = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
-        places = g.Sub(own[None].astype(np.float32), flow)
-        swapped = g.Gather(places, g.ints([1, 0]), axis=3)
+        grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
+        positions = g.Sub(grid[None].astype(np.float32), flow)
+        swapped = g.Gather(positions, g.ints([1, 0]), axis=3)
         return _sample_pixels(g, x, swapped, padding="border")
 
 
 class TransformTensor(_Warp):
-    """TransformTensor, TransformTensorBilinear: an image in the coordinates of a matrix.
+    """TransformTensor and TransformTensorBilinear: sample an image at positions given by a matrix.
 
-    Pixel (x, y) is taken from the first two rows of the matrix times (x, y, 0, 1); it is 0 if
-    that is beyond the centres of the pixels at the border. In version 2 pixels are counted by
-    their centres, half a pixel from the corner.
+    Output pixel (x, y) is the image at the first two rows of the matrix times (x, y, 0, 1), or 0
+    if that position is beyond the centres of the border pixels. In version 2 the coordinates of a
+    pixel are those of its centre, half a pixel from its corner.
     """
 
     codes = ("TransformTensor", "TransformTensorBilinear")
@@ -86,12 +89,14 @@ class TransformTensor(_Warp):
         super().check()
         x, y = self.sizes(0), self.sizes(~0)
         if x["N"] != 1 or y["N"] != 1 or x["C"] != y["C"] or self.input(1).elements != _MATRIX:
-            tensors = (self.input(0), self.input(1), self.output)
+            shapes = [list(t.shape) for t in (self.input(0), self.input(1), self.output)]
             raise OperatorError(
-                "image, matrix and output are {}, {}, {}".format(*(list(t.shape) for t in tensors))
+                f"image and output must have a batch of 1 and the same channels, and the matrix 16 "
+                f"elements, got {shapes[0]}, {shapes[2]} and {shapes[1]}"
             )
         if self.options.get("mode", "bilinear") != "bilinear":
-            raise OperatorError(f"its mode is {self.options.mode}, not bilinear")
+            raise OperatorError(f"its mode must be bilinear, got {self.options.mode}")
+        check_element_count(y["H"] + y["W"])
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
@@ -100,21 +105,21 @@ class TransformTensor(_Warp):
         down = np.arange(height, dtype=np.float32).reshape(height, 1)
         xs, ys = (self._transform_coordinate(g, row, across, down) for row in rows[:2])
         last = [size - 1 for size in image_of(x)[::-1]]
-        within = [
-            inside
-            for place, most in zip((xs, ys), last, strict=True)
-            for inside in (
-                g.GreaterOrEqual(place, g.scalar(0, DType.FLOAT32)),
-                g.LessOrEqual(place, g.scalar(most, DType.FLOAT32)),
+        bounds = [
+            bound
+            for coordinate, limit in zip((xs, ys), last, strict=True)
+            for bound in (
+                g.GreaterOrEqual(coordinate, g.scalar(0, DType.FLOAT32)),
+                g.LessOrEqual(coordinate, g.scalar(limit, DType.FLOAT32)),
             )
         ]
-        taken = g.And(g.And(within[0], within[1]), g.And(within[2], within[3]))
-        places = g.Concat(*(g.Unsqueeze(v, g.ints([0, 3])) for v in (xs, ys)), axis=3)
-        sampled = _sample_pixels(g, x, places, padding="border")
-        return g.Where(taken, sampled, g.scalar(0, DType.FLOAT32))
+        is_inside = g.And(g.And(bounds[0], bounds[1]), g.And(bounds[2], bounds[3]))
+        positions = g.Concat(*(g.Unsqueeze(v, g.ints([0, 3])) for v in (xs, ys)), axis=3)
+        sampled = _sample_pixels(g, x, positions, padding="border")
+        return g.Where(is_inside, sampled, g.scalar(0, DType.FLOAT32))
 
     def _transform_coordinate(self, g: Builder, row: Value, across: Array, down: Array) -> Value:
-        """Return one coordinate of all pixels, [height, width]."""
+        """Return one coordinate of the position of each pixel, float32 [height, width]."""
         by_x, by_y, _, shift = g.node_outputs("Split", 4, row, g.ints([1, 1, 1, 1]), axis=1)
         if self.op.version > 1:
             half = g.scalar(0.5, DType.FLOAT32)
@@ -122,14 +127,14 @@ class TransformTensor(_Warp):
         return g.Add(g.Add(g.Mul(by_x, across), g.Mul(by_y, down)), shift)
 
 
-def _sample_pixels(g: Builder, image: View, places: Value, *, padding: str) -> Value:
-    """Return an image, NCHW, at places, [N, height, width, (x, y)], counted in pixels.
+def _sample_pixels(g: Builder, image: View, positions: Value, *, padding: str) -> Value:
+    """Return an image, NCHW, sampled at positions, [N, height, width, (x, y)], in pixels.
 
-    ONNX counts from -1 to 1, from the outer border of the first pixel to that of the last: that
-    way it makes sense of an image of one pixel, too.
+    GridSample's coordinates are -1 at the outer border of the first pixel and 1 at the outer
+    border of the last (align_corners=0), which also works for an image of one pixel.
     """
     height, width = image_of(image)
     sizes = np.array([width, height], np.float32)
     # (2 p + 1) / size - 1
-    scaled = g.Add(g.Mul(places, 2 / sizes), 1 / sizes - 1)
+    scaled = g.Add(g.Mul(positions, 2 / sizes), 1 / sizes - 1)
     return g.GridSample(image, scaled, align_corners=0, mode="bilinear", padding_mode=padding)

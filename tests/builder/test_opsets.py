@@ -1,0 +1,31 @@
+"""tflite2onnx/builder/opsets.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tflite2onnx.builder.opsets import AXES_INPUT, MIN_OPSET, compute_type, first_opset
+from tflite2onnx.tensor import DType
+
+
+def test_features_that_are_not_in_the_table_are_as_old_as_the_oldest_opset() -> None:
+    """Conv is in every opset; ReduceMax takes its axes as an input later than ReduceSum."""
+    assert first_opset("Conv") == first_opset(("Conv", DType.FLOAT32)) == MIN_OPSET
+    assert first_opset(("ReduceSum", AXES_INPUT)) < first_opset(("ReduceMax", AXES_INPUT))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "dtype", "opset", "expected"),
+    [
+        ("Add", DType.FLOAT32, 13, DType.FLOAT32),
+        ("Add", DType.INT8, 13, DType.INT32),
+        ("Add", DType.INT8, 14, DType.INT8),
+        ("Where", DType.BOOL, 26, DType.UINT8),
+        ("Add", DType.BFLOAT16, 26, DType.FLOAT32),
+        ("Concat", DType.BFLOAT16, 13, DType.BFLOAT16),
+        ("Equal", DType.STRING, 13, DType.STRING),
+    ],
+)
+def test_compute_type(op_type: str, dtype: DType, opset: int, expected: DType) -> None:
+    """An operator runs in a wider type in the opsets that lack the operator for its type."""
+    assert compute_type(op_type, dtype, opset) is expected

@@ -1,0 +1,307 @@
+"""The command line takes what users type by habit: convert, help, -, completion, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+
+from tests.golden.records import ASSETS
+from tests.support import Build
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tests.test_signatures import build_signatures
+from tflite2onnx import convert, convert_bundle, writer
+from tflite2onnx.cli import main
+from tflite2onnx.cli.parsers import COMMANDS
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a model to the current directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.tflite").write_bytes(chain("ABS"))
+
+
+def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run the program in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "tflite2onnx", *words]
+    return subprocess.run(command, capture_output=True, check=False, env=environment, **options)
+
+
+# Commands
+
+
+def test_convert_as_a_command() -> None:
+    """A model of that name is ./convert."""
+    assert main(["convert", "-q", "model.tflite", "out.onnx"]) == 0
+    Path("model.tflite").rename("convert")
+    assert main(["-q", "./convert"]) == 0
+    assert Path("convert.onnx").read_bytes() == Path("out.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help(capsys: Captured, command: str | None) -> None:
+    """As --help prints it."""
+    words = [] if command is None else [command]
+    printed = []
+    for line in (["help", *words], [*words, "--help"]):
+        with pytest.raises(SystemExit) as caught:
+            main(line)
+        assert caught.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].startswith(f"usage: tflite2onnx{f' {command}' if command else ''}"[:18])
+
+
+def test_help_of_no_command(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["help", "convrt"])
+    assert caught.value.code == 1
+    expected = "tflite2onnx: there is no command convrt; see tflite2onnx --help\n"
+    assert capsys.readouterr().err == expected
+
+
+# Standard input and output
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [(["-"], ""), (["-", "-"], ""), (["-", "-o", "-"], ""), (["-", "out.onnx"], "out.onnx")],
+)
+def test_standard_input(words: list[str], file: str) -> None:
+    """Nothing but the model is on standard output if it goes there."""
+    done = run_program(words, input=chain("NEG"))
+    assert done.returncode == 0, done.stderr
+    made = Path(file).read_bytes() if file else done.stdout
+    assert onnx.load_from_string(made) == convert(chain("NEG")).model
+    assert b"1 node, " in (done.stdout if file else done.stderr)
+
+
+def test_standard_output() -> None:
+    """Verified or not."""
+    for words in (["model.tflite", "-"], ["-q", "--verify", "model.tflite", "-"]):
+        done = run_program(words)
+        assert onnx.load_from_string(done.stdout) == convert(chain("ABS")).model
+        assert (done.stderr == b"") == ("-q" in words)
+
+
+def test_a_bundle_on_standard_input() -> None:
+    """It needs a folder."""
+    data = archive({"a.tflite": chain("ABS")})
+    done = run_program(["-"], input=data)
+    assert done.returncode == 1
+    message = b"the output of a bundle on standard input must be given, as -o FOLDER"
+    assert message in done.stderr
+    assert run_program(["-", "-o", "out"], input=data).returncode == 0
+    assert Path("out/a.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--json"], "--json must be given with OUT.onnx, got standard output"),
+        (["--external-data"], "--external-data must be given with OUT.onnx"),
+        (["--report", "x.html"], "--report must be given with OUT.onnx"),
+    ],
+)
+def test_what_needs_a_file(capsys: Captured, words: list[str], message: str) -> None:
+    assert main(["model.tflite", "-", *words]) == 1
+    out, err = capsys.readouterr()
+    assert (out, message in err) == ("", True)
+
+
+def test_a_bundle_on_standard_output(capsys: Captured) -> None:
+    Path("a.task").write_bytes(archive({"a.tflite": chain("ABS")}))
+    assert main(["a.task", "-"]) == 1
+    assert "the output of a bundle must be a folder" in capsys.readouterr().err
+
+
+def test_models_are_not_for_terminals(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["model.tflite", "-"]) == 1
+    assert "cannot write a model to the terminal; give OUT.onnx" in capsys.readouterr().err
+
+
+def test_two_files_are_not_one_stream(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tflite2onnx.cli.standard_streams.LARGEST_FILE", 10)
+    assert writer.LARGEST_FILE > 10
+    assert main(["model.tflite", "-"]) == 1
+    assert "above 2 GB" in capsys.readouterr().err
+
+
+# Completion
+
+
+COMPLETE = """
+eval "$("$1" -m tflite2onnx completion bash)"
+shift
+COMP_WORDS=(tflite2onnx "$@"); COMP_CWORD=$#; COMP_LINE="tflite2onnx $*"; COMP_POINT=${#COMP_LINE}
+_shtab_tflite2onnx; echo "${COMPREPLY[*]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        (["mod"], "model.tflite"),
+        (["ver"], "verify"),
+        (["verify", "mod"], "model.tflite"),
+        (["model.tflite", "--io"], "--io-layout"),
+        (["convert", "--weights", "u"], "uint8"),
+        (["model.tflite", "--weights", "u"], "uint8"),
+        (["help", "ins"], "inspect"),
+        (["completion", "z"], "zsh"),
+        (["model.tflite", "-o", "mod"], "model.tflite"),
+    ],
+)
+def test_completion(words: list[str], want: str) -> None:
+    """Commands, options, values and files."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["bash", "-c", COMPLETE, "bash", sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == [want]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells(capsys: Captured, shell: str) -> None:
+    assert main(["completion", shell]) == 0
+    assert "io-layout" in capsys.readouterr().out
+
+
+def test_completion_takes_a_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    assert "pip install tflite2onnx[completion]" in capsys.readouterr().err
+
+
+# Bundles of which some models have no signature
+
+
+def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
+    """Models without one keep the names of their tensors, which is said."""
+    data = archive({"plain.tflite": chain("ABS"), "several.tflite": build_signatures()})
+    Path("a.task").write_bytes(data)
+    assert main(["a.task", "out", "--names", "signature"]) == 0
+    assert "plain.tflite has no signature: its inputs and" in capsys.readouterr().err
+    results = convert_bundle(data, "out", names="signature")
+    assert [r.inputs[0].name for r in results.values()] == ["x", "in"]
+    with pytest.raises(ConversionError, match="there is no signature size"):
+        convert_bundle(archive({"plain": chain()}), "out", names="signature", signature="size")
+
+
+# What is printed
+
+
+def test_one_line_of_each_type(capsys: Captured) -> None:
+    """Not one of each operator."""
+    m = Build()
+    x = m.input([2])
+    for _ in range(200):
+        (x,) = m.custom("Mystery", [x], [[2]])
+    for _ in range(88):
+        (x,) = m.custom("Riddle", [x], [[2]])
+    m.output(x)
+    Path("model.tflite").write_bytes(m.bytes())
+    assert main(["model.tflite"]) == 1
+    head, first, second = capsys.readouterr().err.splitlines()
+    assert head == "tflite2onnx: model.tflite: 288 operators cannot be converted:"
+    assert first.startswith("  Mystery (operator 0, tensor_1, and 199 more): this custom operator")
+    assert second.startswith("  Riddle (operator 200, tensor_201, and 87 more): this custom")
+
+
+def test_few_reasons_of_each_type() -> None:
+    """The rest are counted."""
+    from tflite2onnx.errors import OperatorError, UnsupportedOperators  # noqa: PLC0415 - one test
+
+    problems = [OperatorError(f"reason {i % 5}", f"ABS (operator {i}, y)") for i in range(10)]
+    assert str(UnsupportedOperators([*problems, OperatorError("no place")])).splitlines() == [
+        "11 operators cannot be converted:",
+        *(f"  ABS (operator {i}, y, and 1 more): reason {i}" for i in range(3)),
+        "  ABS: 4 more, for other reasons", "  no place",
+    ]  # fmt: skip
+
+
+def test_quiet_is_quiet() -> None:
+    """LiteRT's own library says on stderr that it has made a delegate."""
+    path = str(ASSETS / "mobilenet_float32.tflite")
+    assert b"INFO" in run_program(["--report", "a.html", path, "a.onnx"]).stderr
+    done = run_program(["-q", "--report", "a.html", path, "a.onnx"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_other_lines_are_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    from tflite2onnx.cli.standard_streams import hidden_information  # noqa: PLC0415 - one test
+
+    with hidden_information(hidden=True):
+        os.write(2, b"INFO: a delegate\nERROR: a fault\n")
+    assert capfd.readouterr().err == "ERROR: a fault\n"
+
+
+# Ctrl-C
+
+
+SLOW = "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize("package", ["numpy", "onnx"])
+@pytest.mark.parametrize("words", [["model.tflite"], ["verify", "model.tflite"], ["--help"]])
+def test_interrupted_while_modules_are_loaded(package: str, words: list[str]) -> None:
+    """One line, no traceback, and the status that shells have for it."""
+    Path("slow", package).mkdir(parents=True)
+    Path("slow", package, "__init__.py").write_text(SLOW)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["slow", *sys.path])}
+    command = [sys.executable, "-m", "tflite2onnx", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
+        for _ in range(600):
+            if Path("loading").exists():
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"tflite2onnx: interrupted\n")
+
+
+def test_a_library_leaves_interrupts_alone() -> None:
+    """Only the program changes what they do."""
+    code = "import signal, tflite2onnx; print(signal.getsignal(2) is signal.default_int_handler)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout == "True\n"
+
+
+def test_interrupted_before_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """What is interrupted between loading and work ends alike."""
+    from tflite2onnx import cli  # noqa: PLC0415 - one test
+
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupt)
+    monkeypatch.setattr(sys, "argv", ["tflite2onnx"])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert cli.entry() == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "tflite2onnx: interrupted\n"

@@ -1,0 +1,283 @@
+"""tflite2onnx/cli/many.py: several models in one run, and what does not stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+
+from tests.support.small import chain, network
+from tests.test_bundle import archive, unknown
+from tflite2onnx import convert
+from tflite2onnx.cli import convert as command
+from tflite2onnx.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tflite2onnx import Result
+    from tflite2onnx.verification import Report
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder of models, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "deep" / "er").mkdir(parents=True)
+    files = {
+        "a.tflite": chain("ABS"), "deep/b.TFL": chain("NEG"), "deep/er/a.lite": network(),
+        "deep/two.task": archive({"c.tflite": chain("COS"), "d.tflite": chain("SIN")}),
+        "readme.txt": b"no model",
+    }  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / "models" / name).write_bytes(data)
+    return tmp_path
+
+
+def list_written(name: str = "out") -> set[str]:
+    """Return the files in a folder and below."""
+    return {p.relative_to(name).as_posix() for p in Path(name).rglob("*") if p.is_file()}
+
+
+WANT = {
+    "a.onnx", "deep/b.onnx", "deep/er/a.onnx", "deep/two/c.onnx", "deep/two/d.onnx",
+    "deep/two/manifest.json",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("jobs", [[], ["--jobs", "3"]])
+def test_a_folder(capsys: Captured, jobs: list[str]) -> None:
+    """Its tree is kept; a table says what became of each."""
+    assert main(["models", "-o", "out/new", *jobs]) == 0
+    assert list_written("out/new") == WANT
+    assert onnx.load("out/new/deep/b.onnx") == convert(chain("NEG")).model
+    out, err = capsys.readouterr()
+    assert err == ""
+    head, *rows, total = out.splitlines()
+    assert head.split() == ["model", "written", "bytes", "nodes"]
+    sizes = [Path(f"out/new/{name}").stat().st_size for name in ("a.onnx", "deep/b.onnx")]
+    assert [row.split() for row in rows[:2]] == [
+        ["models/a.tflite", "out/new/a.onnx", str(sizes[0]), "1"],
+        ["models/deep/b.TFL", "out/new/deep/b.onnx", str(sizes[1]), "1"],
+    ]
+    assert rows[3].split()[:2] == ["models/deep/two.task", "out/new/deep/two"]
+    assert total.startswith("4 of 4 models converted, ")
+
+
+def test_files(capsys: Captured) -> None:
+    """Each has its own name in the output folder; options count for all."""
+    words = ["models/a.tflite", "models/deep/b.TFL", "-o", "out", "-q", "--opset", "19"]
+    assert main(words) == 0
+    assert capsys.readouterr() == ("", "")
+    assert list_written() == {"a.onnx", "b.onnx"}
+    assert onnx.load("out/b.onnx").opset_import[0].version == 19
+
+
+@pytest.mark.parametrize("jobs", [[], ["--jobs", "2"]])
+def test_failures(capsys: Captured, jobs: list[str]) -> None:
+    """One line of each on stderr; the others are converted all the same."""
+    Path("models/mystery.tflite").write_bytes(unknown())
+    Path("models/bad.tflite").write_bytes(b"bad")
+    assert main(["models", "none.tflite", "-o", "out", *jobs]) == 1
+    assert list_written() == WANT
+    out, err = capsys.readouterr()
+    missing, bad, mystery = sorted(err.splitlines())
+    assert missing == "tflite2onnx: cannot read none.tflite: No such file or directory"
+    assert bad.startswith("tflite2onnx: models/bad.tflite: the file is truncated: too short")
+    assert mystery.startswith(
+        "tflite2onnx: models/mystery.tflite: 1 operator cannot be converted: mystery (operator 0,"
+    )
+    assert out.count("FAILED") == 3
+    assert out.splitlines()[-1].startswith("4 of 7 models converted, 3 failed, ")
+
+
+def test_for_programs(capsys: Captured) -> None:
+    """JSON on stdout: of each model what was written, or what was wrong."""
+    Path("models/bad.tflite").write_bytes(b"bad")
+    assert main(["models", "-o", "out", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["converted"], told["failed"]) == (4, 1)
+    models = {each["model"]: each for each in told["models"]}
+    assert list(models) == sorted(models)
+    a, bad, two = (models[f"models/{n}"] for n in ("a.tflite", "bad.tflite", "deep/two.task"))
+    assert (a["output"], a["nodes"], a["inputs"][0]["name"]) == ("out/a.onnx", 1, "x")
+    assert a["bytes"] == Path("out/a.onnx").stat().st_size
+    assert "too short" in bad["error"]
+    assert [part["name"] for part in two["models"]] == ["c.tflite", "d.tflite"]
+
+
+def test_one_model_for_programs(capsys: Captured) -> None:
+    """As of several."""
+    assert main(["models/a.tflite", "--json", "--verify"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["models"]
+    assert told["output"] == "models/a.onnx"
+    assert told["verification"]["ok"]
+    assert Path("models/a.onnx").exists()
+
+
+def test_the_same_file_twice() -> None:
+    """It is converted once."""
+    assert main(["models", "models/a.tflite", "models/a.tflite", "-q", "-o", "out"]) == 0
+    assert list_written() == WANT
+
+
+def test_verifying(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said of each; status 2 if one differs."""
+
+    def wrong(model: str, **options: Any) -> Result:
+        return convert(chain("NEG") if model.endswith("a.tflite") else model, **options)
+
+    assert main(["models", "-o", "out", "--verify"]) == 0
+    assert capsys.readouterr().out.count(" right\n") == 4
+    monkeypatch.setattr(command, "convert", wrong)
+    assert main(["models", "-o", "out2", "--verify"]) == 2
+    out = capsys.readouterr().out
+    assert out.count(" DIFFERENT\n") == 1
+    assert out.splitlines()[-1].startswith("4 of 4 models converted, 1 different, ")
+
+
+def test_a_runtime_that_crashes(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes one model with it, not the others."""
+
+    def crash(model: str, *_: Any, **options: Any) -> Report:
+        if str(model).endswith("a.tflite"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return verify(model, *_, **options)
+
+    from tflite2onnx.verification import verify  # noqa: PLC0415 - before it is another
+
+    monkeypatch.setattr("tflite2onnx.verification.verify", crash)
+    assert main(["models", "-o", "out", "--verify"]) == 1
+    assert list_written() == WANT - {"a.onnx"}
+    err = capsys.readouterr().err
+    assert "models/a.tflite: its process ended with exit status -9" in err
+
+
+@pytest.mark.parametrize("verbose", [[], ["-v"]])
+def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[str]) -> None:
+    """They are failures like others; -v shows where."""
+
+    def fail(model: str, **options: Any) -> Result:
+        if "deep" in model:
+            return convert(model, **options)
+        raise KeyError(model)
+
+    monkeypatch.setattr(command, "convert", fail)
+    assert main(["models", "-o", "out", *verbose]) == 1
+    err = capsys.readouterr().err
+    assert "tflite2onnx: models/a.tflite: please report this bug" in err
+    assert ("Traceback" in err) == bool(verbose)
+
+
+def test_notes_say_of_which_model(capsys: Captured) -> None:
+    """What is logged is, without them, of nobody."""
+    from tests.test_signatures import build_signatures  # noqa: PLC0415 - which has tests of its own
+
+    Path("models/several.tflite").write_bytes(build_signatures())
+    assert main(["models", "-o", "out"]) == 0
+    assert capsys.readouterr().err.startswith("tflite2onnx: models/several.tflite: ")
+
+
+def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is converted stays, and is counted."""
+
+    def interrupt(model: str, **options: Any) -> Result:
+        if "deep" in model:
+            raise KeyboardInterrupt
+        return convert(model, **options)
+
+    monkeypatch.setattr(command, "convert", interrupt)
+    assert main(["models", "-o", "out"]) == 130
+    out, err = capsys.readouterr()
+    assert err == "tflite2onnx: interrupted: 1 of 4 models converted\n"
+    assert out.splitlines()[1].startswith("models/a.tflite  out/a.onnx")
+    assert list_written() == {"a.onnx"}
+
+
+def test_progress(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a bar on a terminal, gone at the end."""
+    Path("models/bad.tflite").write_bytes(b"bad")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["models", "-o", "out"]) == 1
+    err = capsys.readouterr().err
+    assert "5/5" in err
+    assert "\rtflite2onnx: models/bad.tflite: the file is truncated" in err.replace(" \r", "\r")
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert main(["models", "-o", "out"]) == 1
+    assert "5/5" not in capsys.readouterr().err
+
+
+FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive({"x": chain()})}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["models"], "models: the output of models, a folder, must be given as -o FOLDER"),
+        (
+            ["models/a.tflite", "models/deep/b.TFL", "out"],
+            "the output of 3 models must be given, as -o FOLDER",
+        ),
+        (
+            ["models", "-o", "models/readme.txt"],
+            "cannot write to models/readme.txt: the output of several models must be a folder",
+        ),
+        (
+            ["models", "other/a.tflite", "-o", "out"],
+            "models/a.tflite and other/a.tflite would both become out/a.onnx; convert a folder",
+        ),
+        (
+            ["empty", "-o", "out"],
+            "empty has no model in it: no file ends in .tflite, .lite, .tfl, .task",
+        ),
+        (["models", "-o", "out", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (
+            ["models", "-o", "out", "--layout", "x.json"],
+            "--layout is for one model, and there are several",
+        ),
+        (
+            ["models", "-o", "out", "--report", "x.html"],
+            "--report is for one model, and there are several",
+        ),
+        (["a.task", "nested", "-o", "out"], "would both go to out/a; rename one"),
+        (["models", "--opset", "5", "-o", "out"], "opset 5 is not supported"),
+    ],
+)
+def test_errors(capsys: Captured, words: list[str], message: str) -> None:
+    """Nothing is written, and a line says why."""
+    for name in ("other", "nested/a", "empty"):
+        Path(name).mkdir(parents=True)
+    for name, data in {**FILES, "nested/a/x.tflite": chain("NEG")}.items():
+        Path(name).write_bytes(data)
+    assert main(words) == 1
+    assert not Path("out").exists()
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no reason to leave out what is in it."""
+
+    def walk(path: str, onerror: Any) -> list[Any]:
+        onerror(PermissionError(13, "Permission denied", f"{path}/deep"))
+        return []
+
+    monkeypatch.setattr(os, "walk", walk)
+    assert main(["models", "-o", "out"]) == 1
+    assert "cannot read models/deep: Permission denied" in capsys.readouterr().err
+
+
+def test_the_output_is_one_of_the_models(capsys: Captured) -> None:
+    """By whatever name."""
+    Path("out").mkdir()
+    Path("out/a.onnx").hardlink_to("models/a.tflite")
+    assert main(["models", "-o", "out"]) == 1
+    assert "cannot write out/a.onnx: it is one of the models" in capsys.readouterr().err
+    assert Path("models/a.tflite").read_bytes() == chain("ABS")

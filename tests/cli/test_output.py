@@ -1,0 +1,72 @@
+"""Where one model goes; and that no model is ever overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make two models and a bundle in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.tflite").write_bytes(chain("ABS"))
+    Path("b.tflite").write_bytes(chain("NEG"))
+    Path("c.task").write_bytes(archive({"d.tflite": chain("COS")}))
+
+
+@pytest.mark.parametrize("name", ["b.tflite", "new.TFLITE", "new.task", "new.lite", "new.tfl"])
+@pytest.mark.parametrize("model", ["a.tflite", "c.task"])
+@pytest.mark.parametrize("option", [[], ["-o"], ["--report"]])
+def test_names_of_models_are_refused(
+    capsys: Captured, model: str, name: str, option: list[str]
+) -> None:
+    """`*.tflite` may match two files: the second is no output."""
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    assert main([model, *option, name]) == 1
+    out, err = capsys.readouterr()
+    what = "report" if option == ["--report"] else "output"
+    assert out == ""
+    assert err == (
+        f"tflite2onnx: {model}: cannot write {name}: the {what} must not be named like a TFLite"
+        " model; of several models the output is a folder, -o FOLDER\n"
+    )
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["a.tflite", "x"], "x"),
+        (["a.tflite", "x.onnx"], "x.onnx"),
+        (["a.tflite", "-o", "x.onnx"], "x.onnx"),
+        (["-o", "x.ONNX", "a.tflite"], "x.ONNX"),
+        (["a.tflite", "-o", "new/x.onnx"], "new/x.onnx"),
+        (["a.tflite", "-o", "x"], "x/a.onnx"),
+        (["a.tflite", "--output", "new/er"], "new/er/a.onnx"),
+        (["a.tflite", "-o", "."], "a.onnx"),
+        (["a.tflite", "-o", "old"], "old"),
+        (["c.task", "-o", "new"], "new/d.onnx"),
+        (["c.task", "new"], "new/d.onnx"),
+    ],
+)
+def test_where_one_model_goes(words: list[str], file: str) -> None:
+    """To a file by position; with -o to a file that ends in .onnx, or that exists, or a folder."""
+    Path("old").write_bytes(b"old")
+    assert main(["-q", *words]) == 0
+    code = "COS" if "c.task" in words else "ABS"
+    assert onnx.load(file) == convert(chain(code)).model
+
+
+def test_a_folder_that_cannot_be_made(capsys: Captured) -> None:
+    assert main(["a.tflite", "-o", "b.tflite/x.onnx"]) == 1
+    assert "cannot write b.tflite/x.onnx: " in capsys.readouterr().err

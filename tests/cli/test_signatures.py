@@ -1,0 +1,97 @@
+"""`--signature all`: every signature of a model in a file of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.support import Build
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tests.test_signatures import build_signatures, unary
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write models to the current directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("plain.tflite").write_bytes(chain("ABS"))
+    Path("several.tflite").write_bytes(build_signatures())
+    Path("a.task").write_bytes(archive({"a": chain("ABS")}))
+
+
+def list_written() -> set[str]:
+    """Return the files that were made."""
+    return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.onnx")}
+
+
+def test_all(capsys: Captured) -> None:
+    """Each is what it is by itself."""
+    assert main(["several.tflite", "--signature", "all", "-o", "out"]) == 0
+    assert list_written() == {"minus.onnx", "same.onnx", "size.onnx"}
+    for key in ("minus", "same", "size"):
+        assert onnx.load(f"out/{key}.onnx") == convert(build_signatures(), signature=key).model
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines()[3].startswith("several.tflite (size)   out/size.onnx")
+    assert out.splitlines()[-1].startswith("3 of 3 models converted, ")
+
+
+def test_those_that_can_be(capsys: Captured) -> None:
+    """Names become names of files; one that fails does not keep the others."""
+    m = Build()
+    m.signature("a/b", *unary(m, "NEG"))
+    m.signature("A b", *unary(m.subgraph("second"), "ABS"))
+    third = m.subgraph("third")
+    x = third.input([2], name="x")
+    (y,) = third.custom("Mystery", [x], [[2]])
+    third.output(y)
+    m.signature("..", {"in": x}, {"out": y})
+    Path("model.tflite").write_bytes(m.bytes())
+    words = ["model.tflite", "--signature", "all", "-o", "out", "--json"]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert [(each["signature"], each.get("output")) for each in told["models"]] == [
+        ("a/b", "out/a_b.onnx"), ("A b", "out/a_b_1.onnx"), ("..", None),
+    ]  # fmt: skip
+    assert err.startswith("tflite2onnx: model.tflite (..): 1 operator cannot be converted: Myst")
+    assert len(list_written()) == 2
+
+
+def test_of_several_models() -> None:
+    """Each has a folder; one without signatures is a file as ever."""
+    words = ["plain.tflite", "several.tflite", "--signature", "all", "-q", "-o", "out"]
+    assert main(words) == 1  # plain.tflite has no signature that is called so
+    assert list_written() == {f"several/{key}.onnx" for key in ("minus", "same", "size")}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["several.tflite"], "--signature all must be given with a model and -o FOLDER"),
+        (["several.tflite", "out"], "--signature all must be given with a model and -o FOLDER"),
+        (["several.tflite", "-o", "o.onnx"], "--signature all must be given with a model and -o"),
+        (["a.task", "-o", "out"], "--signature all must be given with a model and -o FOLDER"),
+        (["plain.tflite", "-o", "out"], "the model has no signatures"),
+        (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
+        (
+            ["several.tflite", "-o", "out", "--report", "x.html"],
+            "--report is for one model, and there are several signatures",
+        ),
+    ],
+)
+def test_errors(capsys: Captured, words: list[str], message: str) -> None:
+    """One line, and nothing is written."""
+    assert main([*words, "--signature", "all"]) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("out").exists()

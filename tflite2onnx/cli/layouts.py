@@ -1,0 +1,69 @@
+"""The layouts of tensors that a command line gives: NAME=NCHW, NAME=NHWC:NCHW, or a JSON file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tflite2onnx.errors import LayoutError
+
+_GIVEN = re.compile(r"(?P<name>.+)=(?P<first>\w+)(?::(?P<second>\w+))?", re.ASCII | re.DOTALL)
+
+
+def read_layouts(words: Iterable[str]) -> dict[str, Any]:
+    """Return the layouts by tensor; `convert` checks what is in them against the model.
+
+    Raises:
+        LayoutError: a file cannot be read or holds no mapping, a tensor is named twice, or a
+            layout in ONNX alone does not say which layout the tensor has in TFLite.
+    """
+    return _once(pair for word in words for pair in _read_word(word))
+
+
+def _read_word(word: str) -> Iterator[tuple[str, Any]]:
+    given = _GIVEN.fullmatch(word)
+    if given is None:
+        yield from _mapping(word).items()
+    elif given["second"] is None:
+        yield given["name"], (_channels_last(given["name"], given["first"]), given["first"])
+    else:
+        yield given["name"], (given["first"], given["second"])
+
+
+def _channels_last(name: str, letters: str) -> str:
+    """Return the layout in TFLite of a tensor of which only the layout in ONNX is given."""
+    if letters.count("C") != 1:
+        raise LayoutError(
+            f"layout of {name}: {letters} must have one C, which is last in TFLite, or be given"
+            f" with the layout in TFLite before it, as {name}=NHWC:NCHW"
+        )
+    return letters.replace("C", "") + "C"
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    """Read a file of layouts."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        mapping = json.loads(text, object_pairs_hook=_once)
+    except OSError as error:
+        hint = "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file" if "=" in path else ""
+        raise LayoutError(f"cannot read {path}: {error.strerror}{hint}") from error
+    except (ValueError, RecursionError) as error:
+        raise LayoutError(f"{path} is not JSON: {error}") from error
+    if not isinstance(mapping, dict):
+        message = f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}'
+        raise LayoutError(message)
+    return mapping
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    pairs = list(pairs)
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names: Sequence[str] = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LayoutError(f"the layout of {twice} is given twice")
+    return mapping

@@ -1,0 +1,177 @@
+"""Several conversions in one run: each by itself, then a summary of all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from tflite2onnx.cli.places import Job
+from tflite2onnx.cli.progress import hidden_progress, showing_progress
+from tflite2onnx.cli.workers import run_apart
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.utils.child_process import CAN_FORK
+from tflite2onnx.utils.console import columns, count, describe_bug, print_error, print_lines
+
+_OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
+_logger = logging.getLogger(__name__)
+
+# Does a job; returns the exit status that it means, and what programs are told of it.
+Work = Callable[[Job], tuple[int, Mapping[str, Any]]]
+
+
+class Outcome(NamedTuple):
+    """What came of a job: the exit status, what programs are told, and what stderr is told."""
+
+    status: int
+    facts: Mapping[str, Any]
+    messages: tuple[str, ...] = ()
+
+
+class RunOptions(NamedTuple):
+    """How jobs are done, and what is printed of them.
+
+    `number` processes run at once; with `apart` a single one is a process as well, as it may crash.
+    """
+
+    number: int = 1
+    apart: bool = False
+    quiet: bool = False
+    json: bool = False
+
+
+def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
+    """Do all jobs, whatever fails; print what failed and a summary; return the exit status."""
+    outcomes: dict[int, Outcome] = {}
+    start = perf_counter()
+    interrupted = False
+    with showing_progress("models", quiet=options.quiet) as progress:
+        try:
+            with closing(_yield_outcomes(jobs, work, options)) as found:
+                for index, outcome in found:
+                    outcomes[index] = outcome
+                    with hidden_progress():
+                        _complain(jobs[index], outcome)
+                    if progress is not None:
+                        progress(len(outcomes), len(jobs))
+        except KeyboardInterrupt:
+            interrupted = True
+    done = {jobs[index]: outcomes[index] for index in sorted(outcomes)}
+    if options.json:
+        print_lines(sys.stdout, [json.dumps(_summarize(done), indent=2)])
+    elif not options.quiet:
+        total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
+        print_lines(sys.stdout, [*_tabulate(done), total])
+    if interrupted:
+        print_error("interrupted", _total(done, len(jobs)))
+        return _INTERRUPTED
+    statuses = {outcome.status for outcome in outcomes.values()}
+    return _FAILED if _FAILED in statuses else max(statuses)
+
+
+def _yield_outcomes(
+    jobs: Sequence[Job], work: Work, options: RunOptions
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Yield what came of each job as it ends, by its place among the jobs."""
+    do = partial(_attempt, work)
+    number = min(options.number, len(jobs))
+    if number > 1 or (options.apart and CAN_FORK):
+        yield from run_apart(do, jobs, number, _describe_crash)
+    else:
+        yield from enumerate(map(do, jobs))
+
+
+def _attempt(work: Work, job: Job) -> Outcome:
+    """Do a job; whatever is wrong with it is an outcome as well."""
+    messages: list[str] = []
+    start = perf_counter()
+    facts: Mapping[str, Any]
+    with _collecting(messages):
+        try:
+            status, facts = work(job)
+        except ConversionError as error:
+            status, facts = _FAILED, {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - the other jobs go on
+            _logger.debug("%s", traceback.format_exc())
+            status, facts = _FAILED, {"error": describe_bug(error)}
+    facts = {**_name_job(job), **facts, "seconds": round(perf_counter() - start, 3)}
+    return Outcome(status, facts, tuple(messages))
+
+
+def _name_job(job: Job) -> dict[str, str]:
+    signature = {} if job.signature is None else {"signature": job.signature}
+    return {"model": job.model, **signature}
+
+
+def _describe_crash(job: Job, exit_status: int) -> Outcome:
+    error = f"its process ended with exit status {exit_status}: LiteRT or ONNX Runtime crashed"
+    return Outcome(_FAILED, {**_name_job(job), "error": error})
+
+
+class _Collector(logging.Handler):
+    """Keeps messages that are logged."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__()
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self._messages.append(record.getMessage())
+
+
+@contextmanager
+def _collecting(messages: list[str]) -> Iterator[None]:
+    """Collect what is logged in place of showing it, so that it can be said of which model."""
+    logger = logging.getLogger("tflite2onnx")
+    handlers, logger.handlers = logger.handlers, [_Collector(messages)]
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+
+
+def _complain(job: Job, outcome: Outcome) -> None:
+    """Print on stderr what is wrong with a job, an error in one line."""
+    for message in outcome.messages:
+        print_error(job.label, message)
+    if "error" in outcome.facts:
+        head, *rest = (line.strip() for line in outcome.facts["error"].splitlines())
+        print_error(job.label, f"{head} {'; '.join(rest)}" if rest else head)
+
+
+def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
+    """Return what programs are told."""
+    failed = sum(outcome.status == _FAILED for outcome in done.values())
+    models = [{**outcome.facts, "messages": list(outcome.messages)} for outcome in done.values()]
+    return {"converted": len(done) - failed, "failed": failed, "models": models}
+
+
+def _tabulate(done: Mapping[Job, Outcome]) -> list[str]:
+    rows = [(job.label, *_row(job, outcome)) for job, outcome in done.items()]
+    return columns([("model", "written", "bytes", "nodes", ""), *rows])
+
+
+def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
+    if outcome.status == _FAILED:
+        return "", "", "", "FAILED"
+    parts = outcome.facts.get("models", [outcome.facts])
+    size, nodes = (sum(part[key] for part in parts) for key in ("bytes", "nodes"))
+    verified = "verification" in parts[0]
+    verdict = "DIFFERENT" if outcome.status == _DIFFERENT else "right" if verified else ""
+    return job.output, f"{size:,}", f"{nodes:,}", verdict
+
+
+def _total(done: Mapping[Job, Outcome], number: int) -> str:
+    """Return how many are converted, have failed, or differ."""
+    statuses = [outcome.status for outcome in done.values()]
+    failed, different = statuses.count(_FAILED), statuses.count(_DIFFERENT)
+    converted = f"{len(done) - failed:,} of {count(number, 'model')} converted"
+    counts = {"failed": failed, "different": different}
+    return ", ".join([converted, *(f"{n:,} {word}" for word, n in counts.items() if n)])

@@ -1,0 +1,44 @@
+"""The parsers of all commands: what each takes, and what all of them take."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import NoReturn
+
+from tflite2onnx.version import VERSION
+
+_FAILED = 1
+# The first word of a command line; without any of these, and without help, it is to convert.
+COMMANDS = ("convert", "inspect", "verify", "ops", "completion")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that exits with status 1: argparse's 2 means here that a verification failed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with one line."""
+        self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a command: what it takes, and what all of them do."""
+    command = import_module(f"tflite2onnx.cli.{name}")
+    converts = name == "convert"
+    others = (
+        f"other commands: {', '.join(COMMANDS[1:])}, help [COMMAND]\n"
+        "convert may be written as a command, too; a model of the name of one is ./ops"
+    )
+    parser = Parser(
+        "tflite2onnx" if converts else f"tflite2onnx {name}",
+        description=command.SUMMARY,
+        epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
+    parser.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
+    return parser

@@ -1,0 +1,224 @@
+"""Which models a command line names, and where each of them goes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tflite2onnx.bundle import is_bundle
+from tflite2onnx.errors import ModelFileError, OptionError, OutputError
+from tflite2onnx.utils.archive import MAGIC
+from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.unique_names import Names
+
+STANDARD = "-"  # input as a model, output as a file to write
+MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
+BUNDLE_SUFFIX = ".task"
+_SUFFIXES = (*MODEL_SUFFIXES, BUNDLE_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to convert and the file to write, or a bundle and the folder to write to."""
+
+    model: str
+    output: str
+    data: bytes | None = None  # what standard input holds, if that is the model
+    signature: str | None = None  # of several that are converted
+
+    @property
+    def label(self) -> str:
+        """What the job is called in messages."""
+        return self.model if self.signature is None else f"{self.model} ({self.signature})"
+
+    @property
+    def source(self) -> str | bytes:
+        """The model's path, or what it holds."""
+        return self.model if self.data is None else self.data
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether the model is a bundle of several."""
+        return is_bundle(self.model) if self.data is None else self.data.startswith(MAGIC)
+
+
+def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
+    """Return the models among the files of a command line, and where they go, None if not said.
+
+    `output` is what is given as -o. Without it the second of two files is the one to write.
+
+    Raises:
+        OptionError: there are several models and no -o.
+        OutputError: the file to write is named like a model.
+    """
+    if output is None and len(files) > 2:
+        raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
+    models = list(files)
+    if output is None and len(files) == 2:
+        output = models.pop()
+    if output is not None:
+        check_name(output, models[0])
+    return models, output
+
+
+def check_name(path: str, model: str, what: str = "output") -> None:
+    """Raise OutputError if a file to write is the model, or is named like one: it may be one."""
+    if path == STANDARD:
+        return
+    check_distinct_files(path, model)
+    if path.lower().endswith(_SUFFIXES) and not is_folder(path):
+        raise OutputError(
+            f"cannot write {path}: the {what} must not be named like a TFLite model; of several"
+            " models the output is a folder, -o FOLDER"
+        )
+
+
+def place_standard_input(output: str | None, data: bytes) -> Job:
+    """Return where the model on standard input goes: to standard output, if nothing is said.
+
+    Raises:
+        OptionError: it is a bundle, and the folder for it is not given.
+    """
+    job = Job(STANDARD, STANDARD if output is None else output, data)
+    if job.is_bundle and job.output == STANDARD:
+        raise OptionError("the output of a bundle on standard input must be given, as -o FOLDER")
+    return job
+
+
+def place_one(model: str, output: str | None, *, folder: bool) -> Job:
+    """Return where one model goes that is no folder: `folder` says that the output is one.
+
+    Raises:
+        OptionError: it is a bundle, of which several files would go to standard output.
+    """
+    if output == STANDARD and is_bundle(model):
+        raise OptionError("the output of a bundle must be a folder, got standard output")
+    if is_bundle(model):
+        return Job(model, stem_of(model) if output is None else output)
+    if output is None:
+        return Job(model, name_beside(model))
+    if folder and output != STANDARD and names_folder(output):
+        return Job(model, str(Path(output) / Path(name_beside(model)).name))
+    return Job(model, output)
+
+
+def names_folder(output: str) -> bool:
+    """Return whether what is given as -o is a folder for one model: it is one, or no .onnx file."""
+    path = Path(output)
+    return path.is_dir() or not (path.exists() or output.lower().endswith(".onnx"))
+
+
+def place_signatures(job: Job, keys: Sequence[str], folder: str) -> list[Job]:
+    """Return where each signature of a model goes: to a file of its name in a folder."""
+    name = Names().make_unique
+    return [
+        replace(job, output=str(Path(folder) / f"{name(_file_name(key))}.onnx"), signature=key)
+        for key in keys
+    ]
+
+
+def _file_name(key: str) -> str:
+    """Return a signature's key as a file may be called; in small letters, which no system mixes."""
+    return re.sub(r"[^\w.-]", "_", key).lstrip(".").lower() or "signature"
+
+
+def place_all(models: Iterable[str], output: str) -> list[Job]:
+    """Return where each of several models goes; those of folders keep their place in it.
+
+    Raises:
+        ModelFileError: a folder cannot be read, or has no model in it.
+        OptionError: two models would become one file.
+        OutputError: the output is no folder, or an output is one of the models.
+    """
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(
+            f"cannot write to {output}: the output of several models must be a folder"
+        )
+    jobs: dict[str, Job] = {}
+    for model, place in _every_place(models):
+        job = Job(model, str(folder / place))
+        other = jobs.setdefault(job.output, job)
+        if other is not job and _identity(other.model) != _identity(model):
+            raise OptionError(
+                f"{other.model} and {model} would both become {job.output}; convert a folder"
+                " that holds both, or rename one"
+            )
+    _keep_apart(list(jobs.values()))
+    return list(jobs.values())
+
+
+def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each model, and its output relative to the folder of all outputs."""
+    for model in models:
+        if not is_folder(model):
+            yield model, _relative_output(model, Path(model).name)
+            continue
+        for place in find_models(model):
+            path = str(Path(model) / place)
+            yield path, _relative_output(path, place)
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a path is a folder; an empty one is not, as it is for pathlib."""
+    return bool(path) and Path(path).is_dir()
+
+
+def _relative_output(model: str, place: str) -> str:
+    return stem_of(place) if is_bundle(model) else name_beside(place)
+
+
+def find_models(folder: str) -> list[str]:
+    """Return the paths of all models and bundles in a folder and below, relative to it.
+
+    Raises:
+        ModelFileError: a folder cannot be read, or there is no model.
+    """
+
+    def fail(error: OSError) -> None:
+        raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    found = [
+        os.path.relpath(Path(place) / name, folder)
+        for place, _, names in os.walk(folder, onerror=fail)
+        for name in names
+        if name.lower().endswith(_SUFFIXES)
+    ]
+    if not found:
+        raise ModelFileError(f"{folder} has no model in it: no file ends in {', '.join(_SUFFIXES)}")
+    return sorted(found)
+
+
+def _keep_apart(jobs: Sequence[Job]) -> None:
+    """Raise if an output is one of the models, or in the folder that a bundle becomes."""
+    models = {_identity(job.model) for job in jobs} - {None}
+    bundles = {job.output: job.model for job in jobs if job.is_bundle}
+    for job in jobs:
+        if _identity(job.output) in models:
+            raise OutputError(f"cannot write {job.output}: it is one of the models")
+        for parent in bundles.keys() & set(map(str, Path(job.output).parents)):
+            raise OptionError(
+                f"{bundles[parent]} and {job.model} would both go to {parent}; rename one"
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others, None if there is none."""
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def name_beside(model: str) -> str:
+    """Return the ONNX file beside a model."""
+    return (stem_of(model) if model.lower().endswith(MODEL_SUFFIXES) else model) + ".onnx"
+
+
+def stem_of(model: str) -> str:
+    """Return a path without its last suffix."""
+    return os.path.splitext(model)[0]  # noqa: PTH122 - the path stays as it was typed

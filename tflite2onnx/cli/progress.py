@@ -1,0 +1,43 @@
+"""A bar on a terminal that shows how far long work has come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+Progress = Callable[[int, int], None]  # is called with what is done, and with all there is to do
+
+
+@contextmanager
+def showing_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
+    """Give a bar on a terminal, where the package that draws it is installed."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        tqdm: Any = import_module("tqdm").tqdm
+    except ImportError:
+        yield None
+        return
+    with tqdm(unit=f" {unit}", leave=False, file=sys.stderr) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+            bar.refresh()
+
+        yield progress
+
+
+@contextmanager
+def hidden_progress() -> Iterator[None]:
+    """Take all bars off the terminal while lines are printed."""
+    tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if tqdm is None:
+        yield
+        return
+    with tqdm.external_write_mode(file=sys.stderr):
+        yield

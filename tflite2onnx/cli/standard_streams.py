@@ -1,0 +1,62 @@
+"""The standard streams: models from and to them, and stderr without what LiteRT says unasked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+
+from tflite2onnx.errors import OutputError
+from tflite2onnx.result import Result
+from tflite2onnx.writer import LARGEST_FILE
+
+_STDERR = 2
+
+
+def read_standard_input() -> bytes:
+    """Return all of standard input."""
+    return sys.stdin.buffer.read()
+
+
+def write_standard_output(result: Result) -> int:
+    """Write a model to standard output; return its bytes.
+
+    Raises:
+        OutputError: standard output is a terminal, or the model is too large for one file.
+    """
+    if sys.stdout.isatty():
+        raise OutputError("cannot write a model to the terminal; give OUT.onnx")
+    if result.size > LARGEST_FILE:
+        raise OutputError(
+            "a model above 2 GB is two files, and cannot be written to standard output"
+        )
+    written = sys.stdout.buffer.write(result.skeleton.serialize())
+    sys.stdout.buffer.flush()
+    return written
+
+
+@contextmanager
+def hidden_information(*, hidden: bool) -> Iterator[None]:
+    """Keep back the lines of stderr that begin with INFO, which LiteRT's library writes itself.
+
+    All other lines are written in the end.
+    """
+    if not hidden:
+        yield
+        return
+    sys.stderr.flush()
+    with TemporaryFile() as kept:
+        stderr = os.dup(_STDERR)
+        os.dup2(kept.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, _STDERR)
+            os.close(stderr)
+            kept.seek(0)
+            for line in kept:
+                if not line.startswith(b"INFO: "):
+                    os.write(_STDERR, line)

@@ -1,0 +1,105 @@
+"""Traits: hooks that only some operators have. Callers ask with `isinstance`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+from tflite2onnx.graph import Op
+from tflite2onnx.op.base import Operator
+from tflite2onnx.tensor import Array, Shape, Tensor
+
+
+class DynamicShape(Operator):
+    """An operator whose operands may have dynamic axes, or whose output shapes depend on data.
+
+    Attributes:
+        dynamic_axes: the letters of the axes that may be dynamic, or "..." for all axes: their
+            sizes are no part of the nodes that `emit` adds. See `supports_dynamic_axis`.
+        shape_inputs: the inputs whose elements determine the shapes of the outputs.
+    """
+
+    dynamic_axes: ClassVar[str] = ""
+    shape_inputs: ClassVar[tuple[int, ...]] = ()
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        """Return whether the nodes that `emit` adds are valid for any size of an operand's axis."""
+        if self.dynamic_axes == "...":
+            return True
+        letters = self.axis_letters(operand)
+        return bool(letters) and letters[axis] in self.dynamic_axes
+
+    @property
+    def has_data_dependent_shape(self) -> bool:
+        """Whether the shapes of the outputs depend on elements that are computed at run time."""
+        tensors = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
+        return not all(t is None or t.is_constant for t in tensors)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether the outputs may have other shapes than the file declares."""
+        return self.has_data_dependent_shape
+
+    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Return the dimensions that depend on elements and are known only at run time.
+
+        Each item has one or more pairs (index in `Op.plan_outputs`, axis) whose sizes are always
+        equal. A size that the shape signature fixes, which few files do, is known.
+        """
+        axes = self.data_dependent_axes
+        return [
+            [(i, axis)]
+            for i, t in enumerate(self.op.outputs if self.has_data_dependent_shape else ())
+            for axis in (range(t.rank) if axes is None else axes)
+            if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
+        ]
+
+    @property
+    def data_dependent_axes(self) -> Collection[int] | None:
+        """The axes of the outputs that can have data-dependent sizes; None for all axes."""
+        return None
+
+
+class Foldable(Operator):
+    """An operator that the converter can compute itself, if its inputs are constant."""
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        """Return the outputs for constant inputs, None if the class cannot compute them."""
+        raise NotImplementedError
+
+
+class HasInternalState(Operator):
+    """A custom operator whose kernel keeps data from one run to the next."""
+
+    def internal_state(self) -> Sequence[Tensor]:
+        """Return the data that the kernel keeps from one run to the next.
+
+        Each tensor has the shape, the type, a name, and the initial value as `data` (0 if None).
+        `emit` receives these tensors after the inputs, and (`returns_tuple`) returns their next
+        values after the outputs. The hook is called once, before these inputs exist.
+        """
+        raise NotImplementedError
+
+    @property
+    def may_end_run(self) -> bool:
+        """Whether the kernel may end the whole run without an error.
+
+        `emit` then returns, after its outputs and before the next states, whether the run goes on:
+        a bool [1]. If the run ends, no state that is written after this operator changes.
+        """
+        return False
+
+
+class RunsSubgraphs(Operator):
+    """Control flow: an operator that runs sub-graphs."""
+
+    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
+        """Return the shapes of the inputs of each sub-graph, whatever the file declares."""
+        return self.op.subgraph_input_shapes
+
+    def fold_branch(self) -> Sequence[Op] | None:
+        """Return the operators to put in its place if the branch is known, else None."""
+        raise NotImplementedError
+
+
+TRAITS = (DynamicShape, Foldable, HasInternalState, RunsSubgraphs)

@@ -1,0 +1,30 @@
+"""How much memory constants may take that the file does not hold.
+
+A few bytes of a file can declare axes of any size, and many operators can read one constant. One
+constant has at most MOST_ELEMENTS, which is checked before it is made; all constants of a model
+have a `ConstantBudget`.
+"""
+
+from __future__ import annotations
+
+from tflite2onnx.errors import OperatorError
+
+MOST_ELEMENTS = 1 << 24
+_LEAST_BYTES = 1 << 28
+# Beyond that, how often as much as the file holds: int2 becomes float32.
+_TIMES = 16
+
+
+class ConstantBudget:
+    """Counts the bytes of all constants of a model, `stored` of which the file holds."""
+
+    def __init__(self, stored: int = 0) -> None:
+        self._left = _LEAST_BYTES + _TIMES * stored
+
+    def spend(self, size: int) -> None:
+        """Count the bytes of a constant; OperatorError if they are too many."""
+        self._left -= size
+        if self._left < 0:
+            raise OperatorError(
+                "the constants of the model would take far more memory than its file"
+            )
