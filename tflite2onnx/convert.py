@@ -1,12 +1,13 @@
 """The conversion, from the TFLite file to the ONNX file.
 
-1. `read_model` the file: operators over tensors, in TFLite's words.
-2. TFLite to TFLite: `MODEL_PASSES`; `inline_subgraphs` makes one graph of an entry point; then
-   `entry_point_passes` (see `tflite2onnx.passes`).
-3. `open_dimensions` names the sizes that stay open; then `NORMALISING_PASSES`.
-4. `plan` the orders of all axes at once, with the user's wishes (`interface`, `pin_orders`).
-5. `emit` nodes, of the smallest opset that has them, and `check` them; `rename_endpoints` calls
-   inputs and outputs as a signature does.
+1. `read_model` reads the file: operators over tensors, with TFLite's names.
+2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `MODEL_PASSES` over the whole model;
+   `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
+3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`.
+4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
+   `pin_orders`).
+5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
+   `rename_endpoints` gives inputs and outputs the names of a signature.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.
 """
 
@@ -37,7 +38,14 @@ from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import (
+    ActivationType,
+    ConversionOptions,
+    IoLayout,
+    NameSource,
+    QuantizationMode,
+    WeightType,
+)
 from tflite2onnx.passes import (
     MODEL_PASSES,
     NORMALISING_PASSES,
@@ -46,6 +54,7 @@ from tflite2onnx.passes import (
 )
 from tflite2onnx.passes.dynamic_shapes import check_open, open_dimensions
 from tflite2onnx.passes.flex.translate import explain_untranslated
+from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
@@ -223,9 +232,8 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
     try:
         return open_dimensions(graph, operator_of, inputs=False)
     except FixedSizeError as error:
-        # It may be due to one operator of many that cannot be converted: all are named.
-        ops = apply_passes(NORMALISING_PASSES, graph).every_op()
-        sites([*map(operator_of, ops)])
+        # Other operators may be unsupported as well: `sites` raises an error that names them all.
+        sites([*map(operator_of, apply_passes(NORMALISING_PASSES, graph).every_op())])
         raise UnsupportedOperators([error]) from error
 
 
@@ -243,9 +251,9 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
-    # An output that is found to be constant is another tensor now.
-    now = dict(zip(graph.outputs, normal.outputs, strict=True))
-    wanted = {now.get(tensor, tensor): order for tensor, order in asked.items()}
+    # Constant folding replaces outputs by constants, which are other tensors.
+    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]

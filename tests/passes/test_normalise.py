@@ -14,6 +14,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
 from tflite2onnx.passes import fold_constants as folding
 from tflite2onnx.passes import normalise as normalising
@@ -44,7 +45,7 @@ def stub(
         "evaluate": lambda _, *arrays: evaluate(*arrays),
         "broadcast_shapes": lambda _: shapes,
     }
-    return type("Stub", (Operator,), {**traits, **methods})
+    return type("Stub", (Foldable,), {**traits, **methods})
 
 
 Classes = dict[str, type[Operator] | None]

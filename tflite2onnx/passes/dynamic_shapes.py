@@ -15,7 +15,7 @@ WHERE and UNIQUE).
    result that is the same in two trials, such as whether the size is less than a number, may differ
    in a third. Such a tensor is a constant only if all operators after the size move elements.
 
-Operators state the axes for which they can be converted: `Operator.supports_dynamic_axis`.
+Operators state the axes for which they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import (
     ClashError,
@@ -161,8 +162,8 @@ def _groups(op: Op, operator_of: OperatorOf, origin: Op | None = None) -> Sequen
     """
     try:
         with as_operator_error():
-            groups = operator_of(op).data_dependent_dims()
-            writes = operator_of(origin or op).plan_outputs
+            operator, writes = operator_of(op), (origin or op).plan_outputs
+            groups = operator.data_dependent_dims() if isinstance(operator, DynamicShape) else ()
             places = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # the conversion of the operator raises it again
         return ()
@@ -172,7 +173,7 @@ def _groups(op: Op, operator_of: OperatorOf, origin: Op | None = None) -> Sequen
 def _resizes(operator: Operator) -> bool:
     try:
         with as_operator_error():
-            return operator.resizes
+            return isinstance(operator, DynamicShape) and operator.resizes
     except OperatorError:  # the conversion of the operator raises it again
         return False
 

@@ -4,7 +4,7 @@ The outputs of an operator become constants if:
 
 1. all inputs are constants, or the outputs depend on the shapes of the inputs alone (SHAPE);
 2. no input or output has an open size, and no output is quantized;
-3. `Operator.evaluate` returns arrays of the declared shapes and dtypes;
+3. `Foldable.evaluate` returns arrays of the declared shapes and dtypes;
 4. the constants that are computed stay within a budget (`constant_budget`): a tiny file could
    otherwise become an ONNX model of any size.
 
@@ -23,6 +23,7 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import bytes_behind
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -42,6 +43,11 @@ def fold(graph: Graph) -> Graph:
 
 def constant_budget(graph: Graph) -> int:
     """Return how many bytes the constants may have that are computed in a graph."""
+    return _BYTES + _TIMES * count_stored_bytes(graph)
+
+
+def count_stored_bytes(graph: Graph) -> int:
+    """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     return bytes_behind([t.data for t in constants if t.data is not None])
 
@@ -62,7 +68,7 @@ class _Folder:
         """Yield the operators that remain of an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
         operator = rules_for(op)
-        decided = operator.fold_branch() if op.graphs and operator else None
+        decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
         results = fold_operator(op, operator, self._room)
         if decided is not None:
             for each in decided:
@@ -93,7 +99,7 @@ def _fold_float16(op: Op) -> list[Tensor]:
 
 def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
-    if operator is None or sum(t.nbytes for t in op.outputs) > room:
+    if not isinstance(operator, Foldable) or sum(t.nbytes for t in op.outputs) > room:
         return []
     try:
         with as_operator_error():

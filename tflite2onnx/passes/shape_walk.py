@@ -13,6 +13,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -118,7 +119,7 @@ def is_dynamic(operator: Operator) -> bool:
     """Return whether the shapes of the outputs depend on elements that are not constant."""
     try:
         with as_operator_error():
-            return operator.has_data_dependent_shape
+            return isinstance(operator, DynamicShape) and operator.has_data_dependent_shape
     except OperatorError:  # the conversion of the operator raises it again
         return False
 

@@ -24,6 +24,7 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -206,7 +207,7 @@ def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs for arrays, empty if they cannot be evaluated."""
     try:
         with as_operator_error():
-            return operator.evaluate(*arrays) or ()
+            return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
     except OperatorError:
         return ()
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
+from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
@@ -67,7 +68,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
 def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return the memory of an operator, and the tensor for whether the run goes on after it."""
     operator = rules_for(op)
-    if operator is None:
+    if not isinstance(operator, HasInternalState):
         return [], []
     with as_unsupported(op.place):
         memory, stops = operator.internal_state(), operator.may_end_run
