@@ -14,7 +14,6 @@ from tests.support.streams import build_sum
 from tflite2onnx import convert
 from tflite2onnx.errors import LayoutError, OptionError
 from tflite2onnx.interface import Endpoint, interface
-from tflite2onnx.op import rules_for
 from tflite2onnx.passes.state.lift_variables import lift_variables
 from tflite2onnx.reader.model import read_model
 
@@ -95,7 +94,7 @@ def test_auto_weighs_and_onnx_does_not() -> None:
 def test_the_interface_is_one_site() -> None:
     """It makes the inputs and reads the outputs; both ends of a state are in one free frame."""
     model = read_model(build_sum())
-    graph = lift_variables(model, model.graphs[0], rules_for)
+    graph = lift_variables(model.graphs[0], model)
     for mode, label in (("auto", None), ("onnx", None), ("tflite", ("0", "1", "2"))):
         site = interface(graph, {}, mode)
         assert (site.writes, site.reads) == (graph.inputs, graph.outputs)

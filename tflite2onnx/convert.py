@@ -1,16 +1,9 @@
 """The conversion, from the TFLite file to the ONNX file.
 
 1. `read_model` reads the file: operators over tensors, with TFLite's names.
-2. Passes over the whole model, TFLite to TFLite: `translate_flex_operators` turns Flex operators
-   into TFLite operators, `resolve_computations` turns sub-graphs that combine two elements into
-   options of the operators that call them, and `fold_hash_tables` turns hash tables into constants.
-3. Passes over the graph of one entry point, TFLite to TFLite: `inline_subgraphs` replaces calls by
-   the sub-graphs that they call, `override_declared_shapes` corrects the shapes of custom
-   operators, `lift_variables` turns variables into inputs and outputs, `lower_tensor_lists` turns
-   TensorFlow's lists into tensors, `lower_complex` turns complex numbers into pairs,
-   `fuse_list_assignment` joins the operators that set an item of a list, `infer_shapes` computes
-   the sizes that the file only guesses, `open_dimensions` names the dynamic sizes, and `normalise`
-   reduces the number of forms that an operator can have.
+2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `MODEL_PASSES` over the whole model;
+   `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
+3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`).
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -43,7 +36,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import interface, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
-from tflite2onnx.op import has_converter, operator_for, rules_for, shapes_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import (
     ActivationType,
@@ -53,18 +46,16 @@ from tflite2onnx.options import (
     QuantizationMode,
     WeightType,
 )
-from tflite2onnx.passes.dynamic_shapes import check_open, infer_shapes, open_dimensions
-from tflite2onnx.passes.flex.translate import explain_untranslated, translate_flex_operators
+from tflite2onnx.passes import (
+    MODEL_PASSES,
+    NORMALISING_PASSES,
+    apply_passes,
+    entry_point_passes,
+)
+from tflite2onnx.passes.dynamic_shapes import check_open, open_dimensions
+from tflite2onnx.passes.flex.translate import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
-from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import eliminate_dead_operators, normalise
-from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
-from tflite2onnx.passes.resolve_computations import resolve_computations
-from tflite2onnx.passes.state.lift_variables import lift_variables
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
-from tflite2onnx.passes.tensor_lists.lower_tensor_lists import lower_tensor_lists
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result, result_of
@@ -209,8 +200,8 @@ def convert_model(
         ConversionError: the model cannot be converted; the message gives the reason.
     """
     index, signature = find_signature(model, options.signature)
-    model = fold_hash_tables(resolve_computations(translate_flex_operators(model, has_converter)))
-    graph = _lower(model, index)
+    model = apply_passes(MODEL_PASSES, model)
+    graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
         raise ModelFileError("the model has no output, so there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
@@ -218,18 +209,6 @@ def convert_model(
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
     properties = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
     return result_of(emitted, graph.name or "main", properties)
-
-
-def _lower(model: Model, index: int) -> Graph:
-    """Return a sub-graph with its calls inlined, without variables, lists and complex numbers."""
-    graph = inline_subgraphs(model, index)
-    graph = override_declared_shapes(graph, shapes_for)
-    graph = lift_variables(model, graph, rules_for, index)
-    graph = lower_tensor_lists(graph, operator_for, has_converter)
-    graph = lower_complex(graph)
-    # Operators that the fusion leaves without readers would count as dynamic.
-    graph = eliminate_dead_operators(fuse_list_assignment(graph))
-    return infer_shapes(graph, operator_for)
 
 
 def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
@@ -254,7 +233,7 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
         return open_dimensions(graph, operator_of, inputs=False)
     except FixedSizeError as error:
         # Other operators may be unsupported as well: `sites` raises an error that names them all.
-        sites([*map(operator_of, normalise(graph, rules_for).every_op())])
+        sites([*map(operator_of, apply_passes(NORMALISING_PASSES, graph).every_op())])
         raise UnsupportedOperators([error]) from error
 
 
@@ -271,7 +250,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal = normalise(graph, rules_for)
+    normal = apply_passes(NORMALISING_PASSES, graph)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}

@@ -102,20 +102,43 @@ class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where 
         self.problems = tuple(problems)
         count = len(self.problems)
         head = f"{count} operator{'s' if count > 1 else ''} cannot be converted:"
-        super().__init__("\n  ".join([head, *_group_problems(self.problems)]))
+        super().__init__("\n  ".join([head, *(str(p) for p in self.problems)]))
 
 
-def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
-    """Yield a line for each type of operator and reason; of a type with many reasons the first."""
-    types: dict[str, dict[str, list[OperatorError]]] = {}
-    for problem in problems:
-        reasons = types.setdefault(problem.place.partition(" (")[0], {})
-        reasons.setdefault(problem.reason, []).append(problem)
-    for code, reasons in types.items():
-        groups = list(reasons.values())
-        for first, *more in groups[:_MOST_REASONS]:
-            place = f"{first.place.removesuffix(')')}, and {len(more):,} more)"
-            yield str(first.with_place(place) if more else first)
-        rest = sum(map(len, groups[_MOST_REASONS:]))
-        if rest:
-            yield f"{code}: {rest:,} more, for other reasons"
+class ErrorCollector:
+    """Collects what is wrong with each of several operators: see `collect_errors`."""
+
+    def __init__(self) -> None:
+        self.problems: list[OperatorError] = []
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Collect an error of one operator, whose place in the model the message names."""
+        try:
+            with as_operator_error():
+                yield
+        except OperatorError as error:
+            self.problems.append(error.with_place(place))
+
+
+@contextmanager
+def collect_errors() -> Iterator[ErrorCollector]:
+    """Raise the errors of several operators together, at the end.
+
+    Raises:
+        UnsupportedOperators: there are errors.
+    """
+    collector = ErrorCollector()
+    yield collector
+    if collector.problems:
+        raise UnsupportedOperators(collector.problems)
+
+
+@contextmanager
+def as_unsupported(place: str) -> Iterator[None]:
+    """Raise an error of one operator at once, as UnsupportedOperators."""
+    try:
+        with as_operator_error():
+            yield
+    except OperatorError as error:
+        raise UnsupportedOperators([error.with_place(place)]) from error

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
-from tflite2onnx.op import operator_for
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.reader.model import read_model
 
@@ -37,7 +36,7 @@ def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
     m = Build()
     m.output(dense(m, m.input([1, 5, 7], shape_signature=[-1, 5, 7])))
     check(m.bytes(), static=static)
-    graph = infer_shapes(read_model(m.bytes()).graphs[0], operator_for)
+    graph = infer_shapes(read_model(m.bytes()).graphs[0])
     assert [op.outputs[0].shape for op in graph.ops if op.code == "FULLY_CONNECTED"] == [(5, 3)]
 
 
@@ -75,7 +74,7 @@ def test_shapes_without_guesses_are_left_alone() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
     graph = read_model(m.bytes()).graphs[0]
-    assert infer_shapes(graph, operator_for) is graph
+    assert infer_shapes(graph) is graph
 
 
 def test_what_is_wrong_is_said_of_the_operator() -> None:

@@ -12,17 +12,18 @@ import pytest
 from tests.support import Build, check, sparsify
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import rules_for
+from tflite2onnx.op.base import Operator
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.op.traits import Foldable
+from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
 from tflite2onnx.passes import fold_constants as folding
+from tflite2onnx.passes import normalise as normalising
 from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.normalise import (
     absorb_flatten,
     align,
     densify,
     eliminate_dead_operators,
-    normalise,
 )
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
@@ -34,26 +35,34 @@ Array = np.ndarray[Any, Any]
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-class Stub(Foldable):
-    """An operator whose outputs and shapes the test chooses."""
+def stub(
+    evaluate: Callable[..., Sequence[Array] | None] = lambda *_: None,
+    shapes: Sequence[Shape | None] = (),
+    **traits: bool,
+) -> type[Operator]:
+    """Return a class for operators that TFLite does not have."""
+    methods = {
+        "evaluate": lambda _, *arrays: evaluate(*arrays),
+        "broadcast_shapes": lambda _: shapes,
+    }
+    return type("Stub", (Foldable,), {**traits, **methods})
 
-    def __init__(
-        self,
-        made: Callable[..., Sequence[Array] | None] = lambda *_: None,
-        shapes: Sequence[Shape | None] = (),
-        **members: bool,
-    ) -> None:
-        super().__init__(Op("X", 0, (), ()))
-        self.made, self.shapes = made, shapes
-        self.__dict__.update(members)
 
-    def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shapes given."""
-        return self.shapes
+Classes = dict[str, type[Operator] | None]
 
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        """Return what the function given makes."""
-        return self.made(*inputs)
+
+@pytest.fixture
+def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
+    """Return the table in which passes look up the classes of operators: empty at first."""
+    table: Classes = {}
+
+    def find_operator(op: Op) -> Operator | None:
+        cls = table.get(op.code)
+        return None if cls is None else cls(op)
+
+    for module in (folding, normalising):
+        monkeypatch.setattr(module, "rules_for", find_operator)
+    return table
 
 
 def tensor(data: Array | None = None, shape: Shape = (2, 3), **fields: Any) -> Tensor:
@@ -80,7 +89,7 @@ def codes(of: Graph) -> list[str]:
 
 def normal(m: Build) -> Graph:
     """Return the primary sub-graph of a model, normalised."""
-    return normalise(read_model(m.bytes()).graphs[0], rules_for)
+    return apply_passes(NORMALISING_PASSES, read_model(m.bytes()).graphs[0])
 
 
 def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantization:
@@ -133,22 +142,24 @@ def test_what_is_no_densify_stays(odd: Op) -> None:
 # fold
 
 
-def fold_one(one: Op, rules: Stub | None) -> Graph:
-    return fold(graph(one), lambda _: rules)
+def fold_one(classes: Classes, one: Op, cls: type[Operator] | None) -> Graph:
+    classes[one.code] = cls
+    return fold(graph(one))
 
 
-def test_constants_fold() -> None:
+def test_constants_fold(classes: Classes) -> None:
     """What is computed of constants is a constant, and so is what is computed of that."""
     a, b = tensor(), tensor()
     chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
-    made = fold(chain, lambda _: Stub(lambda x: [x + 1]))
+    classes["X"] = stub(lambda x: [x + 1])
+    made = fold(chain)
     assert made.ops == ()
     (output,) = made.outputs
     np.testing.assert_array_equal(output.data, FLOATS + 2)
 
 
-def test_scalars_stay_scalars() -> None:
-    made = fold_one(op("X", [tensor(FLOATS)], tensor(shape=())), Stub(lambda x: [x.sum()]))
+def test_scalars_stay_scalars(classes: Classes) -> None:
+    made = fold_one(classes, op("X", [tensor(FLOATS)], tensor(shape=())), stub(lambda x: [x.sum()]))
     data = made.outputs[0].data
     assert data is not None
     assert data.shape == ()
@@ -159,57 +170,61 @@ def refuses(*_: Array) -> Sequence[Array]:
 
 
 @pytest.mark.parametrize(
-    ("rules", "x", "y"),
+    ("cls", "x", "y"),
     [
         (None, tensor(FLOATS), tensor()),
-        (Stub(), tensor(FLOATS), tensor()),
-        (Stub(refuses), tensor(FLOATS), tensor()),
-        (Stub(lambda x: [x]), tensor(), tensor()),
-        (Stub(lambda x: [x]), None, tensor()),
-        (Stub(lambda x: [x, x]), tensor(FLOATS), tensor(shape=(3, 2))),
-        (Stub(lambda _: []), tensor(FLOATS), tensor()),
-        (Stub(lambda x: [x.T]), tensor(FLOATS), tensor()),
-        (Stub(lambda x: [x.astype(np.float64)]), tensor(FLOATS), tensor()),
-        (Stub(lambda x: [x.astype(np.float16)]), tensor(FLOATS), tensor()),
-        (Stub(lambda x: [x]), tensor(FLOATS, quantization=quantization(1)), tensor()),
-        (Stub(lambda x: [x]), tensor(FLOATS), tensor(quantization=quantization(1))),
-        (Stub(lambda x: [x]), tensor(np.zeros(9, np.uint8), dtype=DType.STRING), tensor()),
-        (Stub(lambda x: [x]), tensor(shape=(0, 3), shape_signature=(-1, 3)), tensor(shape=(0, 3))),
+        (stub(), tensor(FLOATS), tensor()),
+        (stub(refuses), tensor(FLOATS), tensor()),
+        (stub(lambda x: [x]), tensor(), tensor()),
+        (stub(lambda x: [x]), None, tensor()),
+        (stub(lambda x: [x, x]), tensor(FLOATS), tensor(shape=(3, 2))),
+        (stub(lambda _: []), tensor(FLOATS), tensor()),
+        (stub(lambda x: [x.T]), tensor(FLOATS), tensor()),
+        (stub(lambda x: [x.astype(np.float64)]), tensor(FLOATS), tensor()),
+        (stub(lambda x: [x.astype(np.float16)]), tensor(FLOATS), tensor()),
+        (stub(lambda x: [x]), tensor(FLOATS, quantization=quantization(1)), tensor()),
+        (stub(lambda x: [x]), tensor(FLOATS), tensor(quantization=quantization(1))),
+        (stub(lambda x: [x]), tensor(np.zeros(9, np.uint8), dtype=DType.STRING), tensor()),
+        (stub(lambda x: [x]), tensor(shape=(0, 3), shape_signature=(-1, 3)), tensor(shape=(0, 3))),
         (
-            Stub(lambda x: [x]),
+            stub(lambda x: [x]),
             tensor(np.zeros(3, np.uint16), dtype=DType.BFLOAT16),
             tensor(shape=(3,), dtype=DType.BFLOAT16),
         ),
     ],
 )
-def test_what_cannot_be_told_stays(rules: Stub | None, x: Tensor | None, y: Tensor) -> None:
-    assert codes(fold_one(op("X", [x], y), rules)) == ["X"]
+def test_what_cannot_be_told_stays(
+    cls: type[Operator] | None, x: Tensor | None, y: Tensor, classes: Classes
+) -> None:
+    assert codes(fold_one(classes, op("X", [x], y), cls)) == ["X"]
 
 
-def test_what_has_no_elements_is_known() -> None:
-    made = fold_one(op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), Stub(lambda x: [x]))
+def test_what_has_no_elements_is_known(classes: Classes) -> None:
+    made = fold_one(
+        classes, op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), stub(lambda x: [x])
+    )
     assert made.ops == ()
 
 
-def test_bits_of_small_floats_are_moved() -> None:
+def test_bits_of_small_floats_are_moved(classes: Classes) -> None:
     """They are no numbers to numpy, but elements."""
     x = tensor(np.arange(3, dtype=np.uint16), dtype=DType.BFLOAT16)
     y = tensor(shape=(3,), dtype=DType.BFLOAT16)
-    assert fold_one(op("X", [x], y), Stub(lambda x: [x[::-1]], moves_only=True)).ops == ()
+    assert fold_one(classes, op("X", [x], y), stub(lambda x: [x[::-1]], moves_only=True)).ops == ()
 
 
-def test_shapes_are_known_without_elements() -> None:
+def test_shapes_are_known_without_elements(classes: Classes) -> None:
     y = tensor(shape=(2,), dtype=DType.INT32)
-    rules = Stub(lambda *_: [np.array([2, 3], np.int32)], shape_only=True)
-    assert fold_one(op("X", [tensor()], y), rules).ops == ()
+    cls = stub(lambda *_: [np.array([2, 3], np.int32)], shape_only=True)
+    assert fold_one(classes, op("X", [tensor()], y), cls).ops == ()
 
 
-def test_half_precision_stays_narrow_while_it_is_moved() -> None:
+def test_half_precision_stays_narrow_while_it_is_moved(classes: Classes) -> None:
     """Computed with, it is as wide as the operator reads it."""
     wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
     ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
-    rules = {"M": Stub(lambda x: [x.T], moves_only=True), "A": Stub(lambda x: [x + x])}
-    made = fold(graph(*ops, outputs=[wide, moved, added]), lambda of: rules[of.code])
+    classes |= {"M": stub(lambda x: [x.T], moves_only=True), "A": stub(lambda x: [x + x])}
+    made = fold(graph(*ops, outputs=[wide, moved, added]))
     types = [t.data.dtype for t in made.outputs if t.data is not None]
     assert types == [np.float16, np.float16, np.float32]
     assert {t.dtype for t in made.outputs} == {DType.FLOAT32}
@@ -225,31 +240,35 @@ def test_half_precision_stays_narrow_while_it_is_moved() -> None:
         op("DEQUANTIZE", [tensor(FLOATS.astype(np.int8), dtype=DType.INT8)], tensor()),
     ],
 )
-def test_other_dequantize_stays(odd: Op) -> None:
-    assert codes(fold_one(odd, None)) == ["DEQUANTIZE"]
+def test_other_dequantize_stays(odd: Op, classes: Classes) -> None:
+    assert codes(fold_one(classes, odd, None)) == ["DEQUANTIZE"]
 
 
-def test_a_small_model_does_not_become_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_does_not_become_large(
+    monkeypatch: pytest.MonkeyPatch, classes: Classes
+) -> None:
     """What constant sub-graphs make is bounded in all, by what constants there are."""
     monkeypatch.setattr(folding, "_BYTES", 100)
-    seed, grown = tensor(np.ones(5, np.float32)), Stub(lambda x: [np.repeat(x, 10)])
+    seed = tensor(np.ones(5, np.float32))
+    classes["X"] = stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]
-    assert len(fold(graph(*growing), lambda _: grown).ops) == 4  # 100 + 4 * 20 bytes, not 200
+    assert len(fold(graph(*growing)).ops) == 4  # 100 + 4 * 20 bytes, not 200
     same = [op("X", [seed], tensor(shape=(5,))) for _ in range(12)]
-    assert len(fold(graph(*same), lambda _: Stub(lambda x: [x])).ops) == 3
+    classes["X"] = stub(lambda x: [x])
+    assert len(fold(graph(*same)).ops) == 3
 
 
 # align
 
 
-def test_constants_are_aligned_now() -> None:
+def test_constants_are_aligned_now(classes: Classes) -> None:
     channels = tensor(
         np.arange(3, dtype=np.float32), quantization=quantization(1, 2, 3), name="alpha"
     )
     y = tensor(shape=(2, 5, 3))
     both = op("X", [tensor(shape=(2, 5, 3)), channels, None], y)
-    rules = Stub(shapes=[None, (1, 1, 3), (9,)])
-    (made,) = align(graph(both), lambda _: rules).ops
+    classes["X"] = stub(shapes=[None, (1, 1, 3), (9,)])
+    (made,) = align(graph(both)).ops
     assert made.inputs[0] is both.inputs[0]
     alpha = made.inputs[1]
     assert alpha is not None
@@ -260,10 +279,11 @@ def test_constants_are_aligned_now() -> None:
     assert alpha.name == "alpha/1x1x3"
 
 
-def test_computed_operands_are_reshaped_once() -> None:
+def test_computed_operands_are_reshaped_once(classes: Classes) -> None:
     x, y = tensor(shape=(3,), quantization=quantization(1)), tensor()
     ops = [op("X", [x, x], y), op("X", [x, y], y)]
-    made = align(graph(*ops), lambda _: Stub(shapes=[(1, 3), None]))
+    classes["X"] = stub(shapes=[(1, 3), None])
+    made = align(graph(*ops))
     assert codes(made) == ["RESHAPE", "X", "X"]
     assert made.ops[0].inputs == (x,)
     assert made.ops[1].inputs[0] is made.ops[2].inputs[0] is made.ops[0].outputs[0]
@@ -271,7 +291,7 @@ def test_computed_operands_are_reshaped_once() -> None:
 
 def test_unknown_operators_are_left_alone() -> None:
     one = op("X", [tensor(shape=(3,))], tensor())
-    assert align(graph(one), lambda _: None).ops[0].inputs == one.inputs
+    assert align(graph(one)).ops[0].inputs == one.inputs
 
 
 def test_broadcasting_of_differing_ranks() -> None:
@@ -485,7 +505,8 @@ def test_one_output_is_enough() -> None:
     assert codes(eliminate_dead_operators(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
 
 
-def test_options_of_what_is_made() -> None:
+def test_options_of_what_is_made(classes: Classes) -> None:
     """A RESHAPE of our own looks like one of the file."""
-    made = align(graph(op("X", [tensor(shape=(3,))], tensor())), lambda _: Stub(shapes=[(1, 3)]))
+    classes["X"] = stub(shapes=[(1, 3)])
+    made = align(graph(op("X", [tensor(shape=(3,))], tensor())))
     assert made.ops[0].options == Options({"new_shape": (1, 3)})

@@ -1,20 +1,21 @@
-"""Which sizes stay open in the ONNX model: those of inputs that the file does not fix.
+"""Find the sizes that stay open in the ONNX model, and give them names.
 
-Of what some operators make (WHERE, UNIQUE) no size is known before the model runs: it is open too.
+Two kinds of sizes are open: dynamic axes of inputs, and sizes that depend on data (the outputs of
+WHERE and UNIQUE).
 
-What other sizes follow from them is found out by trial: the open sizes get other values, distinct
-ones, and each operator says what shapes it makes then. A size that changes with them is open too,
-and sizes that are equal in all trials have one name. Where different ones meet in an operator that
-wants them equal they are so, or the model could not run: they get one name, too. The file's own
-word on inner tensors is not asked, since it is often missing or stale.
+1. Sizes that follow from open sizes are found by trial: the open sizes get other, distinct values
+   and each operator infers its output shapes. A size that changes is open too. Sizes that are equal
+   in all trials get one name. The declared shapes of inner tensors are not used, because they are
+   often missing or stale.
+2. If an operator requires two sizes to be equal, these sizes get one name: the model could not run
+   otherwise.
+3. Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
+   trials too. A tensor that is the same in all trials is a constant.
+4. A data-dependent size can have any value, such as the length of a list that grows in a loop. A
+   result that is the same in two trials, such as whether the size is less than a number, may differ
+   in a third. Such a tensor is a constant only if all operators after the size move elements.
 
-Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
-trials as well: what comes out the same is a constant, and what does not is left to be computed.
-A size that nobody foresees can be anything, as that of a variable which grows in a loop: what is
-the same in two trials, as whether such a size is less than a number, may differ in a third. It is
-a constant only if all operators behind the size move elements.
-
-Operators say for which axes they can be converted: `DynamicShape.supports_dynamic_axis`.
+Operators state the axes for which they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
 
 from __future__ import annotations
@@ -32,84 +33,85 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import (
     ClashError,
     Known,
+    OperatorOf,
     Place,
     ShapeWalk,
-    SizedOf,
     infer_op_outputs,
     is_dynamic,
 )
 from tflite2onnx.tensor import Tensor
 
-# How the sizes grow: in one trial by so much that even what is divided many times grows, and what
-# has to be even stays so; in the other by little, to tell apart what divides without a rest.
+# The sizes grow by multiples of _STRIDE in one trial, so that sizes after many divisions grow too
+# and even sizes stay even. They grow by small numbers in the other trial, which shows roundings.
 _STRIDE = 128
 _PRIMES = (2, 5, 11, 17, 23, 31, 41, 47, 59, 67, 73, 83)
-# What is enough for any window, and divides without a rest.
+# Large enough for any window, and divisible by powers of 2.
 _ROOM = 4096
 BATCH = "batch"
 
 
-def infer_shapes(graph: Graph, operator_of: SizedOf) -> Graph:
-    """Return the graph in the shapes that its operators make of inputs as the file sizes them.
+def infer_shapes(graph: Graph) -> Graph:
+    """Return the graph with the shapes that the operators infer from the declared input shapes.
 
-    A size that the file leaves open it declares as 1, inner ones too: of what is flattened with an
-    open batch it says that there is one row. Where it does not know how many axes there are it
-    declares none, like those of a number. LiteRT asks the kernels, as is done here. What is wrong
-    with an operator at these sizes is said when it is converted.
+    A file declares a dynamic size as 1, also in inner tensors: a tensor that is flattened with a
+    dynamic batch is declared with one row. A tensor of unknown rank is declared as a scalar. LiteRT
+    asks the kernels for the shapes. Errors of operators at these sizes are ignored here; the
+    conversion of the operator raises them again.
     """
     guessed = any(t.dynamic_axes or not t.rank for op in graph.every_op() for t in op.outputs)
-    if not guessed and not any(_resizes(operator_of(op)) for op in graph.every_op()):
+    if not guessed and not any(_resizes(operator_for(op)) for op in graph.every_op()):
         return graph
-    walk = ShapeWalk(graph, operator_of)
+    walk = ShapeWalk(graph)
     walk.walk_ops(graph.ops)
     return graph.replace_tensors(walk.shapes)
 
 
-def run_trials(graph: Graph, operator_of: SizedOf) -> list[Known]:
-    """Return each tensor as it is at the sizes of the file, and as it is where inputs are larger.
+def run_trials(graph: Graph) -> list[Known]:
+    """Return all tensors at the declared sizes, then at larger sizes of dynamic axes.
 
-    What cannot be inferred is as declared.
+    Tensors whose shape cannot be inferred keep their declared shape.
     """
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
     names = {(t, axis): f"{t.name}_{axis}" if axis else BATCH for t, axis in places}
     graph, trials = densify(graph), [{}, _sizes(names, _STRIDE)] if places else [{}]
-    return [ShapeWalk(graph, operator_of, sizes).walk() for sizes in trials]
+    return [ShapeWalk(graph, sizes=sizes).walk() for sizes in trials]
 
 
-def open_dimensions(graph: Graph, operator_of: SizedOf, *, inputs: bool = True) -> Graph:
-    """Return the graph with the names of all open sizes, and constants where none is involved.
+def open_dimensions(graph: Graph, operator_of: OperatorOf, *, inputs: bool = True) -> Graph:
+    """Return the graph with names for all open sizes, and with constants that no size changes.
 
-    Sizes of inputs can be those of the file.
+    `inputs` is whether the dynamic axes of the inputs stay open.
 
     Raises:
-        FixedSizeError: an operator makes no output for other sizes than the file's.
+        FixedSizeError: an operator has a valid output shape at the declared sizes only.
     """
     graph = _enlarge_inputs(graph, operator_of) if inputs else graph
     places = [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes) if inputs]
-    unforeseen = _data_dependent_sizes(graph, operator_of)
-    if not places and not unforeseen:
+    data_dependent = _data_dependent_sizes(graph, operator_of)
+    if not places and not data_dependent:
         return graph
     graph = densify(graph)
     computed: frozenset[Tensor] = frozenset()
     while True:
-        trials = _Trials(graph, operator_of, places, unforeseen, computed)
+        trials = _Trials(graph, operator_of, places, data_dependent, computed)
         more = trials.find_computed()
         if more <= computed:
             return trials.result()
         computed |= more
-        unforeseen = _data_dependent_sizes(graph, operator_of, computed)
+        data_dependent = _data_dependent_sizes(graph, operator_of, computed)
 
 
-def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
-    """Return the graph with larger inputs where it runs with those only.
+def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
+    """Return the graph with larger inputs if it does not run at the declared sizes.
 
-    An open size is declared as 1: no window of a spectrogram fits into a single sample.
+    A dynamic size is declared as 1, but no window of a spectrogram fits into a single sample.
     """
     places = [(t, axis) for t in graph.inputs for axis in t.dynamic_axes if t.shape[axis] == 1]
     room = {(t, axis): _ROOM for t, axis in places if axis}
@@ -124,71 +126,69 @@ def _enlarge_inputs(graph: Graph, operator_of: SizedOf) -> Graph:
 
 
 def _data_dependent_sizes(
-    graph: Graph, operator_of: SizedOf, computed: frozenset[Tensor] = frozenset()
+    graph: Graph, operator_of: OperatorOf, computed: frozenset[Tensor] = frozenset()
 ) -> dict[Place, str]:
-    """Return the sizes that nobody foresees with their names.
+    """Return the data-dependent sizes with their names.
 
-    What follows from constants, or from shapes, is foreseen. What follows from such a size in a
-    sub-graph may be another one: whether it is, is seen where that grows.
+    Sizes that follow from constants or shapes do not depend on data. In a sub-graph, a size that
+    follows from a data-dependent size may be data-dependent itself: the walk is repeated with
+    larger sizes until no further size is found.
     """
-    found: dict[Place, str] = {}
+    names: dict[Place, str] = {}
     outermost = {*graph.ops}
     if not any(_groups(op, operator_of) for op in graph.every_op()):
-        return found
+        return names
     while True:
-        walk = ShapeWalk(graph, operator_of, _sizes(found, _STRIDE), computed)
+        walk = ShapeWalk(graph, operator_of, _sizes(names, _STRIDE), computed)
         walk.walk()
         more = {
             place: f"{places[0][0].name}_{places[0][1]}"
             for op, here in walk.ran
-            # The file is believed there, see `check_open`.
+            # In sub-graphs the declared shapes are used, see `check_open`.
             if op in outermost or not is_dynamic(operator_of(here))
             for places in _groups(here, operator_of, op)
             for place in places
         }
-        if more.keys() <= found.keys():
-            return found
-        found = more | found
+        if more.keys() <= names.keys():
+            return names
+        names = more | names
 
 
-def _groups(op: Op, operator_of: SizedOf, origin: Op | None = None) -> Sequence[Sequence[Place]]:
-    """Return the sizes that nobody foresees, each as the places of what is equal.
+def _groups(op: Op, operator_of: OperatorOf, origin: Op | None = None) -> Sequence[Sequence[Place]]:
+    """Return the data-dependent sizes of an operator, each as the places that are always equal.
 
-    These are of the operator's own tensors, or of those that it has in the graph.
+    The places are in the tensors of `origin`, the operator as it is in the graph; by default in the
+    tensors of the operator itself.
     """
     try:
         with as_operator_error():
             operator, writes = operator_of(op), (origin or op).plan_outputs
             groups = operator.data_dependent_dims() if isinstance(operator, DynamicShape) else ()
-            found = [[(writes[place], axis) for place, axis in group] for group in groups]
-    except OperatorError:  # said later, with all else that is wrong
+            places = [[(writes[place], axis) for place, axis in group] for group in groups]
+    except OperatorError:  # the conversion of the operator raises it again
         return ()
-    return found if all(axis < t.rank for group in found for t, axis in group) else ()
+    return places if all(axis < t.rank for group in places for t, axis in group) else ()
 
 
 def _resizes(operator: Operator) -> bool:
     try:
         with as_operator_error():
             return isinstance(operator, DynamicShape) and operator.resizes
-    except OperatorError:  # likewise
+    except OperatorError:  # the conversion of the operator raises it again
         return False
 
 
 def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
-    """Raise an error if an operator cannot do with an open size that it reads or writes.
+    """Check that operators can be converted for the open sizes that they read or write.
 
     Raises:
-        FixedSizeError: it needs to know the size.
-        UnsupportedOperators: it needs one that not even the file knows.
+        FixedSizeError: an operator needs to know the size.
+        UnsupportedOperators: an operator needs to know a data-dependent size.
     """
     for op, operator in operators:
         if is_dynamic(operator) and any(t.dynamic_axes - t.symbols.keys() for t in op.outputs):
             raise UnsupportedOperators(
-                [
-                    OperatorError("how large its output is, is known at run time only").with_place(
-                        op.place
-                    )
-                ]
+                [OperatorError("its output shape is only known at run time").with_place(op.place)]
             )
         operands = [(i, t) for i, t in enumerate(op.inputs) if t is not None]
         operands += [(~i, t) for i, t in enumerate(op.outputs)]
@@ -204,14 +204,14 @@ def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
 
 
 def _aligned_sizes(op: Op, called: Mapping[int, str]) -> Iterator[tuple[str, str]]:
-    """Yield two names of sizes where inputs are aligned at their last axes."""
+    """Yield pairs of names of sizes that broadcasting would align."""
     shapes = [t.shape[::-1] for t in op.inputs if t is not None]
     for sizes in zip_longest(*shapes, fillvalue=1):
         yield from pairwise(dict.fromkeys(called[size] for size in sizes if size in called))
 
 
 def _unify_names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return for all names but one of those that are equal this one."""
+    """Return a replacement for each name that equals an earlier name, from pairs of equal names."""
     first: dict[str, str] = {}
     for pair in pairs:
         one, other = (first.get(name, name) for name in pair)
@@ -222,7 +222,7 @@ def _unify_names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _with_sizes(op: Op, same: Mapping[int, int]) -> Op:
-    """Return an operator some of whose inputs' sizes are others."""
+    """Return an operator with other sizes of its inputs, by the sizes that they replace."""
     inputs = tuple(
         t and replace(t, shape=tuple(same.get(size, size) for size in t.shape)) for t in op.inputs
     )
@@ -230,17 +230,17 @@ def _with_sizes(op: Op, same: Mapping[int, int]) -> Op:
 
 
 class _Trials:
-    """The graph as it is at the sizes of the file, and at others."""
+    """The tensors of a graph at the declared sizes, and at other sizes."""
 
     def __init__(
         self,
         graph: Graph,
-        operator_of: SizedOf,
+        operator_of: OperatorOf,
         places: Sequence[Place],
-        unforeseen: Mapping[Place, str],
+        data_dependent: Mapping[Place, str],
         computed: frozenset[Tensor],
     ) -> None:
-        self._graph, self._operator_of, self._unforeseen = graph, operator_of, unforeseen
+        self._graph, self._operator_of, self._data_dependent = graph, operator_of, data_dependent
         self._computed = computed
         self._file = self._known_tensors({})
         names, grown = self._grown(places)
@@ -251,9 +251,9 @@ class _Trials:
             self._names.setdefault(self._sizes_of(tensor, axis), name)
 
     def _grown(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
-        """Return names for the open sizes of the inputs: each its own, or one for all batches."""
+        """Return names of the open sizes, and the trial; batch sizes share a name if they must."""
         own = {place: f"{place[0].name}_{place[1]}" for place in places}
-        apart = {**own, **self._unforeseen}
+        apart = {**own, **self._data_dependent}
         batches = [place for place in places if place[1] == 0]
         together = apart | dict.fromkeys(batches, BATCH)
         if len(batches) > 1:
@@ -263,7 +263,7 @@ class _Trials:
         return self._unify_sizes(together)
 
     def _unify_sizes(self, names: dict[Place, str]) -> tuple[dict[Place, str], Known]:
-        """Return names by which all sizes that have to be equal are, and the trial."""
+        """Return names such that sizes that must be equal share a name, and the trial."""
         while True:
             sizes = _sizes(names, _STRIDE)
             try:
@@ -276,7 +276,7 @@ class _Trials:
                 names = {place: same.get(name, name) for place, name in names.items()}
 
     def _find_unification(self, op: Op, called: Mapping[int, str]) -> dict[str, str]:
-        """Return which names are another's if that is what an operator wants, none if it is not."""
+        """Return replacements of names that make an operator valid; empty if there are none."""
         pairs = list(dict.fromkeys(_aligned_sizes(op, called)))
         sizes = {name: size for size, name in called.items()}
         for chosen in [*([pair] for pair in pairs), pairs]:
@@ -296,19 +296,20 @@ class _Trials:
             return None
 
     def _known_tensors(self, sizes: Mapping[Place, int]) -> Known:
-        """Return each tensor as it is when inputs have these sizes: shapes, and constants."""
+        """Return all tensors at these sizes: their shapes, and the elements of constants."""
         strict = bool(sizes)
         return ShapeWalk(
             self._graph, self._operator_of, sizes, self._computed, strict=strict
         ).walk()
 
     def _sizes_of(self, tensor: Tensor, axis: int) -> tuple[int, ...]:
-        """Return the sizes of an axis in the file and in the trials."""
+        """Return the sizes of an axis: as declared, then in each trial."""
         return tuple(known[tensor].shape[axis] for known in (self._file, *self._others))
 
     def find_computed(self) -> frozenset[Tensor]:
-        """Return what is the same in all trials, but follows from sizes that nobody foresees."""
-        later = self._try_sizes(_sizes(self._unforeseen, _STRIDE)) if self._unforeseen else None
+        """Return the tensors that depend on data-dependent sizes, but are equal in all trials."""
+        sizes = _sizes(self._data_dependent, _STRIDE)
+        later = self._try_sizes(sizes) if sizes else None
         found: set[Tensor] = set()
         if later is None:
             return frozenset()
@@ -321,18 +322,18 @@ class _Trials:
         return frozenset(found)
 
     def _varies(self, tensor: Tensor, later: Known) -> bool:
-        """Return whether a tensor holds other elements where sizes that nobody foresees differ."""
+        """Return whether the elements of a tensor change with data-dependent sizes."""
         data, other = (known.get(tensor, tensor).data for known in (self._file, later))
         return data is not None and other is not None and not np.array_equal(data, other)
 
     def result(self) -> Graph:
-        """Return the graph with names of sizes."""
+        """Return the graph with names of open sizes."""
         known: dict[Tensor, Tensor] = {}
         graph = self._graph_with(self._graph, known)
         return replace(graph, tensors=tuple(known.get(t, t) for t in graph.tensors))
 
     def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
-        """Return a graph with names of sizes, and note its tensors."""
+        """Return a graph with names of open sizes; `known` gets its tensors."""
         known |= {t: self._name_sizes(t) for t in graph.inputs}
         ops, outermost = [], graph is self._graph
         for op in graph.ops:
@@ -341,7 +342,7 @@ class _Trials:
                 known |= {t: self._file[t] for t in op.outputs}
             else:
                 named = {t: self._name_sizes(t) for t in op.outputs}
-                # What the file says of it in a sub-graph is needed still, see `check_open`.
+                # `check_open` needs the declared signatures of tensors in sub-graphs.
                 known |= {t: _declare_sizes(y) for t, y in named.items()} if outermost else named
                 graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
                 outputs = tuple(known[t] for t in op.outputs)
@@ -354,7 +355,7 @@ class _Trials:
         )
 
     def _same_in_all(self, tensor: Tensor) -> bool:
-        """Return whether a tensor holds the same elements in all trials."""
+        """Return whether a tensor is constant with the same elements in all trials."""
         data = self._file[tensor].data
         others = [known[tensor].data for known in self._others]
         return data is not None and all(o is not None and np.array_equal(data, o) for o in others)
@@ -369,7 +370,7 @@ class _Trials:
 
 
 def _declare_sizes(tensor: Tensor) -> Tensor:
-    """Return a tensor all whose sizes are known but for those that have names."""
+    """Return a tensor whose signature fixes all sizes that have no name."""
     if tensor.dynamic_axes <= tensor.symbols.keys():
         return tensor
     sizes = (-1 if axis in tensor.symbols else size for axis, size in enumerate(tensor.shape))
@@ -377,11 +378,11 @@ def _declare_sizes(tensor: Tensor) -> Tensor:
 
 
 def _sizes(names: Mapping[Place, str], by: int) -> dict[Place, int]:
-    """Return sizes for a trial; those of one name grow alike, those of others do not."""
+    """Return sizes for a trial: sizes of one name grow alike, sizes of other names differently."""
     order = list(dict.fromkeys(names.values()))
     primes = [prime + 100 * (i // len(_PRIMES)) for i, prime in enumerate(_primes(len(order)))]
     growth = dict(zip(order, primes, strict=True))
-    # A batch can well be small: what is computed of it takes room.
+    # The batch size grows little, because constants of each trial take memory.
     return {
         (t, axis): t.shape[axis] + growth[name] * (by if axis else 1) + (by == 1)
         for (t, axis), name in names.items()

@@ -1,51 +1,56 @@
-"""LOGISTIC whose results are what a model says: scores, right to their last digits however small.
+"""Compute small sigmoid outputs accurately: LOGISTIC becomes 1 / (1 + exp(-x)).
 
-ONNX Runtime's Sigmoid is a quotient of polynomials, which errs by up to 1e-7, whatever the result:
-that leaves three digits of a score of 1e-4, and none of one of 1e-8. Inside a network this is lost
-among larger numbers, as it is in an output of many. What an output of few gives is spelled out,
-1 / (1 + exp(-x)), which errs by a part of the result only, as LiteRT's kernel does.
+ONNX Runtime's Sigmoid is a rational approximation with an absolute error of up to 1e-7 for every
+result: a score of 1e-4 keeps three digits, and a score of 1e-8 keeps none. The expression has a
+small relative error, like LiteRT's kernel.
+
+A LOGISTIC is replaced if:
+
+1. its result is an output of the model, or reaches an output through operators that only move
+   elements, also out of sub-graphs;
+2. the output has at most 1024 elements, because four nodes on large tensors take time;
+3. its input and output are float32 and have the same shape.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.op import rules_for
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
-_FEW = 1024  # elements: four nodes for more of them would take time
+_FEW = 1024  # elements
 
 
-def expand_output_sigmoid(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Return the graph with other operators for LOGISTIC where an output gives its results."""
-    told = {t for t in graph.own_outputs if t.elements <= _FEW}
-    _trace(graph, rules_of, told)
+def expand_output_sigmoid(graph: Graph) -> Graph:
+    """Return the graph with NEG, EXP, ADD and DIV in place of LOGISTIC at small outputs."""
+    results = {t for t in graph.own_outputs if t.elements <= _FEW}
+    _add_sources(graph, results)
 
     def change(op: Op) -> list[Op]:
-        is_score = op.is_builtin("LOGISTIC") and not told.isdisjoint(op.outputs)
+        is_score = op.is_builtin("LOGISTIC") and not results.isdisjoint(op.outputs)
         return _expand_sigmoid(op) if is_score else [op]
 
     return graph.rewrite(change)
 
 
-def _trace(graph: Graph, rules_of: RulesOf, told: set[Tensor]) -> None:
-    """Add what is moved, and nothing else, on its way to one of the tensors."""
+def _add_sources(graph: Graph, results: set[Tensor]) -> None:
+    """Add to `results` the tensors that reach one of them through operators that only move."""
     for op in reversed(graph.ops):
-        if told.isdisjoint(op.outputs):
+        if results.isdisjoint(op.outputs):
             continue
         for inner in op.graphs:
-            told.update(inner.outputs)
-            _trace(inner, rules_of, told)
-        rules = rules_of(op)
-        if rules is not None and rules.moves_only:
-            told.update(t for t in op.inputs if t is not None)
+            results.update(inner.outputs)
+            _add_sources(inner, results)
+        operator = rules_for(op)
+        if operator is not None and operator.moves_only:
+            results.update(t for t in op.inputs if t is not None)
 
 
 def _expand_sigmoid(op: Op) -> list[Op]:
-    """Return operators that do the same; the operator itself if it has many or other results."""
+    """Return the operators that replace LOGISTIC; LOGISTIC itself unless condition 3 holds."""
     match op.inputs, op.outputs:
         case [[Tensor(dtype=DType.FLOAT32) as x], [Tensor(dtype=DType.FLOAT32) as y]] if (
             x.shape == y.shape and y.elements <= _FEW
@@ -53,14 +58,7 @@ def _expand_sigmoid(op: Op) -> list[Op]:
             pass
         case _:
             return [op]
-    one = Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
-    negative, power, total = (
-        replace(y, name=f"{y.name}/{name}") for name in ("negative", "power", "total")
-    )
-    steps = [
-        ("NEG", (x,), negative),
-        ("EXP", (negative,), power),
-        ("ADD", (power, one), total),
-        ("DIV", (one, total), y),
-    ]
-    return [Op(code, op.index, inputs, (made,)) for code, inputs, made in steps]
+    rw, one = Rewriter(op), Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
+    power = rw.op("EXP", rw.op("NEG", x, like=y, name="negative"), like=y, name="power")
+    rw.op("DIV", one, rw.op("ADD", power, one, like=y, name="total"), output=y)
+    return rw.ops

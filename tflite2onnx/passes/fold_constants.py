@@ -1,66 +1,75 @@
-"""What depends on constants, or on shapes, alone: computed once, by the converter."""
+"""Compute operators in the converter whose results are constant.
+
+The outputs of an operator become constants if:
+
+1. all inputs are constants, or the outputs depend on the shapes of the inputs alone (SHAPE);
+2. no input or output has an open size, and no output is quantized;
+3. `Foldable.evaluate` returns arrays of the declared shapes and dtypes;
+4. the constants that are computed stay within a budget (`constant_budget`): a tiny file could
+   otherwise become an ONNX model of any size.
+
+DEQUANTIZE of float16 constants goes too; the elements stay float16 in the ONNX file. IF with a
+constant condition, and WHILE that never runs, are replaced by the operators that run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import bytes_behind
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# What constant sub-graphs may make in any case, and how often as much as all constants beyond
-# that; what would make more out of little is left to the runtime.
+# The budget is _BYTES plus _TIMES the bytes of the constants in the graph.
 _BYTES = 1 << 24
 _TIMES = 4
 
 
-RulesOf = Callable[[Op], Operator | None]
+def fold(graph: Graph) -> Graph:
+    """Return the graph without the operators whose outputs are constant.
 
-
-def fold(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Compute what depends on constants, or on shapes, alone.
-
-    A variable of a loop is no constant, whatever its first value is.
+    A loop variable is not constant, even if its first value is.
     """
-    folder = _Folder(rules_of, constant_budget(graph))
+    folder = _Folder(constant_budget(graph))
     return graph.rewrite(folder.remaining_ops, folder.known)
 
 
 def constant_budget(graph: Graph) -> int:
-    """Return how many bytes of constants may be made of those of a graph."""
+    """Return how many bytes the constants may have that are computed in a graph."""
     return _BYTES + _TIMES * count_stored_bytes(graph)
 
 
 def count_stored_bytes(graph: Graph) -> int:
-    """Return how many bytes of memory the constants of a graph lie in."""
+    """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     return bytes_behind([t.data for t in constants if t.data is not None])
 
 
-def fold_operator(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
-    """Return the outputs of an operator as constants; none if they are not, or take more room."""
-    return _fold_float16(op) or _evaluate_op(op, rules_of, room)
+def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
+    """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
+    return _fold_float16(op) or _evaluate_op(op, operator, room)
 
 
 class _Folder:
-    """Has the constants that are known so far, and how much room they may still take."""
+    """Folds operator by operator: `known` are the constants so far, by the tensors they replace."""
 
-    def __init__(self, rules_of: RulesOf, room: int) -> None:
-        self._rules_of = rules_of
+    def __init__(self, room: int) -> None:
         self._room = room
         self.known: dict[Tensor, Tensor] = {}
 
     def remaining_ops(self, op: Op) -> Iterator[Op]:
-        """Yield what is left of an operator: nothing, if its outputs are known."""
+        """Yield the operators that remain of an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
-        decided = self._fold_branch(op) if op.graphs else None
-        results = fold_operator(op, self._rules_of, self._room)
+        operator = rules_for(op)
+        decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
+        results = fold_operator(op, operator, self._room)
         if decided is not None:
             for each in decided:
                 yield from self.remaining_ops(each)
@@ -70,20 +79,16 @@ class _Folder:
         else:
             yield op
 
-    def _fold_branch(self, op: Op) -> Sequence[Op] | None:
-        rules = self._rules_of(op)
-        return rules.fold_branch() if isinstance(rules, RunsSubgraphs) else None
-
 
 def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
-    """Return whether the elements of a constant are those of the only output of an operator."""
+    """Return whether a constant has the shape and `dtype` of the only output of an operator."""
     if source.data is None or len(outputs) != 1:
         return False
     return outputs[0].shape == source.shape and outputs[0].dtype is dtype
 
 
 def _fold_float16(op: Op) -> list[Tensor]:
-    """Return what DEQUANTIZE makes of float16 constants: float32, stored as they are."""
+    """Return the output of DEQUANTIZE of a float16 constant: float32, stored as float16."""
     source = op.inputs[0] if op.is_builtin("DEQUANTIZE") and op.inputs else None
     if source is None or source.dtype is not DType.FLOAT16:
         return []
@@ -92,42 +97,41 @@ def _fold_float16(op: Op) -> list[Tensor]:
     return [replace(op.outputs[0], data=source.data, quantization=None)]
 
 
-def _evaluate_op(op: Op, rules_of: RulesOf, room: int) -> list[Tensor]:
-    """Return the outputs of an operator, none if they are not known or take too much room."""
-    rules = rules_of(op)
-    if not isinstance(rules, Foldable) or sum(t.nbytes for t in op.outputs) > room:
+def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
+    """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
+    if not isinstance(operator, Foldable) or sum(t.nbytes for t in op.outputs) > room:
         return []
     try:
         with as_operator_error():
-            arrays = [_constant_elements(t, moves=rules.moves_only) for t in op.inputs]
-    except OperatorError:  # no elements, of sizes that NumPy takes for too large
+            arrays = [_constant_elements(t, moves=operator.moves_only) for t in op.inputs]
+    except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
     open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
-    unknown = any(a is None for a in arrays) and not rules.shape_only
+    unknown = any(a is None for a in arrays) and not operator.shape_only
     if unknown or open_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
         with as_operator_error():
-            results = rules.evaluate(*(np.empty(0) if a is None else a for a in arrays))
-    except OperatorError:  # said again, with the operator's name, when it is converted
+            results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
+    except OperatorError:  # raised again, with the operator's name, when it is converted
         return []
     pairs = list(zip(op.outputs, results or (), strict=False))
-    if len(pairs) != len(op.outputs) or not all(_fits(t, r, rules) for t, r in pairs):
+    if len(pairs) != len(op.outputs) or not all(_fits(t, r, operator) for t, r in pairs):
         return []
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
 
 
 def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
-    """Return a constant's elements as an operator computes with them, None if it cannot be told.
+    """Return a constant's elements as an operator reads them, None if they cannot be evaluated.
 
-    Quantized integers and the bits of small floats are no numbers to compute with, but those
-    that are only moved may stay as they are stored.
+    Quantized constants are not evaluated. Small float types, which numpy stores as bits, and
+    float16 constants of float32 tensors keep their stored form if the operator only moves them.
     """
     if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:
-        data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file holds no data of no elements
+        data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file stores no data for it
     if data is None or moves:
         return data
     if tensor.dtype.is_float and not issubclass(tensor.dtype.numpy, np.floating):
@@ -135,7 +139,7 @@ def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
     return data.astype(tensor.dtype.numpy, copy=False)
 
 
-def _fits(tensor: Tensor, data: Array, rules: Operator) -> bool:
-    """Return whether elements are those of a tensor; float16 that is moved may stay narrow."""
-    narrow = rules.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+def _fits(tensor: Tensor, data: Array, operator: Operator) -> bool:
+    """Return whether an array fits a tensor; float16 fits float32 if it is only moved."""
+    narrow = operator.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

@@ -1,9 +1,14 @@
-"""Hash tables become constants: TFLite to TFLite, the whole model.
+"""Replace hash tables by constants, in the whole model.
 
-HASHTABLE refers to a table by number, HASHTABLE_IMPORT fills it, mostly in a sub-graph that
-CALL_ONCE runs, HASHTABLE_FIND and HASHTABLE_SIZE read it. A table is filled once: what is
-imported later is ignored, and of equal keys the first counts. So what is read is known if what
-is imported is constant, and its readers get it as further inputs.
+HASHTABLE names a table by a number, HASHTABLE_IMPORT fills the table (usually in a sub-graph that
+CALL_ONCE runs), HASHTABLE_FIND and HASHTABLE_SIZE read it.
+
+1. A table is filled once: later imports are ignored.
+2. The first of equal keys counts.
+3. The keys and values of the import must be constants, and all tables together must have no more
+   elements than the file has bytes for them, plus 65536. Otherwise the readers stay as they are.
+
+Readers get (keys, values) as inputs in place of the handle.
 """
 
 from __future__ import annotations
@@ -25,17 +30,14 @@ _MORE = 1 << 16
 
 
 class _Table(NamedTuple):
-    """Keys that all differ, and the value of each."""
+    """Distinct keys, and the value of each."""
 
     keys: Tensor
     values: Tensor
 
 
 def fold_hash_tables(model: Model) -> Model:
-    """Return a model whose readers of tables have (keys, values) in place of the table's handle.
-
-    Those whose table is not known stay as they are.
-    """
+    """Return the model with (keys, values) in place of the table handles of readers."""
     if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
         return model
     tables: dict[int, _Table | None] = {}
@@ -57,14 +59,14 @@ def fold_hash_tables(model: Model) -> Model:
 
 
 def _element_budget(model: Model) -> int:
-    """Return how many elements tables may have; many could be of the same bytes of the file."""
+    """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
     return _MORE + bytes_behind([t.data for t in dict.fromkeys(given) if t.data is not None])
 
 
 def _in_order(model: Model) -> Iterator[Graph]:
-    """Yield the graphs, those first that CALL_ONCE runs before all others."""
+    """Yield the graphs in order of execution: first the graphs that CALL_ONCE runs."""
     called = {
         op.options.get("init_subgraph_index")
         for graph in model.graphs
@@ -76,7 +78,7 @@ def _in_order(model: Model) -> Iterator[Graph]:
 
 
 def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
-    """Return which tables the handles of a graph refer to."""
+    """Return the table numbers of the handles of a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops
@@ -85,7 +87,7 @@ def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
 
 
 def _import_table(op: Op) -> _Table | None:
-    """Return what an import fills a table with, None if that is not known."""
+    """Return the table that an import fills, None if its keys or values are not constant."""
     _, keys, values = op.inputs if len(op.inputs) == _IMPORT_INPUTS else (None, None, None)
     if keys is None or values is None or keys.elements != values.elements:
         return None

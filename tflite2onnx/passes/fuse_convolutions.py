@@ -1,13 +1,22 @@
-"""Convolutions with a part of their work done by others, joined into one: TFLite to TFLite.
+"""Fuse operators that are one convolution together.
 
-Dilated ones, as TensorFlow once wrote them: SPACE_TO_BATCH_ND makes images of the pixels that are
-so many steps apart, a convolution runs over each, and BATCH_TO_SPACE_ND puts the results back in
-place. That is one convolution with a dilation: what was added around the image is its padding,
-less what is cut off in the end.
+`fuse_dilated_convolutions`: early TensorFlow wrote a dilated convolution as SPACE_TO_BATCH_ND (one
+image for each offset of the pixels within a block), a convolution of these images, and
+BATCH_TO_SPACE_ND. The three become one convolution whose dilation is the block size and whose
+padding is the paddings minus the crops, if:
 
-Padded ones: what SAME does not mean, as one row more above the image than below, is a PAD before
-a convolution that pads nothing. ONNX Runtime joins the two where they compute real numbers, but
-not where they compute integers.
+1. the convolution has padding VALID, strides 1 and dilations 1;
+2. both block sizes are the same two constants, and no crop is larger than its padding;
+3. the integers of inputs and outputs have the same scale, height and width are fixed, and the
+   convolution does not quantize float data (it would do so image by image);
+4. nothing else reads the tensors between the convolution and BATCH_TO_SPACE_ND.
+
+`fuse_pads_into_convolutions`: PAD before a convolution becomes its padding, if:
+
+1. the convolution has padding VALID or explicit pads;
+2. PAD pads height and width only, by constants that are not negative, and keeps the scale.
+
+ONNX Runtime does the second fusion for float models, but not for quantized models.
 """
 
 from __future__ import annotations
@@ -21,7 +30,7 @@ from tflite2onnx.tensor import Tensor
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _IMAGE = 4  # axes
-_INPUTS = 3  # of either operator around a dilated one: data, blocks, edges
+_INPUTS = 3  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: data, blocks, paddings or crops
 
 
 def fuse_dilated_convolutions(graph: Graph) -> Graph:
@@ -33,18 +42,18 @@ def fuse_dilated_convolutions(graph: Graph) -> Graph:
         read[tensor] = read.get(tensor, 0) + 1
     for tensor in (t for each in graph.every_graph() for t in each.outputs):
         read[tensor] = read.get(tensor, 0) + 1
-    joined: dict[Op, Op | None] = {}
+    fused: dict[Op, Op | None] = {}
     for op in every:
-        found = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
-        # The first of the three may have other readers; then it stays for them.
-        if found is not None and read[op.inputs[0]] == 1:
-            joined[op] = found
-            joined[makers[op.inputs[0]]] = None
-    return graph.rewrite(lambda op: [each for each in (joined.get(op, op),) if each is not None])
+        convolution = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
+        # SPACE_TO_BATCH_ND stays: it may have other readers.
+        if convolution is not None and read[op.inputs[0]] == 1:
+            fused[op] = convolution
+            fused[makers[op.inputs[0]]] = None
+    return graph.rewrite(lambda op: [each for each in (fused.get(op, op),) if each is not None])
 
 
 def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
-    """Return the convolution that an operator puts the results of in place, if it can be one."""
+    """Return the dilated convolution that ends in BATCH_TO_SPACE_ND, None if there is none."""
     whole = last.outputs and len(last.inputs) == _INPUTS
     middle = makers.get(last.inputs[0]) if whole else None
     if middle is None or not middle.is_builtin(*_CONVOLUTIONS) or not middle.inputs[1:]:
@@ -55,7 +64,7 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
     o = middle.options
     steps = {o.get("stride_h"), o.get("stride_w")}
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
-    if o.get("padding") != "VALID" or steps != {1} or not _exact(first, middle, last):
+    if o.get("padding") != "VALID" or steps != {1} or not _is_exact(first, middle, last):
         return None
     blocks, edges = ([_constant_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
     if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
@@ -78,14 +87,14 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
 
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
-    """Return the graph with convolutions that pad for themselves; PAD stays for other readers."""
+    """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
     pads = [op for op in graph.every_op() if op.is_builtin("PAD")]
     makers: dict[Tensor | None, Op] = {t: op for op in pads for t in op.outputs[:1]}
     return graph.rewrite(lambda op: (_absorb_pad(op, makers),))
 
 
 def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
-    """Return a convolution that reads an image as it was before PAD, if there is one."""
+    """Return a convolution that reads the input of the PAD before it, if it can."""
     pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
     first = makers.get(op.inputs[0]) if pads and op.inputs else None
     x = first.inputs[0] if first and first.inputs[1:] else None
@@ -107,11 +116,8 @@ def _constant_integers(tensor: Tensor | None) -> list[int]:
     return [int(number) for number in tensor.data.reshape(-1)]
 
 
-def _exact(first: Op, middle: Op, last: Op) -> bool:
-    """Return whether the integers of the three stand for the same numbers, and sizes are fixed.
-
-    Kernels of integer weights round real data image by image, of which there would be fewer.
-    """
+def _is_exact(first: Op, middle: Op, last: Op) -> bool:
+    """Return whether fusing three operators changes no result: condition 3."""
     x, weights = first.inputs[0], middle.inputs[1]
     if x is None or weights is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
         return False

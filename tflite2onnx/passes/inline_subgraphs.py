@@ -1,17 +1,16 @@
-"""Sub-graphs, put where the operators are that run them.
+"""Put the operators of sub-graphs in place of the operators that run the sub-graphs.
 
-Calls are replaced by the operators of their sub-graph. STABLEHLO_COMPOSITE names what it computes,
-and has a sub-graph that says how; CALL has a sub-graph alone.
+1. CALL and STABLEHLO_COMPOSITE become the operators of their sub-graph.
+2. IF has one input, the condition, and two graphs without inputs: then and else (`Op.graphs`).
+3. STABLEHLO_CASE becomes nested IFs, each of which halves the branches. An index out of range
+   selects the last branch, as in the kernel.
+4. WHILE has one graph, the body. The inputs of the operator are the condition of the first
+   iteration and the first values of the variables. The inputs of the body are the variables; its
+   outputs are the condition of the next iteration and the next values. The sub-graph that computes
+   the condition is inlined before the loop and at the end of the body. A variable that the body
+   returns unchanged is removed: the body reads it from the graph around it.
 
-Control flow keeps sub-graphs (`Op.graphs`), which read what they need from the graphs around them:
-
-- IF has one input, the condition, and two graphs without inputs: then and else.
-- STABLEHLO_CASE becomes IFs, each of which halves the branches.
-- WHILE has one graph, the body. The operator's inputs are the condition of the first round and the
-  first values of the variables, the body's inputs are the variables, and its outputs the condition
-  of the next round and their next values. What the file has as a sub-graph of its own, to compute
-  the condition, is called in front of the loop and at the end of the body. What the body hands on
-  as it is given is no variable: it is read from around.
+The graphs of control flow may read tensors of the graphs around them.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
-from tflite2onnx.graph import Graph, Model, Op, copy_op, same_declared_shape
+from tflite2onnx.errors import OperatorError, as_unsupported
+from tflite2onnx.graph import Graph, Model, Op, same_declared_shape
 from tflite2onnx.op.control_flow.calls import CALLS
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# Sub-graphs that call each other twice make a huge model of a tiny file.
+# Sub-graphs that each call the next one twice would make a huge model of a tiny file.
 _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64
-# A protobuf ends at 100 messages within each other, three to each graph.
+# Protobuf allows 100 nested messages, and each ONNX graph nests three.
 _MOST_NESTED = 24
 
 
 class _Place(NamedTuple):
-    """Where operators are expanded.
+    """Where operators are expanded: see `levels` and `nested`.
 
-    `levels` are the sub-graphs that are being run, the innermost last; as they become operators
-    there are `nested` graphs around these.
+    `levels` are the indices of the sub-graphs that are being inlined, the innermost last. `nested`
+    is the number of control flow graphs around the operators.
     """
 
     levels: tuple[int, ...]
     nested: int = 0
 
     def nested_in(self, graphs: int) -> _Place:
-        """Return the place within so many graphs more."""
+        """Return the place within a number of further graphs."""
         return self._replace(nested=self.nested + graphs)
 
 
 def inline_subgraphs(model: Model, index: int = 0) -> Graph:
-    """Return a graph of a model, the main one by default, with all that it calls inside.
+    """Return a graph of a model, by default the main graph, with all sub-graphs that it runs.
 
     Raises:
-        UnsupportedOperators: a sub-graph is not there, calls itself, does not have the inputs and
-            outputs of the call, or there is too much to call.
+        UnsupportedOperators: a sub-graph does not exist, calls itself, or does not have the inputs
+            and outputs of the call; or calls are nested too deep, or make too many operators.
     """
     graph = model.graphs[index]
     if not any(runs_graphs(op) for op in graph.ops):
@@ -67,7 +65,7 @@ def inline_subgraphs(model: Model, index: int = 0) -> Graph:
 
 
 class _Inliner:
-    """Copies operators into one graph; knows all its tensors, whose names differ."""
+    """Copies operators into one graph. `tensors` are its tensors, with unique names."""
 
     def __init__(self, model: Model, graph: Graph) -> None:
         self._graphs = model.graphs
@@ -76,7 +74,7 @@ class _Inliner:
         self._names = Names(t.name for t in self.tensors)
 
     def expand_ops(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
-        """Return the operators of a graph on the tensors that are known in place of its own."""
+        """Return the operators of a graph, sub-graphs inlined and tensors replaced by `known`."""
         ops = []
         for op in graph.ops:
             self._left -= 1
@@ -90,13 +88,10 @@ class _Inliner:
         return ops
 
     def _expand_op(self, op: Op, place: _Place) -> list[Op]:
-        try:
-            with as_operator_error():
-                return _FORMS[op.code](self, op, place)
-        except OperatorError as error:
-            raise UnsupportedOperators([error.with_place(op.place)]) from error
+        with as_unsupported(op.place):
+            return _FORMS[op.code](self, op, place)
 
-    # The forms
+    # The operators that run sub-graphs
 
     def call(self, op: Op, place: _Place) -> list[Op]:
         callee = int(getattr(op.options, CALLS[op.code]))
@@ -105,28 +100,26 @@ class _Inliner:
     def if_(self, op: Op, place: _Place) -> list[Op]:
         options = op.options
         branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
-        ops: list[Op] = []
-        condition = self._scalar(op, _input(op, 0, DType.BOOL), ops)
-        return [*ops, *self._build_if(op, condition, branches, op.outputs, place)]
+        rw = Rewriter(op)
+        condition = self._scalar(rw, _input(op, 0, DType.BOOL))
+        return [*rw.ops, *self._build_if(op, condition, branches, op.outputs, place)]
 
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
-            raise OperatorError("it has no branches")
-        ops: list[Op] = []
-        index = self._scalar(op, _input(op, 0, DType.INT32), ops)
-        # What is out of range, on either side, is the last branch.
+            raise OperatorError("it must have branches, got none")
+        rw = Rewriter(op)
+        index = self._scalar(rw, _input(op, 0, DType.INT32))
         negative, last = (
             self._new_tensor("negative", DType.BOOL),
             self._new_tensor("branch", DType.INT32),
         )
-        ops.append(Op("LESS", op.index, (index, _number_tensor(0)), (negative,)))
-        inputs = (negative, _number_tensor(len(branches) - 1), index)
-        ops.append(Op("SELECT_V2", op.index, inputs, (last,)))
-        return [
-            *ops,
-            *self._select_branch(op, last, range(len(branches)), branches, op.outputs, place),
-        ]
+        rw.op("LESS", index, int32_constant("number", 0), output=negative)
+        rw.op(
+            "SELECT_V2", negative, int32_constant("number", len(branches) - 1), index, output=last
+        )
+        every = range(len(branches))
+        return [*rw.ops, *self._select_branch(op, last, every, branches, op.outputs, place)]
 
     def _select_branch(
         self,
@@ -137,18 +130,18 @@ class _Inliner:
         outputs: Sequence[Tensor],
         place: _Place,
     ) -> list[Op]:
-        """Return the operators that run one of some branches."""
+        """Return the operators that run one of the branches `among`, by nested IFs."""
         if len(among) == 1:
             return self._inline_call(op, branches[among[0]], op.inputs[1:], outputs, place)
         middle = len(among) // 2
-        lower = self._new_tensor("lower", DType.BOOL)
-        compare = Op("LESS", op.index, (index, _number_tensor(among[middle])), (lower,))
+        rw, lower = Rewriter(op), self._new_tensor("lower", DType.BOOL)
+        rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
             made = tuple(self._copy(t) for t in outputs)
             ops = self._select_branch(op, index, half, branches, made, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), made, tuple(ops)))
-        return [compare, _control(op, "IF", (lower,), outputs, graphs)]
+        return [*rw.ops, _control(op, "IF", (lower,), outputs, graphs)]
 
     def _build_if(
         self,
@@ -166,22 +159,22 @@ class _Inliner:
         return [_control(op, "IF", (condition,), outputs, graphs)]
 
     def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
-        """Return outputs in the sizes that they have in a branch, which may be others."""
+        """Return outputs with the sizes that they have in a branch; branches may differ."""
         inner = self._graphs[branch].outputs if 0 <= branch < len(self._graphs) else ()
         if [t.rank for t in inner] != [t.rank for t in outputs]:
-            return outputs  # which is wrong, as will be said
+            return outputs  # `_callee` raises the error
         return [replace(t, shape=i.shape) for t, i in zip(outputs, inner, strict=True)]
 
     def while_(self, op: Op, place: _Place) -> list[Op]:
         number = int(op.options.body_subgraph_index)
         body = self._callee(number, op.inputs, op.outputs, place)
-        ops: list[Op] = []
+        rw = Rewriter(op)
         given = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
         starts, ends = list(given), list(given)
         first, targets = [], []
         for i, (source, target) in enumerate(zip(given, op.outputs, strict=True)):
             if body.outputs[i] is body.inputs[i] and _same_elements(source, body.inputs[i]):
-                ops.append(copy_op(op, source, target))
+                rw.copy(source, target)
                 continue
             targets.append(target)
             like = (
@@ -189,23 +182,23 @@ class _Inliner:
                 if same_declared_shape(source, target)
                 else target
             )
-            first.append(self._reinterpret(op, source, like, ops))
+            first.append(self._reinterpret(rw, source, like))
             starts[i] = self._copy(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy(replace(like, name=body.outputs[i].name))
-        if not targets:  # such a loop never begins, or never ends
-            return ops
+        if not targets:  # no variable changes: the loop never begins, or never ends
+            return rw.ops
         condition = int(op.options.cond_subgraph_index)
         begins, goes_on = (self._new_tensor("condition", DType.BOOL) for _ in range(2))
         inside = place.nested_in(1)
-        ops += self._inline_call(op, condition, given, [begins], place)
+        rw.ops += self._inline_call(op, condition, given, [begins], place)
         inner = self._inline_call(op, number, starts, ends, inside)
         inner += self._inline_call(op, condition, ends, [goes_on], inside)
         before = tuple(t for t in starts if t not in given)
         after = tuple(t for t in ends if t not in given)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
-        return [*ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
+        return [*rw.ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
 
-    # What the forms are made of
+    # Their parts
 
     def _inline_call(
         self,
@@ -215,17 +208,17 @@ class _Inliner:
         made: Sequence[Tensor],
         place: _Place,
     ) -> list[Op]:
-        """Return the operators with which a sub-graph makes some tensors of others.
+        """Return the operators of a sub-graph that compute `made` from `given`.
 
-        Constants are the sub-graph's own, however often it is run. Variable tensors begin anew, as
-        the kernels release their memory.
+        Calls of one sub-graph share its constants. Variable tensors are cleared for each call,
+        because the kernels release their memory.
         """
         callee = self._callee(index, given, made, place)
-        ops: list[Op] = []
+        rw = Rewriter(op)
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(given, callee.inputs, strict=True):
             if outer is not None:
-                known[inner] = self._reinterpret(op, outer, inner, ops)
+                known[inner] = self._reinterpret(rw, outer, inner)
         computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, made, strict=True))
         for tensor in callee.tensors:
@@ -233,12 +226,12 @@ class _Inliner:
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy(tensor)
-        ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
+        rw.ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
         for inner, outer in zip(callee.outputs, made, strict=True):
             source = known.get(inner, inner)
             if source is not outer:
-                ops.append(copy_op(op, source, outer))
-        return ops
+                rw.copy(source, outer)
+        return rw.ops
 
     def _callee(
         self, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor], place: _Place
@@ -261,16 +254,15 @@ class _Inliner:
             raise OperatorError(message)
         return self._graphs[index]
 
-    def _reinterpret(self, op: Op, source: Tensor, like: Tensor, ops: list[Op]) -> Tensor:
-        """Return a tensor whose stored elements are read as those of another are."""
+    def _reinterpret(self, rw: Rewriter, source: Tensor, like: Tensor) -> Tensor:
+        """Return a tensor with the same stored elements and the shape and scale of `like`."""
         if _same_elements(source, like):
             return source
-        ops.append(copy_op(op, source, self._copy(like)))
-        return ops[-1].outputs[0]
+        return rw.copy(source, self._copy(like))
 
-    def _scalar(self, op: Op, tensor: Tensor, ops: list[Op]) -> Tensor:
-        """Return the one element of a tensor without axes."""
-        return self._reinterpret(op, tensor, Tensor(tensor.name, (), tensor.dtype), ops)
+    def _scalar(self, rw: Rewriter, tensor: Tensor) -> Tensor:
+        """Return a tensor of one element as a scalar."""
+        return self._reinterpret(rw, tensor, Tensor(tensor.name, (), tensor.dtype))
 
     def _new_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy(Tensor(name, (), dtype))
@@ -294,32 +286,28 @@ def runs_graphs(op: Op) -> bool:
 
 
 def _check_operands(kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
-    """Raise OperatorError unless a call has the inputs, or the outputs, of its sub-graph."""
+    """Check that a call has as many inputs, or outputs, as its sub-graph, of equal types."""
     if len(given) != len(callee):
-        raise OperatorError(f"it has {len(given)} {kind} and its sub-graph {len(callee)}")
+        raise OperatorError(f"it must have {len(callee)} {kind} as its sub-graph, got {len(given)}")
     for outer, inner in zip(given, callee, strict=True):
         if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
-        # [1] is as good as a scalar.
+        # The shape [1] is accepted for a scalar.
         if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
             pair = (f"{t.name}, which is {t.dtype.label}{list(t.shape)}" for t in (inner, outer))
             raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
 
 
 def _input(op: Op, index: int, dtype: DType) -> Tensor:
-    """Return an input that has to be there, and of a type."""
-    found = op.inputs[index] if index < len(op.inputs) else None
-    if found is None or found.dtype is not dtype:
-        raise OperatorError(f"input {index} is no tensor of type {dtype.label}")
-    return found
-
-
-def _number_tensor(number: int) -> Tensor:
-    return Tensor("number", (), DType.INT32, np.array(number, np.int32))
+    """Return an input, which must be present and of a dtype."""
+    tensor = op.inputs[index] if index < len(op.inputs) else None
+    if tensor is None or tensor.dtype is not dtype:
+        raise OperatorError(f"input {index} must be a tensor of type {dtype.label}")
+    return tensor
 
 
 def _same_elements(outer: Tensor, inner: Tensor) -> bool:
-    """Return whether the elements of two tensors of one type stand for the same, in one shape."""
+    """Return whether two tensors of one dtype have the same shape and scale."""
     return same_declared_shape(outer, inner) and same_scale(outer, inner)
 
 

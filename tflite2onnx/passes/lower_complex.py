@@ -1,29 +1,36 @@
-"""Complex numbers become pairs, real part first: TFLite to TFLite, of plain dataflow.
+"""Replace complex tensors by real tensors of pairs (real part, imaginary part).
 
-ONNX Runtime computes with no complex tensors. A tensor of complex64 becomes one of float32 with
-one axis more, of size 2, behind all others (complex128: float64); ONNX's own DFT has the same
-form. What an operator of complex numbers does with pairs is said here, once; the operators
-themselves never see anything but real numbers. An input or output that is complex in the file
-is a tensor of pairs in the ONNX model.
+ONNX Runtime does not compute with complex tensors. A complex64 tensor becomes a float32 tensor with
+one more axis of size 2, the last axis (complex128: float64). ONNX's DFT uses the same form.
+Complex inputs and outputs of the file are tensors of pairs in the ONNX model. A rule of this file
+replaces each operator with a complex input or output:
+
+1. Operators about complex numbers (REAL, COMPLEX_ABS, FFTs) and elementwise sums stay.
+2. RESHAPE, SQUEEZE and EXPAND_DIMS become RESHAPE to the shape with the axis of pairs.
+3. SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get constants with one more element.
+4. SHAPE and RANK read the real part.
+5. Products, CAST, FlexComplex, FlexConj, FlexAngle and SELECT_V2 become several operators.
+
+Other operators on complex tensors are errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tflite2onnx.errors import (
     ModelFileError,
     OperatorError,
-    UnsupportedOperators,
-    as_operator_error,
+    collect_errors,
 )
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.reader.sparsity import bytes_behind
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
@@ -32,26 +39,22 @@ _TIMES, _BYTES = 4, 1 << 26
 
 
 def lower_complex(graph: Graph) -> Graph:
-    """Return a graph without complex numbers.
+    """Return the graph with pairs of real numbers in place of complex numbers.
 
     Raises:
-        UnsupportedOperators: an operator does something with them that nobody said.
-        ModelFileError: there are far more of them than the file spells out.
+        UnsupportedOperators: operators on complex tensors have no rule.
+        ModelFileError: the complex constants are far larger than their bytes in the file.
     """
     numbers = dict.fromkeys(t for t in _tensors(graph) if t.dtype in PARTS)
     if not numbers:
         return graph
     _check_room([t.data for t in numbers if t.data is not None] + [*graph.initial])
     pairs = {t: _pair(t) for t in numbers}
-    ops, problems = [], []
-    for op in graph.ops:
-        try:
-            with as_operator_error():
+    ops: list[Op] = []
+    with collect_errors() as errors:
+        for op in graph.ops:
+            with errors.at(op.place):
                 ops += _rewrite_op(op, pairs)
-        except OperatorError as error:
-            problems.append(error.with_place(op.place))
-    if problems:
-        raise UnsupportedOperators(problems)
     ends = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
     inputs, outputs = map(tuple, ends)
     tensors = tuple(pairs.get(t, t) for t in graph.tensors)
@@ -62,10 +65,10 @@ def lower_complex(graph: Graph) -> Graph:
 
 
 def _check_room(arrays: Sequence[Array]) -> None:
-    """Raise ModelFileError if numbers are far more than the file spells out: each gets its own."""
+    """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
     if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
-        raise ModelFileError("the complex constants take far more room than the file has for them")
+        raise ModelFileError("the complex constants are far larger than their bytes in the file")
 
 
 def _split_complex(data: Array) -> Array:
@@ -90,166 +93,160 @@ def _pair(tensor: Tensor) -> Tensor:
     )
 
 
-class _Rewriter(NamedTuple):
-    """An operator of complex numbers, and what each of these has become."""
+class _PairRewriter(Rewriter):
+    """Makes the operators that replace an operator on complex numbers.
 
-    op: Op
-    pairs: Mapping[Tensor, Tensor]
+    `pairs` are the tensors of pairs by the complex tensors that they replace.
+    """
+
+    def __init__(self, source: Op, pairs: Mapping[Tensor, Tensor]) -> None:
+        super().__init__(source)
+        self.pairs = pairs
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The inputs, which have to be there."""
-        if None in self.op.inputs or not self.op.inputs or not self.op.outputs:
+        """The inputs, all of which must be present."""
+        op = self.source
+        if None in op.inputs or not op.inputs or not op.outputs:
             raise OperatorError("an input or output is missing")
-        return [self.pairs.get(t, t) for t in self.op.inputs if t is not None]
+        return [self.pairs.get(t, t) for t in op.inputs if t is not None]
 
     @property
     def output(self) -> Tensor:
         """The first output."""
-        return self.pairs.get(self.op.outputs[0], self.op.outputs[0])
+        return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
-    def keep_operator(self) -> list[Op]:
-        """Return the operator on pairs, which it takes as they are."""
-        inputs = tuple(t if t is None else self.pairs.get(t, t) for t in self.op.inputs)
-        outputs = tuple(self.pairs.get(t, t) for t in self.op.outputs)
-        return [replace(self.op, inputs=inputs, outputs=outputs)]
+    def add_changed(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of `Op`
+        """Add the operator itself with changes."""
+        self.ops.append(replace(self.source, **changes))
 
-    def reshape_pairs(self) -> list[Op]:
-        """Return a RESHAPE of pairs."""
-        return [self.make_op("RESHAPE", self.inputs[:1], self.output, new_shape=self.output.shape)]
+    def keep_operator(self) -> None:
+        """Add the operator on pairs, which it takes as they are."""
+        inputs = tuple(t if t is None else self.pairs.get(t, t) for t in self.source.inputs)
+        outputs = tuple(self.pairs.get(t, t) for t in self.source.outputs)
+        self.add_changed(inputs=inputs, outputs=outputs)
 
-    def with_constants(self, *constants: tuple[int, Sequence[int]]) -> list[Op]:
-        """Return the operator with more elements in some of its constants: (input, elements)."""
+    def reshape_pairs(self) -> None:
+        """Add a RESHAPE of pairs."""
+        y = self.output
+        self.op("RESHAPE", self.inputs[0], output=y, new_shape=y.shape)
+
+    def extend_constants(self, *extensions: tuple[int, Sequence[int]]) -> None:
+        """Add the operator with more elements in some constant inputs: (input, elements)."""
         inputs = self.inputs
-        for index, more in constants:
+        for index, more in extensions:
             tensor = inputs[index]
             if tensor.data is None:
-                raise OperatorError(f"{tensor.name} is not constant")
+                raise OperatorError(f"{tensor.name} must be constant")
             rows = np.asarray(more, tensor.data.dtype)
-            inputs[index] = _constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
-        return [replace(self.op, inputs=tuple(inputs), outputs=(self.output,))]
+            inputs[index] = constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
+        self.add_changed(inputs=tuple(inputs), outputs=(self.output,))
 
-    def make_op(self, code: str, inputs: Sequence[Tensor], output: Tensor, **options: object) -> Op:
-        """Return an operator beside this one."""
-        return Op(code, self.op.index, tuple(inputs), (output,), Options(options))
+    def part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
+        """Add REAL or IMAG of a tensor of pairs."""
+        return self.op(code, pair, output=_part_tensor(pair, name or code))
 
-
-def _constant(name: str, data: Array, like: Tensor) -> Tensor:
-    return Tensor(name, data.shape, like.dtype, data)
-
-
-def _part_tensor(pair: Tensor, name: str, shape: Shape | None = None) -> Tensor:
-    """Return a new tensor of real numbers, in the shape of what is paired unless told otherwise."""
-    signature = pair.shape_signature[:-1] if shape is None else ()
-    sizes = pair.shape[:-1] if shape is None else shape
-    return Tensor(f"{pair.name}/{name}", sizes, pair.dtype, shape_signature=signature)
+    def pack_parts(self, *parts: Tensor) -> None:
+        """Add a PACK of real parts and imaginary parts."""
+        axis = self.output.rank - 1
+        self.op("PACK", *parts, output=self.output, axis=axis, values_count=_PAIR)
 
 
-def _product(r: _Rewriter) -> list[Op]:
-    """Return a product: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
-    if r.op.activation != "NONE":
-        raise OperatorError("it applies an activation function to complex numbers")
-    (one, other), y, ops = r.inputs, r.output, []
-    parts = {}
-    for factor, tensor in (("left", one), ("right", other)):
-        for code in ("REAL", "IMAG"):
-            parts[factor, code] = _part_tensor(tensor, f"{factor}_{code}")
-            ops.append(r.make_op(code, [tensor], parts[factor, code]))
-    sums = []
-    for joined, second, code in (("REAL", "REAL", "SUB"), ("IMAG", "IMAG", "ADD")):
-        terms = []
-        for left, right in (("REAL", joined), ("IMAG", "IMAG" if second == "REAL" else "REAL")):
-            terms.append(_part_tensor(y, f"{left}_{right}"))
-            factors = [parts["left", left], parts["right", right]]
-            ops.append(r.make_op("MUL", factors, terms[-1]))
-        sums.append(_part_tensor(y, joined))
-        ops.append(r.make_op(code, terms, sums[-1]))
-    pack = r.make_op("PACK", sums, y, axis=y.rank - 1, values_count=_PAIR)
-    return [*ops, pack]
+def _part_tensor(pair: Tensor, name: str) -> Tensor:
+    """Return a new real tensor with one element for each pair."""
+    signature = pair.shape_signature[:-1]
+    return Tensor(f"{pair.name}/{name}", pair.shape[:-1], pair.dtype, shape_signature=signature)
 
 
-def _cast(r: _Rewriter) -> list[Op]:
-    """Make complex numbers with an imaginary part of 0, or leave them their real part."""
-    (x,), y = r.inputs[:1], r.output
-    was, now = r.op.inputs[0] in r.pairs, r.op.outputs[0] in r.pairs
-    if was and now:
-        return r.reshape_pairs() if x.dtype is y.dtype else r.keep_operator()
-    if was:
-        real = _part_tensor(x, "REAL")
-        return [r.make_op("REAL", [x], real), r.make_op("CAST", [real], y)]
-    real, column = _part_tensor(y, "REAL"), _part_tensor(y, "column", (*y.shape[:-1], 1))
-    pads = np.zeros((y.rank, 2), np.int32)
-    pads[-1, 1] = 1
-    return [
-        r.make_op("CAST", [x], real),
-        r.make_op("RESHAPE", [real], column, new_shape=column.shape),
-        r.make_op("PAD", [column, Tensor(f"{y.name}/pads", pads.shape, DType.INT32, pads)], y),
-    ]
+def _multiply(rw: _PairRewriter) -> None:
+    """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
+    if rw.source.activation != "NONE":
+        raise OperatorError("its activation function must be NONE for complex numbers")
+    (left, right), y = rw.inputs, rw.output
+    a, b = (rw.part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
+    c, d = (rw.part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
+    ac = rw.op("MUL", a, c, output=_part_tensor(y, "REAL_REAL"))
+    bd = rw.op("MUL", b, d, output=_part_tensor(y, "IMAG_IMAG"))
+    real = rw.op("SUB", ac, bd, output=_part_tensor(y, "REAL"))
+    ad = rw.op("MUL", a, d, output=_part_tensor(y, "REAL_IMAG"))
+    bc = rw.op("MUL", b, c, output=_part_tensor(y, "IMAG_REAL"))
+    rw.pack_parts(real, rw.op("ADD", ad, bc, output=_part_tensor(y, "IMAG")))
 
 
-def _sizes(r: _Rewriter) -> list[Op]:
-    """Ask SHAPE and RANK of the real part."""
-    real = _part_tensor(r.inputs[0], "REAL")
-    return [
-        r.make_op("REAL", r.inputs, real),
-        replace(r.op, inputs=(real,), outputs=r.op.outputs),
-    ]
+def _cast(rw: _PairRewriter) -> None:
+    """Make complex numbers with an imaginary part of 0, or drop the imaginary part."""
+    x, y = rw.inputs[0], rw.output
+    from_complex, to_complex = (t in rw.pairs for t in (rw.source.inputs[0], rw.source.outputs[0]))
+    if from_complex and to_complex:
+        if x.dtype is y.dtype:
+            rw.reshape_pairs()
+        else:
+            rw.keep_operator()
+    elif from_complex:
+        rw.op("CAST", rw.part("REAL", x), output=y)
+    else:
+        real = rw.op("CAST", x, output=_part_tensor(y, "REAL"))
+        column = Tensor(f"{y.name}/column", (*y.shape[:-1], 1), y.dtype)
+        rw.op("RESHAPE", real, output=column, new_shape=column.shape)
+        pads = np.zeros((y.rank, 2), np.int32)
+        pads[-1, 1] = 1
+        rw.op("PAD", column, int32_constant(f"{y.name}/pads", pads), output=y)
 
 
-def _strided_slice(r: _Rewriter) -> list[Op]:
-    """Take the axis of the pairs whole; its bits in the masks stay 0."""
-    o, rank, count = r.op.options, r.inputs[0].rank - 1, r.inputs[1].elements
-    # Axes that are not spoken of are taken whole too; an ellipsis may stand for them.
+def _read_shape(rw: _PairRewriter) -> None:
+    """Take SHAPE and RANK of the real part."""
+    rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
+
+
+def _strided_slice(rw: _PairRewriter) -> None:
+    """Keep the whole axis of the pairs; its bits in the masks stay 0."""
+    o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
+    # Axes without a range are kept whole too; an ellipsis may stand for these axes.
     named = count - (o.new_axis_mask & (1 << count) - 1).bit_count()
-    left = [] if o.ellipsis_mask else r.inputs[0].shape[named:rank]
+    left = [] if o.ellipsis_mask else rw.inputs[0].shape[named:rank]
     ends = [*left, _PAIR]
-    return r.with_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
+    rw.extend_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
 
 
-def _join_parts(r: _Rewriter) -> list[Op]:
-    """Make complex numbers of their real parts and their imaginary parts."""
-    return [r.make_op("PACK", r.inputs, r.output, axis=r.output.rank - 1, values_count=_PAIR)]
+def _conjugate(rw: _PairRewriter) -> None:
+    """Negate imaginary parts: times (1, -1)."""
+    y = rw.output
+    signs = constant(f"{y.name}/signs", _SIGNS[y.dtype], y)
+    rw.add_changed(code="FlexMul", inputs=(rw.inputs[0], signs), outputs=(y,))
 
 
-def _conjugate(r: _Rewriter) -> list[Op]:
-    """Make imaginary parts negative: times (1, -1)."""
-    signs = Tensor(f"{r.output.name}/signs", (_PAIR,), r.output.dtype, _SIGNS[r.output.dtype])
-    return [replace(r.op, code="FlexMul", inputs=(r.inputs[0], signs), outputs=(r.output,))]
+def _angle(rw: _PairRewriter) -> None:
+    """Compute the angle: atan2(imaginary part, real part)."""
+    real, imaginary = (rw.part(code, rw.inputs[0]) for code in ("REAL", "IMAG"))
+    rw.op("ATAN2", imaginary, real, output=rw.source.outputs[0])
 
 
-def _angle(r: _Rewriter) -> list[Op]:
-    parts = {code: _part_tensor(r.inputs[0], code) for code in ("REAL", "IMAG")}
-    return [
-        *(r.make_op(code, r.inputs, part) for code, part in parts.items()),
-        r.make_op("ATAN2", [parts["IMAG"], parts["REAL"]], r.op.outputs[0]),
-    ]
+def _select(rw: _PairRewriter) -> None:
+    condition, x, y = rw.inputs
+    shape = (*condition.shape, 1)
+    both = Tensor(f"{rw.output.name}/condition", shape, condition.dtype)
+    rw.op("RESHAPE", condition, output=both, new_shape=shape)
+    rw.add_changed(code="SELECT_V2", inputs=(both, x, y), outputs=(rw.output,))
 
 
-def _select(r: _Rewriter) -> list[Op]:
-    condition, x, y = r.inputs
-    both = Tensor(f"{r.output.name}/condition", (*condition.shape, 1), condition.dtype)
-    return [
-        r.make_op("RESHAPE", [condition], both, new_shape=both.shape),
-        replace(r.op, code="SELECT_V2", inputs=(both, x, y), outputs=(r.output,)),
-    ]
-
-
-_RULES: dict[str, Callable[[_Rewriter], list[Op]]] = {
-    # Those that are about complex numbers take pairs, and a change of width is one of the shape.
-    **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _Rewriter.keep_operator),
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _Rewriter.reshape_pairs),
-    **dict.fromkeys(("SHAPE", "RANK"), _sizes),
+_RULES: dict[str, Callable[[_PairRewriter], None]] = {
+    # These operators read or write pairs. BITCAST only changes the shape.
+    **dict.fromkeys(
+        ("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _PairRewriter.keep_operator
+    ),
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _PairRewriter.reshape_pairs),
+    **dict.fromkeys(("SHAPE", "RANK"), _read_shape),
     "CAST": _cast,
-    "MUL": _product,
+    "MUL": _multiply,
     "SELECT_V2": _select,
-    "SLICE": lambda r: r.with_constants((1, [0]), (2, [_PAIR])),
+    "SLICE": lambda rw: rw.extend_constants((1, [0]), (2, [_PAIR])),
     "STRIDED_SLICE": _strided_slice,
-    "TRANSPOSE": lambda r: r.with_constants((1, [r.inputs[0].rank - 1])),
-    "BROADCAST_TO": lambda r: r.with_constants((1, [_PAIR])),
+    "TRANSPOSE": lambda rw: rw.extend_constants((1, [rw.inputs[0].rank - 1])),
+    "BROADCAST_TO": lambda rw: rw.extend_constants((1, [_PAIR])),
 }
 
 
-_OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
+_CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     **dict.fromkeys(
         (
             "IRFFT2D",
@@ -260,21 +257,23 @@ _OF_CUSTOM: dict[str, Callable[[_Rewriter], list[Op]]] = {
             "FlexSub",
             *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
         ),
-        _Rewriter.keep_operator,
+        _PairRewriter.keep_operator,
     ),
     "FlexAngle": _angle,
-    "FlexComplex": _join_parts,
+    "FlexComplex": lambda rw: rw.pack_parts(*rw.inputs),
     "FlexConj": _conjugate,
-    "FlexMul": _product,
+    "FlexMul": _multiply,
 }
 
 
 def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
-    rule = (_OF_CUSTOM if op.custom else _RULES).get(op.code)
+    rule = (_CUSTOM_RULES if op.custom else _RULES).get(op.code)
     if rule is None:
         raise OperatorError(
-            "it takes complex numbers, of which only their parts can be converted here"
+            "this operator is not converted for complex numbers, only for their parts"
         )
-    return rule(_Rewriter(op, pairs))
+    rw = _PairRewriter(op, pairs)
+    rule(rw)
+    return rw.ops

@@ -1,22 +1,12 @@
-"""TFLite to TFLite: the same model in fewer forms, before any layout is chosen.
+"""Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
 
-The passes, in order; each takes a graph and returns one:
-
-1. `densify`: sparse constants become dense ones, and DENSIFY goes.
-2. `fold`: DEQUANTIZE of float16 constants goes (the elements stay as narrow as they are stored),
-   and whatever else can be computed from constants or shapes alone is.
-3. `raise_recurrent_loops`: loops that are layers of an LSTM, a GRU or an RNN become such.
-4. `expand_output_sigmoid`: LOGISTIC that the model's outputs give is computed to its last digits.
-5. `align`: operands of lower rank get leading axes of size 1, so that axes correspond.
-6. `keep_axes`: FULLY_CONNECTED of each place of an image keeps its axes, which RESHAPE would
-   have given back to the result.
-7. `absorb_flatten`: FULLY_CONNECTED reads what RESHAPE, or itself, would have flattened; its
-   weights are shaped like the input and can be permuted in its stead.
-8. `fuse_dilated_convolutions`: what convolves parts of an image becomes a convolution with a
-   dilation. 9. `fuse_pads_into_convolutions`: convolutions pad what PAD did before them. 10.
-   `eliminate_dead_operators`: operators that nothing reads go.
-
-What an operator does with its operands is asked of the operator (`Operator`), never known here.
+1. `densify`: sparse constants become dense, and DENSIFY is removed.
+2. `align`: inputs of lower rank get leading axes of size 1, so that axes correspond.
+3. `keep_axes`: FULLY_CONNECTED on each pixel of an image keeps the axes of the image, if the only
+   reader is a RESHAPE that restores the axes.
+4. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
+   axes of that input, so that the planner can permute constants in place of activations.
+5. `eliminate_dead_operators`: operators whose outputs nothing reads are removed.
 """
 
 from __future__ import annotations
@@ -24,17 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Graph, Op, Options, copy_op
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
-from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
-from tflite2onnx.passes.fold_constants import RulesOf, fold, replaces
-from tflite2onnx.passes.fuse_convolutions import (
-    fuse_dilated_convolutions,
-    fuse_pads_into_convolutions,
-)
-from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
+from tflite2onnx.passes.fold_constants import replaces
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -43,20 +27,11 @@ _MATRIX = 2  # axes
 _IMAGE = 4
 
 
-def normalise(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Apply all passes."""
-    graph = fold(densify(graph), rules_of)
-    graph = expand_output_sigmoid(raise_recurrent_loops(graph, rules_of), rules_of)
-    graph = align(graph, rules_of)
-    graph = fuse_dilated_convolutions(absorb_flatten(keep_axes(graph)))
-    return eliminate_dead_operators(fuse_pads_into_convolutions(graph))
-
-
 def densify(graph: Graph) -> Graph:
     """Replace sparse constants by dense ones.
 
     Raises:
-        ModelFileError: one is damaged, or they are too large for what is stored.
+        ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
     read = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
     sparse = [t for t in read if t.sparsity is not None and t.data is not None]
@@ -79,16 +54,16 @@ def densify(graph: Graph) -> Graph:
 _Shaped = dict[tuple[Tensor, Shape], Tensor]
 
 
-def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Graph:
-    """Give operands of lower rank the axes of broadcasting: constants now, others by RESHAPE.
+def align(graph: Graph, around: _Shaped | None = None) -> Graph:
+    """Return the graph with leading axes for broadcast inputs: in constants, else by RESHAPE.
 
-    What a sub-graph makes of a tensor is not to be had in the graphs `around` it.
+    `around` are the reshaped tensors of the graphs around this one, which sub-graphs may read. The
+    outer graphs cannot read tensors of sub-graphs.
     """
     ops: list[Op] = []
     made = dict(around or {})
     for op in graph.ops:
-        rules = rules_of(op)
-        shapes = _broadcast_shapes(op, rules)
+        shapes = _broadcast_shapes(op)
         inputs = list(op.inputs)
         for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
             if tensor is None or shape is None or shape == tensor.shape:
@@ -99,17 +74,15 @@ def align(graph: Graph, rules_of: RulesOf, around: _Shaped | None = None) -> Gra
                 if tensor.data is None:
                     ops.append(copy_op(op, tensor, made[key]))
             inputs[i] = made[key]
-        graphs = tuple(align(inner, rules_of, made) for inner in op.graphs)
+        graphs = tuple(align(inner, made) for inner in op.graphs)
         ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 
-def _broadcast_shapes(op: Op, rules: Operator | None) -> Sequence[Shape | None]:
-    try:
-        with as_operator_error():
-            return rules.broadcast_shapes() if rules else [None] * len(op.inputs)
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(op.place)]) from error
+def _broadcast_shapes(op: Op) -> Sequence[Shape | None]:
+    operator = rules_for(op)
+    with as_unsupported(op.place):
+        return operator.broadcast_shapes() if operator else [None] * len(op.inputs)
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
@@ -126,11 +99,10 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
 
 
 def keep_axes(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED keep the axes of an image, as far as all its readers want them back.
+    """Let FULLY_CONNECTED keep the axes of an image, if a RESHAPE restores the axes after it.
 
-    Keras flattens the places of an image before a dense layer, in whose result the kernel gives
-    up the axes anyway, and reshapes it to an image. Flattened, no convolution reads or makes it
-    but behind a Transpose.
+    Keras flattens the pixels of an image for a dense layer and restores the axes after it. Between
+    flattened tensors and channels-first convolutions the ONNX model would need Transposes.
     """
     every = list(graph.every_op())
     reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
@@ -167,7 +139,7 @@ def _keep_axes_of(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> di
 
 
 def absorb_flatten(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED read what is flattened before it, or by it, as it was."""
+    """Let FULLY_CONNECTED read the tensor before a RESHAPE, or before its own flattening."""
     reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
     pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
     sources = {y: x for x, y in pairs if x is not None and _same_numbers(x, y)}
@@ -185,14 +157,14 @@ def absorb_flatten(graph: Graph) -> Graph:
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors hold the same numbers if they hold the same integers."""
+    """Return whether two tensors have as many elements as each other and the same scale."""
     return a.elements == b.elements and same_scale(a, b)
 
 
 def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
-    """Return the input of FULLY_CONNECTED with more than one axis of features.
+    """Return the input of FULLY_CONNECTED with several axes of features, and the weights' shape.
 
-    The weights should be shaped like these; () if the operator had better stay as it is.
+    Returns (None, ()) if the operator should stay as it is.
     """
     dense = op.is_builtin("FULLY_CONNECTED") and len(op.inputs) > 1
     x, weights = op.inputs[:2] if dense else (None, None)
@@ -211,13 +183,13 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor 
 
 
 def eliminate_dead_operators(graph: Graph) -> Graph:
-    """Drop operators whose outputs nothing reads."""
+    """Return the graph without the operators whose outputs nothing reads."""
     ops, _ = _live_ops(graph)
     return replace(graph, ops=ops)
 
 
 def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
-    """Return the operators that are needed, and all tensors that these read."""
+    """Return the operators that are needed, and all tensors that these operators read."""
     alive: set[Tensor] = set(graph.outputs)
     kept = []
     for op in reversed(graph.ops):

@@ -1,27 +1,25 @@
-"""Shapes that a file leaves to the kernels.
+"""Correct the shapes that files declare for outputs of custom operators.
 
-A converter that does not know an operator does not know what it makes: the outputs of custom
-operators are often declared as if they had no axes. Kernels say otherwise when they are prepared.
+Converters do not know the output shapes of custom operators and often declare an empty shape. The
+kernels compute the shapes in Prepare, and so does `Operator.infer_outputs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.op import shapes_for
+from tflite2onnx.tensor import Tensor
 
 
-def override_declared_shapes(
-    graph: Graph, shapes_of: Callable[[Op], Sequence[Shape] | None]
-) -> Graph:
-    """Return the graph with the shapes that operators know better than the file."""
+def override_declared_shapes(graph: Graph) -> Graph:
+    """Return the graph with the shapes of `infer_outputs` in place of the declared shapes."""
     known: dict[Tensor, Tensor] = {}
 
     def change(op: Op) -> list[Op]:
         here = op.with_inputs(known)
-        shapes = shapes_of(here)
+        shapes = shapes_for(here)
         if shapes is None:
             return [here]
         known.update(

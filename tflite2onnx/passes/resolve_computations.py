@@ -1,7 +1,8 @@
-"""Sub-graphs that say how two elements become one: TFLite to TFLite, the whole model.
+"""Name the computation of operators whose sub-graph combines two elements, in the whole model.
 
-STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have one. LiteRT does not run it but looks which
-operator it holds, and computes with that; no operator at all means to take the second element.
+STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have a sub-graph. LiteRT does not run the sub-graph;
+it looks for the operator in it and computes with that operator. A sub-graph without operators
+means that the second element is taken.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from tflite2onnx.graph import Model, Op, Options
 
-# Which option names the sub-graph.
+# The option with the index of the sub-graph.
 _REGIONS = {
     "STABLEHLO_SCATTER": "update_computation_subgraph_index",
     "STABLEHLO_REDUCE_WINDOW": "body_subgraph_index",
@@ -18,10 +19,10 @@ _REGIONS = {
 
 
 def resolve_computations(model: Model) -> Model:
-    """Return a model whose operators with such a sub-graph have an option more, `computation`.
+    """Return the model with an option `computation` in the operators that have a sub-graph.
 
-    It lists the codes of the sub-graph's operators, one after another; the option is missing
-    where the sub-graph is.
+    The option has the codes of the sub-graph's operators, separated by spaces. It is absent if the
+    file has no such sub-graph.
     """
     graphs = tuple(
         replace(graph, ops=tuple(_add_computation(op, model) for op in graph.ops))

@@ -1,4 +1,4 @@
-"""Infers the shapes of all tensors of a graph at given sizes of its inputs."""
+"""Infer the shapes of all tensors of a graph, at given sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Shape, Tensor
 
 Known = Mapping[Tensor, Tensor]
-Place = tuple[Tensor, int]  # an axis of an input, or of an output whose size nobody foresees
+Place = tuple[Tensor, int]  # an axis of an input, or a data-dependent axis of an output
 
 
-SizedOf = Callable[[Op], Operator]
+# `operator_for`, or a function that also keeps custom operators that have no class.
+OperatorOf = Callable[[Op], Operator]
 
 
 class ClashError(FixedSizeError):
-    """The inputs of an operator do not fit together at the sizes of a trial."""
+    """The inputs of an operator have incompatible shapes at the sizes of a trial."""
 
     def __init__(self, error: OperatorError, op: Op) -> None:
         self.op = op
@@ -32,18 +34,22 @@ class ClashError(FixedSizeError):
 
 
 class ShapeWalk:
-    """Goes through operators, in sub-graphs too, and learns what tensors are.
+    """A walk over the operators of a graph and its sub-graphs, in order of execution.
 
-    `shapes` are the tensors in the shapes that they have, `known` the same with the elements of
-    those that are constant, `ran` the operators, each as it is in the graph and on what it reads.
-    Sizes that nobody foresees are `sizes`, and what is `computed` from them is no constant. Where
-    it is not `strict` what cannot be inferred is as declared.
+    Attributes:
+        shapes: the tensors with their inferred shapes, by the tensors of the graph.
+        known: the same tensors, with the elements of constants.
+        ran: the operators, each as in the graph and with the inputs that it reads.
+
+    The constructor takes `sizes` for open axes, and tensors that are `computed` from data-dependent
+    sizes and so are not constant. If not `strict`, tensors whose shape cannot be inferred keep
+    their declared shape.
     """
 
     def __init__(
         self,
         graph: Graph,
-        operator_of: SizedOf,
+        operator_of: OperatorOf = operator_for,
         sizes: Mapping[Place, int] | None = None,
         computed: frozenset[Tensor] = frozenset(),
         *,
@@ -57,23 +63,23 @@ class ShapeWalk:
         self.ran: list[tuple[Op, Op]] = []
 
     def walk(self) -> Known:
-        """Return each tensor of the graph as it is, with its elements where they are constant."""
+        """Return all tensors with their shapes, and the elements of constants."""
         self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
         self.walk_ops(self._graph.ops)
         return self.known
 
     def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        """Learn the shapes of inputs, and return them so."""
-        given = tuple(
+        """Set the shapes of inputs, and return the inputs with these shapes."""
+        resized = tuple(
             resize_tensor(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
             for t, shape in zip(tensors, shapes, strict=True)
         )
-        self.shapes |= dict(zip(tensors, given, strict=True))
-        self.known |= dict(zip(tensors, given, strict=True))
-        return given
+        self.shapes |= dict(zip(tensors, resized, strict=True))
+        self.known |= dict(zip(tensors, resized, strict=True))
+        return resized
 
     def walk_ops(self, ops: Sequence[Op]) -> None:
-        """Learn what operators make."""
+        """Infer the outputs of operators."""
         for op in ops:
             here = op.with_inputs(self.known)
             here = replace(here, graphs=self._walk_subgraphs(here)) if op.graphs else here
@@ -82,19 +88,19 @@ class ShapeWalk:
             here = replace(here, outputs=tuple(outputs))
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
             fixed = self._computed.isdisjoint(op.outputs)
-            made = fold_operator(here, self._operator_of, self._room) if fixed else []
-            self._room -= sum(t.nbytes for t in made)
-            self.known |= dict(zip(op.outputs, made or outputs, strict=True))
+            constants = fold_operator(here, self._operator_of(here), self._room) if fixed else []
+            self._room -= sum(t.nbytes for t in constants)
+            self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
 
     def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each output as declared and as it is made."""
-        made = here.outputs
+        """Yield pairs of each output as declared and as inferred."""
+        outputs = here.outputs
         try:
-            made = infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
+            outputs = infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
         except OperatorError:
             if self._strict:
                 raise
-        return zip(op.outputs, made, strict=True)
+        return zip(op.outputs, outputs, strict=True)
 
     def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
         operator, graphs = self._operator_of(op), []
@@ -114,24 +120,24 @@ def is_dynamic(operator: Operator) -> bool:
     try:
         with as_operator_error():
             return isinstance(operator, DynamicShape) and operator.has_data_dependent_shape
-    except OperatorError:  # likewise
+    except OperatorError:  # the conversion of the operator raises it again
         return False
 
 
 def resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[Place, int]) -> Tensor:
-    """Return a tensor with the sizes in a trial that nobody foresees."""
+    """Return a tensor with the sizes of a trial for the open axes of `origin`."""
     shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
     return tensor if shape == tensor.shape else replace(tensor, shape=shape)
 
 
 def infer_op_outputs(
-    op: Op, operator_of: SizedOf, *, other_ranks: bool = False
+    op: Op, operator_of: OperatorOf, *, other_ranks: bool = False
 ) -> tuple[Tensor, ...]:
-    """Return the outputs of an operator in the shapes that its inputs lead to.
+    """Return the outputs of an operator with the shapes that follow from its inputs.
 
     Raises:
-        FixedSizeError: it makes none, or one of another rank than the file says, unless there
-            may be `other_ranks`.
+        FixedSizeError: the operator has no valid output shape, or an output has another rank than
+            the file declares and not `other_ranks`.
     """
     try:
         with as_operator_error():
@@ -141,5 +147,7 @@ def infer_op_outputs(
         raise ClashError(error, op) from error
     other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
     if other_rank and not (other_ranks or is_dynamic(operator_of(op))):
-        raise FixedSizeError("its output has another rank than the file says").with_place(op.place)
+        raise FixedSizeError("its output must have the rank that the file declares").with_place(
+            op.place
+        )
     return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)

@@ -384,7 +384,7 @@ def test_refuses_bodies_of_other_variables() -> None:
     m = Build()
     x = m.input(SHAPE)
     m.output(*loop(m, [counter(m), x], lambda _, xs: [xs[0]]))
-    assert "it has 2 outputs and its sub-graph 1" in refusal(m)
+    assert "it must have 1 outputs as its sub-graph, got 2" in refusal(m)
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], lambda _, xs: [xs[1], xs[0]]))
     assert "for tensor_2, which is int32[]" in refusal(m)
@@ -397,7 +397,7 @@ def test_refuses_a_condition_of_another_type() -> None:
     assert "which is int32[], for condition, which is bool[]" in refusal(m)
     m = Build()
     m.output(*add_if(m, counter(m), [m.input(SHAPE)], apply_operator("SIN"), apply_operator("COS")))
-    assert "input 0 is no tensor of type bool" in refusal(m)
+    assert "input 0 must be a tensor of type bool" in refusal(m)
 
 
 def test_types_that_not_every_opset_hands_on() -> None:

@@ -12,7 +12,6 @@ from onnx import TensorProto
 from tests.support import Build, check, random_inputs
 from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
-from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, match_pattern
 from tflite2onnx.reader.model import read_model
 
@@ -133,7 +132,7 @@ def test_a_product_that_rounds_its_data_is_no_sum() -> None:
 def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     """Return the formulas of a graph, and those of its outputs."""
     graph = read_model(m.bytes()).graphs[0]
-    found = Formulas(graph.ops, rules_for)
+    found = Formulas(graph.ops)
     return found, [found.formula_of(t) for t in graph.outputs]
 
 
@@ -203,7 +202,7 @@ def test_a_cast_to_its_own_type_makes_nothing() -> None:
     (whole,) = m.op("CAST", [again], [[2, 3]], dtype="int32")
     m.output(again, whole)
     graph = read_model(m.bytes()).graphs[0]
-    known = Formulas(graph.ops, rules_for)
+    known = Formulas(graph.ops)
     made = [known.producer(t) for t in graph.outputs]
     assert [op and op.code for op in made] == ["TANH", "CAST"]
     assert isinstance(known.formula_of(graph.outputs[0]), Applied)

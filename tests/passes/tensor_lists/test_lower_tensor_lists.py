@@ -308,14 +308,14 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (several_ranks, "have several types or ranks"),
-        (several_sizes, "have several shapes"),
-        (add_unset_list, "nothing tells how large"),
-        (add_growing_list, "makes its list longer"),
-        (unknown_operator, "FlexTensorListResize .* about a list of TensorFlow's"),
-        (add_unread_list, "is an input or output of the model"),
+        (several_ranks, "must have one known dtype and rank"),
+        (several_sizes, "must have one shape"),
+        (add_unset_list, "the shape of the items of this list is unknown"),
+        (add_growing_list, "resize_if_index_out_of_bounds must be false"),
+        (unknown_operator, "FlexTensorListResize .* reads or writes a list of tensors"),
+        (add_unread_list, "must be a tensor, got a list of tensors"),
         (add_missing_item, "input 2 is missing"),
-        (of_text, "a list of string"),
+        (of_text, "must be numbers or bools, got string"),
     ],
 )
 def test_what_is_refused(make: Callable[[Build, Tensor], list[Tensor]], message: str) -> None:

@@ -1,7 +1,7 @@
-"""The NodeDef of a TensorFlow operator, which a Flex operator carries: its name and attributes.
+"""Read the NodeDef of a Flex operator: the name and attributes of a TensorFlow operator.
 
-A protobuf is read here field by field, for the sake of the few kinds of attributes that operators
-have: numbers, texts, element types, and lists of these.
+The protobuf is decoded here field by field, which avoids a dependency. Operators have few kinds of
+attributes: numbers, strings, dtypes, and lists of these.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _LIST, _TEXT, _INTEGER, _REAL, _TRUTH, _TYPE = 1, 2, 3, 4, 5, 6
 
 
 class NodeDefError(ValueError):
-    """The bytes are no NodeDef."""
+    """The bytes are not a NodeDef."""
 
 
 class NodeDef(NamedTuple):
-    """A TensorFlow operator. Element types are numbers, texts are bytes if they are no UTF-8."""
+    """A TensorFlow operator. Dtypes are numbers; strings that are not UTF-8 are bytes."""
 
     op: str
     attributes: dict[str, Any]
 
 
 def decode(data: bytes) -> NodeDef:
-    """Return the operator that a NodeDef describes.
+    """Return the operator of a NodeDef.
 
     Raises:
-        NodeDefError: the bytes are no NodeDef.
+        NodeDefError: the bytes are not a NodeDef.
     """
     try:
         op, attributes = "", {}
@@ -65,7 +65,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         else:
             raise ValueError(f"wire type {wire}")
         if place + size > len(data):
-            raise ValueError("a field ends behind the end")
+            raise ValueError("a field ends after the end of the data")
         yield tag >> 3, wire, data[place : place + size]
         place += size
 
@@ -75,13 +75,13 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     for i in range(_MOST_BYTES):
         byte = data[place + i]
         value |= (byte & 127) << 7 * i
-        if byte < 128:  # the highest bit says that more bytes follow
+        if byte < 128:  # the highest bit is set if more bytes follow
             return value, place + i + 1
     raise ValueError("a number of too many bytes")
 
 
 def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
-    """Return an AttrValue; None of a kind that is not known here, such as a tensor."""
+    """Return an AttrValue; None for other kinds, such as a tensor."""
     found = None
     for number, wire, value in _fields(data):
         if number == _LIST:
@@ -93,7 +93,7 @@ def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
 
 
 def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - as read
-    """Return the values of a field, which in a list may hold many: AttrValue and its list agree."""
+    """Return the values of a field; AttrValue and its lists have the same field numbers."""
     if number == _TEXT:
         return [_text(value)]
     if number == _REAL:

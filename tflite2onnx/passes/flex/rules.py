@@ -1,4 +1,4 @@
-"""Which operators of TFLite's mean the same as TensorFlow's: a table."""
+"""The table of TensorFlow operators that have an equivalent in TFLite."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _SEEDS, _UNSEEDED = {"seed": "seed", "seed2": "seed2"}, {"seed": 0, "seed2": 0}
 _NAMED = {"container": "container", "shared_name": "shared_name"}
 _CORNERS = {name: name for name in ("align_corners", "half_pixel_centers")}
 _UNALIGNED = {"align_corners": False, "half_pixel_centers": False}
-# Integers that wrap around as those do that have room for them, and floats that are rounded.
+# Integers whose results wrap around when they are cast back, and floats that are rounded.
 _WRAPS = {
     **dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32),
     **dict.fromkeys((DType.UINT32, DType.UINT64), DType.INT64),
     DType.FLOAT16: DType.FLOAT32,
 }
 _ROUNDS = {DType.FLOAT16: DType.FLOAT32}
-# What keeps the sequence of all elements.
+# Casts that keep the order of all elements.
 _ORDERS = {DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.FLOAT16: DType.FLOAT32}
 _UNSIGNED = {DType.UINT8: DType.INT32, DType.UINT16: DType.INT32, DType.UINT32: DType.INT64}
 _NARROWER: Mapping[DType, DType] = {
@@ -51,7 +51,7 @@ _NARROWER: Mapping[DType, DType] = {
     DType.INT8: DType.INT32,
     DType.INT16: DType.INT32,
 }
-# What is resized is float32 from then on.
+# The output of resizing is float32.
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )

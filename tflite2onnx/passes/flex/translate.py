@@ -1,26 +1,31 @@
-"""Flex operators: those of TensorFlow, which TFLite runs by a delegate. TFLite to TFLite, first.
+"""Replace Flex operators (TensorFlow operators, run by the Flex delegate) by TFLite operators.
 
-A converter falls back on them for what TFLite lacks, but as often for a type, a rank or a missing
-pattern; then TFLite has an operator that means the same, and takes its place here. The rest stay
-custom operators, with their NodeDef's attributes as options, to be converted like any other.
+TFLite's converter falls back on Flex operators for operators that TFLite lacks, but often only for
+a dtype, a rank or a missing pattern.
+
+1. An operator with a rule (`RULES`) that matches its inputs and attributes is replaced.
+2. Custom operators of files from 2021 that are builtin operators now get the builtin name.
+3. Other Flex operators stay custom operators; their options are the attributes of their NodeDef.
+4. Operators with a registered class stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
+from tflite2onnx.op import has_converter
 from tflite2onnx.passes.flex import node_def
 from tflite2onnx.passes.flex.rewrites import Rule
 from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader import flexbuffer
 
 _PREFIX = "Flex"
-# Operators that were custom ones before they were TFLite's own: files of 2021 have them. None had
-# options but for the seeds of the random ones, which no kernel looked at.
+# Builtin operators that were custom operators in files from 2021. Their only options were seeds of
+# random operators, which the kernels ignored.
 _BEFORE = {
     "Atan2": "ATAN2",
     "Sign": "SIGN",
@@ -35,31 +40,31 @@ _OTHER_FORM = (
 )
 
 
-def translate_flex_operators(model: Model, stays: Callable[[Op], bool]) -> Model:
-    """Return a model in which operators of TFLite's stand for those that mean the same.
+def translate_flex_operators(model: Model) -> Model:
+    """Return the model with TFLite operators in place of Flex operators.
 
-    `stays` names operators that somebody else converts.
+    Operators with a registered class stay as they are.
     """
     if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
         return model
-    return model._replace(graphs=tuple(_translate_graph(graph, stays) for graph in model.graphs))
+    return model._replace(graphs=tuple(_translate_graph(graph) for graph in model.graphs))
 
 
 def explain_untranslated(op: Op) -> str:
-    """Return why an operator is left that is translated in other forms, "" of any other."""
+    """Return why an operator with a rule was not replaced, "" for other operators."""
     name = op.code.removeprefix(_PREFIX)
     if not op.custom or name == op.code or name not in RULES:
         return ""
-    # What begins with a capital is a type, or how many inputs there are.
-    told = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
-    return _OTHER_FORM.format(name, f" ({', '.join(told)})" if told else "", name)
+    # Attributes with a capital are dtypes or numbers of inputs.
+    shown = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
+    return _OTHER_FORM.format(name, f" ({', '.join(shown)})" if shown else "", name)
 
 
 def _is_foreign(op: Op) -> bool:
     return op.custom and (op.code.startswith(_PREFIX) or op.code in _BEFORE)
 
 
-def _translate_graph(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
+def _translate_graph(graph: Graph) -> Graph:
     ops: list[Op] = []
     for op in graph.ops:
         if not _is_foreign(op):
@@ -67,16 +72,16 @@ def _translate_graph(graph: Graph, stays: Callable[[Op], bool]) -> Graph:
             continue
         if op.code in _BEFORE:
             new = replace(op, code=_BEFORE[op.code], custom=False, options=Options())
-            ops.append(op if stays(op) else new)
+            ops.append(op if has_converter(op) else new)
             continue
         known = replace(op, options=Options(_attributes(op)))
         rule = RULES.get(op.code.removeprefix(_PREFIX))
-        ops += (None if rule is None or stays(op) else _apply_rule(rule, known)) or [known]
+        ops += (None if rule is None or has_converter(op) else _apply_rule(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
 
 
 def _apply_rule(rule: Rule, op: Op) -> Sequence[Op] | None:
-    """Return the operators that stand for one, None if there are no such or it makes no sense."""
+    """Return the operators that replace one operator, None if the rule does not match."""
     try:
         with as_operator_error():
             return rule(op)
@@ -85,7 +90,7 @@ def _apply_rule(rule: Rule, op: Op) -> Sequence[Op] | None:
 
 
 def _attributes(op: Op) -> Mapping[str, Any]:
-    """Return the attributes of the NodeDef, none if there is no such thing."""
+    """Return the attributes of the NodeDef, empty if the options have no valid NodeDef."""
     try:
         options = flexbuffer.decode(op.custom_options)
         _, raw = options

@@ -1,1 +1,1 @@
-"""WHILE loops that are recurrent layers."""
+"""WHILE loops become recurrent layers."""

@@ -1,11 +1,14 @@
-"""What operators compute, as formulas that can be compared: which numbers, whatever the operators.
+"""Formulas: the values that operators compute, in a form that can be compared.
 
-A formula is a `Sum` of matrix products and a bias, an operator `Applied` to formulas, or an
-`Atom`: a tensor of which nothing more is known. Columns that are cut out of a sum are a sum of
-fewer rows; reshapes that leave the columns alone are nothing.
+1. A `Sum` is a bias and products of formulas with constant matrices.
+2. `Applied` is an elementwise operator on formulas.
+3. An `Atom` is any other tensor.
 
-Matrices are as in the file, of integers too if the operator that multiplies makes real numbers of
-them: what rounds its data instead, as a kernel does, is no sum.
+Columns that are cut out of a sum are a sum with fewer rows of the matrices. Operators that move
+elements but leave the columns in place do not change the formula.
+
+Matrices stay as stored, also integers, if the operator dequantizes them. Products that quantize
+their float inputs, as hybrid kernels do, are no sums.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
+from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.passes.fold_constants import RulesOf
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -34,7 +37,7 @@ class Atom:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """What an operator makes of formulas, element by element; "ONE_MINUS" is a SUB from 1."""
+    """An elementwise operator on formulas; "ONE_MINUS" is a SUB from 1."""
 
     code: str
     arguments: tuple[Formula, ...]
@@ -43,7 +46,7 @@ class Applied:
 class Matrix(NamedTuple):
     """Weights as they are stored, [columns, columns of the source].
 
-    Scales, if there are any, are one or those of the rows.
+    There are no scales, or one scale, or one for each row.
     """
 
     data: Array
@@ -72,7 +75,7 @@ class Sum:
 
 
 Formula: TypeAlias = Atom | Applied | Sum
-# A name, which stands for any formula, but for the same wherever it stands; or what is applied.
+# A name, which matches any formula (the same formula at each place), or (code, *arguments).
 Pattern: TypeAlias = "str | tuple[str | Pattern, ...]"
 
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
@@ -80,20 +83,19 @@ _ELEMENTWISE = ("LOGISTIC", "TANH", "MUL", "ADD")
 _COMMUTE = ("MUL", "ADD")
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
 _RANK = 2  # of a matrix
-_MOST_PRODUCTS = 4  # of a sum to which others are added: a gate has two
-# Elements of all that is computed; what recurrent layers cut and add up is far smaller.
+_MOST_PRODUCTS = 4  # of a sum; a gate has two
+# The budget of elements that are computed; recurrent layers need far fewer.
 _MOST = 1 << 24
 
 
 class Formulas:
-    """The formulas of the tensors that some operators make; a tensor has one, made once."""
+    """The formulas of the outputs of operators, one object for each tensor."""
 
-    def __init__(self, ops: Sequence[Op], rules_of: RulesOf) -> None:
+    def __init__(self, ops: Sequence[Op]) -> None:
         self.made = {t: op for op in ops for t in op.outputs}
-        self._rules_of = rules_of
         self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
-        for op in ops:  # in order of execution: nothing is deep in recursion
+        for op in ops:  # in order of execution, which keeps recursion shallow
             for tensor in op.outputs:
                 self._known[tensor] = self._formula(op, tensor) or Atom(tensor)
 
@@ -102,7 +104,7 @@ class Formulas:
         return self._known.setdefault(tensor, Atom(tensor))
 
     def producer(self, tensor: Tensor) -> Op | None:
-        """Return the operator that makes a tensor; a CAST to its own type makes nothing."""
+        """Return the producer of a tensor, before any CAST to the same dtype."""
         op = self.made.get(tensor)
         while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
             if op.inputs[0].dtype is not tensor.dtype:
@@ -111,7 +113,7 @@ class Formulas:
         return op
 
     def _within_budget(self, elements: int) -> bool:
-        """Return whether so many elements more can be computed; a tiny file can ask for any."""
+        """Take elements from the budget, and return whether it was enough."""
         self._left -= elements
         return self._left >= 0
 
@@ -145,13 +147,13 @@ class Formulas:
         return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
 
     def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
-        """Return constant weights, if the operator multiplies real numbers by them."""
-        rules, kept = self._rules_of(op), weights.quantization
+        """Return constant weights, if the operator does not quantize its inputs."""
+        operator, kept = rules_for(op), weights.quantization
         if (
             weights.data is None
             or weights.rank != _RANK
-            or rules is None
-            or rules.quantizes_dynamically
+            or operator is None
+            or operator.quantizes_dynamically
         ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
@@ -177,15 +179,15 @@ class Formulas:
         )
 
     def _columns_formula(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
-        """Return the formula of columns that an operator cuts out, or leaves in their places."""
+        """Return the formula of an operator that cuts out columns, or leaves columns in place."""
         moving = [t for t in inputs if t.data is None]
-        rules = self._rules_of(op)
-        if rules is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
+        operator = rules_for(op)
+        if operator is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluate_op(rules, [places if t.data is None else t.data for t in inputs])
+        results = evaluate_op(operator, [places if t.data is None else t.data for t in inputs])
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -201,11 +203,11 @@ class Formulas:
         return formula.rows(first) if self._within_budget(cut) else None
 
 
-def evaluate_op(rules: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
-    """Return what an operator makes of arrays, nothing if it cannot tell."""
+def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return the outputs for arrays, empty if they cannot be evaluated."""
     try:
         with as_operator_error():
-            return (rules.evaluate(*arrays) or ()) if isinstance(rules, Foldable) else ()
+            return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
     except OperatorError:
         return ()
 
@@ -237,9 +239,9 @@ def _with_bias(formula: Sum, constant: Array) -> Formula | None:
 def match_pattern(
     pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
 ) -> Iterator[dict[str, Formula]]:
-    """Yield what the names of a pattern stand for in a formula; some may be known before.
+    """Yield the formulas by the names of a pattern, for each match; `known` names are fixed.
 
-    The arguments of MUL and ADD may be in any sequence.
+    The arguments of MUL and ADD match in any order.
     """
     if isinstance(pattern, str):
         if known.get(pattern, formula) is formula:

@@ -1,24 +1,24 @@
-"""Loops that are recurrent layers, as Keras writes them, become recurrent operators.
-
-Such a loop counts its rounds from a constant to a constant, or to the size of the sequence where
-that stays open. In each it reads the next item of a
-sequence, makes new states of this and its states, and writes one of them to the next place of a
-list, or leaves it for the end. What the states become is compared as formulas (`formulas`), so
-that it does not matter which operators these are made of: only what is the same sum of products,
-gate by gate, is replaced. All else stays a loop.
+"""Replace WHILE loops that are recurrent layers, as Keras writes them, by recurrent operators.
 
     LSTM: c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')
     GRU:  h' = sigmoid(z) * h + (1 - sigmoid(z)) * tanh(g),
           where g is x W + (sigmoid(r) * h) R + b, or x W + b + sigmoid(r) * (h R + b')
     RNN:  h' = tanh(x W + h R + b)
 
-f, i, g, o, z, r are sums x W + h R + b with matrices of their own. LSTM and RNN become TFLite's
-UNIDIRECTIONAL_SEQUENCE_LSTM and _RNN with their states in the end as outputs; GRU, which TFLite
-does not have, an operator of ours: (sequence, W, R, b, state), W and R once for each gate in ONNX's
-sequence of gates.
+f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. A loop is replaced if:
 
-Weights may be integers: of float data they are made real, as those of these operators are. A loop
-whose products round their data, as the kernels do it, stays a loop.
+1. it counts iterations from a constant to a constant, or to the size of the sequence if that size
+   is open;
+2. each iteration reads the next item of one sequence;
+3. the next values of the states are one of the formulas above. Formulas are compared
+   (`formulas`), not operators, because converters write the same formula in many ways;
+4. each variable of the loop is a counter, a state, a list of the outputs, or the last output;
+5. the products do not quantize their float inputs, as hybrid kernels do. Constant integer weights
+   are dequantized, as the recurrent operators do.
+
+LSTM and RNN become UNIDIRECTIONAL_SEQUENCE_LSTM and _RNN with their last states as outputs. TFLite
+has no GRU; the operator GRU, which no file has, reads (sequence, W, R, b, state), where W and R are
+one matrix for each gate, in ONNX's order of gates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
-from tflite2onnx.passes.fold_constants import RulesOf
+from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.formulas import (
     Atom,
     Formula,
@@ -53,24 +53,24 @@ _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
 _RNN: Pattern = ("TANH", "g")
 
 
-def raise_recurrent_loops(graph: Graph, rules_of: RulesOf) -> Graph:
-    """Return the graph with recurrent operators in place of loops that are such."""
+def raise_recurrent_loops(graph: Graph) -> Graph:
+    """Return the graph with recurrent operators in place of loops that are recurrent layers."""
     around = {t: op for op in graph.every_op() for t in op.outputs}
 
     def rewrite_op(op: Op) -> list[Op]:
-        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_of(op) is None:
+        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
             return [op]
         try:
-            with as_operator_error(), np.errstate(all="ignore"):  # parameters may well be infinite
-                return _replace_loop(_Loop(op, rules_of, around)) or [op]
-        except OperatorError:  # what it cannot be is said when it is converted as a loop
+            with as_operator_error(), np.errstate(all="ignore"):  # parameters may be infinite
+                return _replace_loop(_Loop(op, around)) or [op]
+        except OperatorError:  # the conversion of the loop raises its own errors
             return [op]
 
     return graph.rewrite(rewrite_op)
 
 
 class _Variable(NamedTuple):
-    """What a loop hands on: its first value, its value in a round, the next, that in the end."""
+    """A loop variable: its first value, its value in an iteration, the next, and the last value."""
 
     first: Tensor
     now: Tensor
@@ -79,7 +79,7 @@ class _Variable(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """A recurrent operator: the item that it reads, its parameters and states, h first."""
+    """A recurrent operator: the item that it reads, its parameters, and its states (h first)."""
 
     code: str
     item: Formula
@@ -98,37 +98,38 @@ class _Gate(NamedTuple):
 
 
 class _Loop:
-    """A loop whose rounds are counted; `rounds` is how many, or the name of an open size.
+    """A loop with counters: `rounds` is the number of iterations, or the name of an open size.
 
-    `limit` is what is counted to, `around` the operators that make tensors anywhere.
+    `limit` is the tensor that ends the count. `around` are the producers of all tensors of the
+    model.
     """
 
-    def __init__(self, op: Op, rules_of: RulesOf, around: Mapping[Tensor, Op]) -> None:
+    def __init__(self, op: Op, around: Mapping[Tensor, Op]) -> None:
         (body,) = op.graphs
         self.op, self.body = op, body
         firsts = [t for t in op.inputs[1:] if t is not None]
         rows = zip(firsts, body.inputs, body.outputs[1:], op.outputs, strict=True)
         self.variables = [_Variable(*row) for row in rows]
-        self.formulas = Formulas(body.ops, rules_of)
+        self.formulas = Formulas(body.ops)
         self.made = self.formulas.made
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
         self.limit: Tensor | None = None
-        self._around, self._rules_of = around, rules_of
+        self._around = around
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
-        """Return whether a variable is one more in each round."""
+        """Return whether a variable increases by 1 in each iteration."""
         op = self.made.get(variable.next)
         if op is None or not op.is_builtin("ADD") or variable.first.data is None:
             return False
-        if op.activation != "NONE":  # which would bound it
+        if op.activation != "NONE":  # an activation would bound the counter
             return False
         constants = [t.data for t in op.inputs if t is not None and t.data is not None]
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
         return variable.now in op.inputs and by_one and _is_number(variable.next)
 
     def _count_rounds(self) -> int | str:
-        """Return how many rounds there are, 0 if that cannot be told."""
+        """Return the number of iterations, 0 if it is unknown."""
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
         ends: list[int | str | None] = []
@@ -148,39 +149,45 @@ class _Loop:
         return (ends[0] or 0) if len(set(ends)) == 1 else 0
 
     def _end(self, limit: Tensor, start: int) -> int | str | None:
-        """Return how far a limit is from a start, None if that cannot be told."""
+        """Return the difference of a limit and a start, None if it is unknown."""
         if limit.data is not None:
             return int(limit.data.max()) - start
         op = self._around.get(limit)
         shape = self._around.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
-        rules = self._rules_of(op) if op else None
-        if op is None or rules is None or shape is None or not shape.is_builtin("SHAPE") or start:
+        operator = rules_for(op) if op else None
+        if (
+            op is None
+            or operator is None
+            or shape is None
+            or not shape.is_builtin("SHAPE")
+            or start
+        ):
             return None
         x, constants = shape.inputs[0], [t.data for t in op.inputs[1:] if t is not None]
         known = [data for data in constants if data is not None]
         if x is None or len(known) < len(constants):
             return None
-        places = evaluate_op(rules, [np.arange(x.rank), *known])
+        places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _tests(self, condition: Tensor) -> list[Tensor]:
-        """Return what has to be true for another round."""
-        found, left, seen = [], [condition], set[Tensor]()
+        """Return the conditions that must all be true for another iteration."""
+        tests, left, seen = [], [condition], set[Tensor]()
         while left:
             tensor = left.pop()
             op = self.made.get(tensor)
-            if tensor in seen:  # or else each AND of the same twice would double them
+            if tensor in seen:  # else nested ANDs of one tensor would grow exponentially
                 continue
             seen.add(tensor)
             if op is None or not op.is_builtin("LOGICAL_AND", "RESHAPE"):
-                found.append(tensor)
+                tests.append(tensor)
                 continue
-            tests = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
-            left += [t for t in tests if t is not None]
-        return found
+            operands = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
+            left += [t for t in operands if t is not None]
+        return tests
 
     def last_count(self, start: int) -> Tensor | None:
-        """Return what is counted to from a start on, None if that is no tensor."""
+        """Return the last value of a counter, None if it is not a tensor."""
         if isinstance(self.rounds, str):
             return None if start else self.limit
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
@@ -190,7 +197,7 @@ class _Loop:
         return self.formulas.formula_of(variable.next)
 
     def sequence(self, item: Formula) -> Tensor | None:
-        """Return the sequence from outside of which a formula is the item of each round."""
+        """Return the sequence outside the loop whose next item a formula is, None if it is not."""
         op = self.made.get(item.tensor) if isinstance(item, Atom) else None
         if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
@@ -204,7 +211,7 @@ class _Loop:
         return sequence if fits and not inside and axis == 0 else None
 
     def written_item(self, variable: _Variable) -> Formula | None:
-        """Return what is written to a list round by round, None if the variable is no such list."""
+        """Return the item that each iteration writes to a list, None for other variables."""
         op = self.formulas.producer(variable.next)
         if op is None or not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
             return None
@@ -216,7 +223,7 @@ class _Loop:
         return self.formulas.formula_of(item) if fits else None
 
     def _is_place(self, starts: Tensor) -> bool:
-        """Return whether a place is that of the round along the first axis, and 0 along others."""
+        """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
         op = self.made.get(starts)
         if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
             return False
@@ -238,14 +245,14 @@ def _start(counter: _Variable) -> int:
 
 
 def _replace_loop(loop: _Loop) -> list[Op]:
-    """Return the operators that do the same as a loop, none if it is no recurrent layer."""
+    """Return the operators that replace a loop; empty if it is not a recurrent layer."""
     states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
     layers = (layer for state in states for layer in _layers(loop, state))
     return next(filter(None, (_build_layer(loop, layer) for layer in layers)), [])
 
 
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
-    """Return the layer, and what makes all outputs of the loop of its own; none if not all are."""
+    """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
     if sequence is None or not _fit(layer, sequence.sizes[1:]):
         return []
@@ -263,8 +270,8 @@ def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
         return []
     parameters = [_constant(state.last.name, each) for each in layer.parameters]
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
-    made = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
-    return [made, *(copy_op(op, source, target) for source, target in pairs)]
+    recurrent = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
+    return [recurrent, *(copy_op(op, source, target) for source, target in pairs)]
 
 
 def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
@@ -279,7 +286,7 @@ def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
 def _source(
     loop: _Loop, layer: _Layer, variable: _Variable, every: Tensor, ends: Sequence[Tensor]
 ) -> Tensor | None:
-    """Return what a variable is in the end, None if that is nothing that the layer makes."""
+    """Return the last value of a variable, None if the layer does not compute it."""
     if variable.now in loop.counters:
         return loop.last_count(_start(variable))
     if variable in layer.states:
@@ -291,7 +298,7 @@ def _source(
 
 
 def _fit(layer: _Layer, item: Sizes) -> bool:
-    """Return whether states and matrices are those of a batch of items."""
+    """Return whether the shapes of states and matrices fit a batch of items."""
     batch, features = item
     units = layer.states[0].now.shape[-1]
     matrices = [p.data.shape[1] for p in layer.parameters if isinstance(p, Matrix)]
@@ -302,7 +309,7 @@ def _fit(layer: _Layer, item: Sizes) -> bool:
 
 
 def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
-    """Yield the layers of which a variable is the state h."""
+    """Yield the layers that have a variable as state h."""
     known = {"h": loop.formulas.formula_of(state.now)}
     result = loop.formula_of(state)
     for parts in match_pattern(_LSTM, result, known):
@@ -370,7 +377,7 @@ def _gru_of(
 
 
 def _gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
-    """Return gates that all read the same item; none if they are something else."""
+    """Return gates that all read the same item; empty if a formula is not a gate."""
     gates = [gate for gate in (_gate(formula, h) for formula in formulas) if gate is not None]
     same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
     return gates if same else []

@@ -1,4 +1,4 @@
-"""What variable tensors hold before the first run: nothing yet, or what is computed once."""
+"""The values of variable tensors before the first run: 0, or constants that are computed once."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# The operators that LiteRT runs once if they read constants only: DEQUANTIZE in the first run, the
-# others when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such kernels
-# too, but by default LiteRT runs these operators in XNNPACK, which computes them in each run.
+# The operators that LiteRT runs once if all inputs are constant: DEQUANTIZE in the first run, and
+# GATHER and TILE when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such
+# kernels too, but by default LiteRT runs them in XNNPACK, which computes them in each run.
 _COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
 
 
 def cleared_elements(tensor: Tensor, room: int) -> Array:
-    """Return what a variable holds that nothing has set: 0, or the integer that stands for it.
+    """Return the elements of a cleared variable: 0, or the zero point for int8.
 
-    ResetVariableTensor of tensor_utils.cc does so for int8 alone; other integers are 0.
+    ResetVariableTensor (tensor_utils.cc) uses the zero point for int8 alone; other integers are 0.
 
     Raises:
-        OperatorError: the elements take more bytes than there is `room`, or are no numbers.
+        OperatorError: `room` (bytes left for variables) is negative, or the dtype has no numbers.
     """
     if tensor.dtype.numpy is None:
-        raise OperatorError(f"{tensor.name} is a variable of type {tensor.dtype.label}")
-    if room < 0:
-        size = f"{tensor.nbytes:,} bytes"
         raise OperatorError(
-            f"{tensor.name} is a variable of {size}, which with all others are too many"
+            f"variable {tensor.name} must hold numbers or bools, got {tensor.dtype.label}"
+        )
+    if room < 0:
+        raise OperatorError(
+            "the initial values of all variables must take at most 1 GiB, got more with"
+            f" {tensor.name} ({tensor.nbytes:,} bytes)"
         )
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
     return np.broadcast_to(element, tensor.shape)  # a file may declare any size
 
 
-def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
-    """Return the elements of the variable tensors that LiteRT computes once, of constants."""
+def computed_once(graph: Graph) -> dict[Tensor, Array]:
+    """Return the elements of variable tensors that LiteRT computes once from constants."""
     writers = Counter(t for op in graph.ops for t in op.outputs)
     ops = tuple(
         op
@@ -54,7 +56,7 @@ def computed_once(graph: Graph, rules_of: RulesOf) -> dict[Tensor, Array]:
     if not ops:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)
-    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)), rules_of)
+    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)))
     found = (
         (variable, made.data if made.data is not None else _decode_source(op))
         for op, variable, made in zip(ops, outputs, folded.outputs, strict=True)

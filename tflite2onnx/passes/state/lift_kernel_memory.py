@@ -1,12 +1,12 @@
-"""What kernels keep from one run to the next where no tensor of the file says so.
+"""Make memory inside kernels explicit, as variable tensors.
 
-Custom operators for microcontrollers have buffers of their own: the last samples, an estimate of
-the noise. Here each is a variable tensor that its operator reads and writes to, as those are that
-the file has, and `lift_variables` makes inputs and outputs of all of them.
+Custom operators for microcontrollers keep buffers inside their kernels: the last samples, or an
+estimate of the noise. Each buffer becomes a variable tensor that the operator reads and writes;
+`lift_variables` then makes inputs and outputs of it.
 
-Some end the run. An ONNX model is always run as a whole, but what is behind such an operator can
-leave no trace: whether the run goes on is one more output, and `lift_variables` keeps what
-variables hold.
+Some operators may end the run. An ONNX model always runs to its end, so these operators get one
+more output: whether the run goes on. If it does not, `lift_variables` keeps the old values of the
+variables that later operators write.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op import rules_for
 from tflite2onnx.op.traits import HasInternalState
-from tflite2onnx.passes.fold_constants import RulesOf
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
 
 class LiftedMemory(NamedTuple):
-    """A graph with what operators keep inside as their last inputs, and what of it is new.
+    """A graph whose operators have their internal memory as last inputs.
 
-    `kept` are these inputs, `goes_on` the last outputs of operators that may end the run.
+    `kept` are these inputs. `goes_on` are the last outputs of operators that may end the run.
     """
 
     graph: Graph
@@ -34,52 +33,45 @@ class LiftedMemory(NamedTuple):
     goes_on: frozenset[Tensor] = frozenset()
 
 
-def lift_kernel_memory(graph: Graph, rules_of: RulesOf) -> LiftedMemory:
-    """Return the graph with what operators keep inside.
+def lift_kernel_memory(graph: Graph) -> LiftedMemory:
+    """Return the graph with the internal memory of custom operators as inputs.
 
-    Only custom operators are asked: TFLite's own keep what they keep in tensors.
+    Builtin operators keep their state in tensors.
 
     Raises:
-        UnsupportedOperators: one of them is within a loop or a branch.
+        UnsupportedOperators: an operator with memory is inside a loop or a branch.
     """
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
-    found = {op: _internal_state(op, rules_of(op), names) for op in custom}
+    found = {op: _internal_state(op, names) for op in custom}
     kept, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
     if not (kept or goes_on):
         return LiftedMemory(graph)
-    inside = [op for op, each in found.items() if any(each) and op not in graph.ops]
-    if inside:
-        raise UnsupportedOperators(
-            [
-                OperatorError(
+    outermost = {*graph.ops}
+    with collect_errors() as errors:
+        for op in (op for op, each in found.items() if any(each) and op not in outermost):
+            with errors.at(op.place):
+                raise OperatorError(
                     "it has internal state, which is not supported inside a loop or a branch"
-                ).with_place(op.place)
-                for op in inside
-            ]
-        )
+                )
     ops = []
     for op in graph.ops:
         inputs, outputs = found.get(op, ((), ()))
         ops.append(replace(op, inputs=(*op.inputs, *inputs), outputs=(*op.outputs, *outputs)))
     changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *kept, *goes_on))
-    # What an output would keep is among that by now.
+    # Memory that the file declares as a variable output is among these inputs now.
     made = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
     changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in made})
     return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
 
 
-def _internal_state(
-    op: Op, rules: Operator | None, names: Names
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return what an operator keeps inside, and a tensor for whether the run goes on behind it."""
-    if not isinstance(rules, HasInternalState):
+def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the memory of an operator, and the tensor for whether the run goes on after it."""
+    operator = rules_for(op)
+    if not isinstance(operator, HasInternalState):
         return [], []
-    try:
-        with as_operator_error():
-            memory, stops = rules.internal_state(), rules.may_end_run
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(op.place)]) from error
+    with as_unsupported(op.place):
+        memory, stops = operator.internal_state(), operator.may_end_run
     kept = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]
     if not stops:
         return kept, []

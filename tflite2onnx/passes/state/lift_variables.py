@@ -1,39 +1,36 @@
-"""State as dataflow: what a model remembers becomes further inputs and outputs of its graph.
+"""Make variables inputs and outputs of the graph.
 
-TFLite has two kinds of variables. A *resource* is known by name: VAR_HANDLE refers to it,
-ASSIGN_VARIABLE sets it, READ_VARIABLE reads it, and CALL_ONCE runs a sub-graph before the first
-run that sets the initial values. A *variable tensor* (`is_variable`) is a tensor that keeps its
-elements, and that operators like SVDF and LSTM write to though it is one of their inputs.
+TFLite has two kinds of variables. A *resource* has a name: VAR_HANDLE refers to it, ASSIGN_VARIABLE
+sets it, READ_VARIABLE reads it, and CALL_ONCE runs a sub-graph before the first run that sets
+initial values. A *variable tensor* (`is_variable`) keeps its elements; operators such as SVDF and
+LSTM write to it although it is one of their inputs.
 
-Operators are gone through in order of execution, and for each variable the tensor is known that
-holds its value by then. A reader is given that tensor, a writer makes a new one. A variable that
-is written to, and read in a later run, is a state: its first value is an input of the graph, its
-last one an output. One that nothing writes to is a constant. Variable tensors of the sub-graphs
-that operators run do not last: they begin anew each time.
+The pass walks over the operators in order of execution, and keeps the tensor that holds the current
+value of each variable. Readers get this tensor; writers make a new one.
 
-An operator that writes to its variable inputs gets one more output for each of them, in the
-sequence of the inputs: the next value. If two of its inputs are the same variable, its option
-`shared_state` says so. What an operator keeps inside is a variable input as well (see
-`lift_kernel_memory`).
-
-A variable may also be computed: Keras gives a layer an `initial_state` that way. An operator that
-computes it in each run leaves nothing of what it held before. But LiteRT runs some operators on
-constants only once: a variable that one of them computes is a state, and the constant is its
-initial value.
+1. A variable that is written to, and read in a later run, is a state: its first value is an input
+   of the graph and its last value is an output.
+2. A variable that nothing writes to is a constant.
+3. Variable tensors of sub-graphs are cleared each time the sub-graph runs.
+4. An operator that writes to its variable inputs gets one more output for each, in the order of the
+   inputs: the next value. If two of the inputs are one variable, the option `shared_state` is set.
+5. Internal memory of an operator is a variable input as well (see `lift_kernel_memory`).
+6. A variable tensor may be an output of an operator (the `initial_state` of a Keras layer). The
+   operator overwrites it in each run. But LiteRT runs some operators on constants only once; then
+   the variable is a state and the constant is its initial value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
-from tflite2onnx.passes.fold_constants import RulesOf, fold
+from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
@@ -41,7 +38,7 @@ from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# TFLite's operators that write to their variable inputs; all others but read them.
+# The builtin operators that write to their variable inputs; other builtin operators read them.
 _WRITERS = frozenset(
     (
         "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -53,12 +50,12 @@ _WRITERS = frozenset(
         "UNIDIRECTIONAL_SEQUENCE_RNN",
     )
 )
-# Of all initial values that the file does not have; a tiny file can ask for any number.
+# The limit for all initial values that are not in the file.
 _MOST_BYTES = 1 << 30
 
 
 class Resource(NamedTuple):
-    """What VAR_HANDLE refers to."""
+    """The variable of a VAR_HANDLE."""
 
     container: str
     name: str
@@ -68,9 +65,9 @@ Variable: TypeAlias = Resource | Tensor
 
 
 class Use(NamedTuple):
-    """A variable that is read or written to, and the tensor that its elements come from or go to.
+    """A read or write of a variable, and the tensor that the elements go to or come from.
 
-    Of a variable tensor that is the variable itself.
+    For a variable tensor, `tensor` is the variable.
     """
 
     variable: Variable
@@ -78,19 +75,19 @@ class Use(NamedTuple):
     writes: bool
 
 
-def lift_variables(model: Model, graph: Graph, rules_of: RulesOf, index: int = 0) -> Graph:
-    """Return a graph of the model without variables, with its states as inputs and outputs.
+def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
+    """Return the graph without variables, with its states as inputs and outputs.
 
-    `index` is that of the graph in the model, where it has not all that it calls inside.
+    `graph` is the sub-graph `index` of the model after `inline_subgraphs`.
 
     Raises:
-        UnsupportedOperators: a variable is unknown, or is given elements of another type or number.
+        UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
-    graph, kept, goes_on = lift_kernel_memory(graph, rules_of)
+    graph, kept, goes_on = lift_kernel_memory(graph)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
     lasting = kept.union(model.graphs[index].tensors)
-    return _Explicit(model, graph, index, lasting, rules_of).graph(goes_on)
+    return _Explicit(model, graph, index, lasting).graph(goes_on)
 
 
 def _variables(op: Op) -> list[Tensor]:
@@ -102,7 +99,7 @@ def _writes_to_inputs(op: Op) -> bool:
 
 
 def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
-    """Return what the handles refer to; the same names are the same variable."""
+    """Return the resources of the handles; equal names are one variable."""
     return {
         op.outputs[0]: Resource(
             str(op.options.get("container", "")), str(op.options.get("shared_name", ""))
@@ -113,9 +110,9 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
 
 
 def _variable_uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
-    """Yield which variables the operators of a graph read and write to, in sub-graphs too.
+    """Yield the reads and writes of variables in a graph and its sub-graphs.
 
-    `around` are all handles of a graph that the operators are within.
+    `around` are the handles of the outermost graph, if `graph` is a sub-graph.
     """
     handles = _handles(graph.every_op()) if around is None else around
     for op in graph.every_op():
@@ -130,13 +127,17 @@ def _variable_uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
 
 
-class _Threads:
-    """Goes through the operators in order of execution.
+class _Walk:
+    """A walk over the operators in order of execution.
 
-    `start` gives the tensor that holds a variable at the start, and is asked for it when that is
-    read. `goes_on` are the tensors that say whether the run goes on behind their operators. `now`
-    are the tensors that hold the variables in the end, `written` the operators that wrote to them
-    last, `known` the tensors that have others in their place.
+    `start` returns the tensor that holds a variable at the start; it is called at the first read.
+    `goes_on` are the tensors for whether the run goes on after their operators.
+
+    Attributes:
+        ops: the operators without variables.
+        now: the tensors that hold the variables at the end.
+        written: the last operators that wrote to the variables.
+        known: replacements of tensors.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class _Threads:
         graph: Graph,
         start: Callable[[Variable], Tensor],
         names: Names,
-        around: _Threads | None = None,
+        around: _Walk | None = None,
         now: Mapping[Variable, Tensor] | None = None,
         goes_on: frozenset[Tensor] = frozenset(),
     ) -> None:
@@ -160,27 +161,22 @@ class _Threads:
             "READ_VARIABLE": self._read_variable,
             "ASSIGN_VARIABLE": self._assign,
         }
-        problems = []
         running: Tensor | None = None
-        for op in graph.ops:
-            before = None if running is None else dict(self.now)
-            try:
-                with as_operator_error():
+        with collect_errors() as errors:
+            for op in graph.ops:
+                before = None if running is None else dict(self.now)
+                with errors.at(_describe_op(op)):
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
                     if running is not None and before is not None:
                         self._hold_values(op, running, before)
                     running = self._continues_after(op, running, goes_on)
-            except OperatorError as error:
-                problems.append(error.with_place(_describe_op(op)))
-        if problems:
-            raise UnsupportedOperators(problems)
 
     def holder(self, tensor: Tensor) -> Tensor:
-        """Return what holds the elements of a tensor, by now if that is variable."""
+        """Return the tensor in place of a tensor; for a variable, of its current value."""
         return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
     def value(self, variable: Variable) -> Tensor:
-        """Return what holds a variable by now."""
+        """Return the tensor that holds the current value of a variable."""
         if variable not in self.now:
             self.now[variable] = self._start(variable)
         return self.now[variable]
@@ -191,12 +187,12 @@ class _Threads:
     def _resource(self, op: Op) -> Resource:
         handle = op.inputs[0]
         if handle is None or handle not in self.handles:
-            raise OperatorError("its variable is not known: the handle comes from no VAR_HANDLE")
+            raise OperatorError("its handle must come from a VAR_HANDLE")
         return self.handles[handle]
 
     def _read_variable(self, op: Op) -> None:
         source, (target,) = self.value(self._resource(op)), op.outputs
-        if not target.shape:  # of a variable without a fixed shape
+        if not target.shape:  # the variable has no fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
         if source.data is None:
@@ -224,7 +220,7 @@ class _Threads:
     def _continues_after(
         self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
     ) -> Tensor | None:
-        """Return what says whether the run goes on behind an operator, None if it does."""
+        """Return the tensor for whether the run goes on after `op`, None if it always does."""
         here = next((t for t in op.outputs if t in goes_on), None)
         if here is None or before is None:
             return here or before
@@ -233,7 +229,7 @@ class _Threads:
         return both
 
     def _hold_values(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
-        """Let what an operator has written to hold what it held if the run has ended before."""
+        """Keep the old values of variables that `op` wrote, if the run has ended before it."""
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
@@ -244,7 +240,7 @@ class _Threads:
                 self.now[variable] = made
 
     def _rewrite_control_flow(self, op: Op) -> Op:
-        """Return control flow with what its sub-graphs write to as further variables."""
+        """Return control flow with the variables that its sub-graphs write as outputs."""
         uses = (use for graph in op.graphs for use in _variable_uses(graph, self.handles))
         written = list(dict.fromkeys(use.variable for use in uses if use.writes))
         before = [self.value(variable) for variable in written]
@@ -263,11 +259,11 @@ class _Threads:
         )
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
-        """Return a sub-graph that hands on variables, which a loop is given each round anew."""
+        """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
         given = {}
         if op.is_builtin("WHILE"):
             given = {v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()}
-        inner = _Threads(graph, self.value, self._names, self, given)
+        inner = _Walk(graph, self.value, self._names, self, given)
         outputs = [inner.holder(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
@@ -278,74 +274,72 @@ class _Threads:
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
     def _new_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
-        """Return a new tensor for a variable; named after this, or else names would grow."""
+        """Return a new tensor for a variable, named after the variable to keep names short."""
         name = self._names.make_unique(f"{variable.name or 'variable'}/{what}")
         return replace(tensor, name=name, data=None)
 
     def _written_tensor(self, variable: Tensor, op: Op) -> Tensor:
-        """Return a new tensor for what an operator writes to a variable."""
+        """Return a new tensor for the value that an operator writes to a variable."""
         made = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
         self._write(variable, made, op)
         return self.now[variable]
 
 
 def _describe_op(op: Op) -> str:
-    """Name the operator, and the tensor that it reads if it makes none."""
+    """Name the operator, with its inputs if it has no outputs."""
     if op.outputs or not op.inputs:
         return op.place
     return f"{op.code} (operator {op.index}, {', '.join(t.name for t in op.inputs if t)})"
 
 
 def _check_same(source: Tensor, target: Tensor) -> None:
-    """Raise OperatorError unless the elements of one tensor can be those of another."""
+    """Raise OperatorError unless two tensors have the same dtype and number of elements."""
     if (source.elements, source.dtype) != (target.elements, target.dtype):
         declared = [f"{t.dtype.label}{list(t.shape)}" for t in (source, target)]
         raise OperatorError(f"{declared[0]} of {source.name} cannot become {declared[1]}")
 
 
 class _Explicit:
-    """The variables of one graph of a model, as they are at the start, and the graph without."""
+    """The variables of one graph of a model, their initial values, and the graph without them."""
 
-    def __init__(
-        self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor], rules_of: RulesOf
-    ) -> None:
+    def __init__(self, model: Model, graph: Graph, index: int, lasting: frozenset[Tensor]) -> None:
         self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
         self._names = Names(t.name for t in graph.tensors)
         self._inputs = {*graph.inputs}
         uses = list(_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
-        # How a variable is read says what its elements stand for, else how it is written to.
+        # The tensor of a read defines shape and scale; without reads, the tensor of a write.
         uses.sort(key=lambda use: use.writes)
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
-        self._values = _initial_values(model, graph, rules_of) if resources else {}
-        once = computed_once(graph, rules_of)
+        self._values = _initial_values(model, graph) if resources else {}
+        once = computed_once(graph)
         self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
         self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
         self._initial: dict[Variable, Array] = {}
 
     def graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
-        """Return the graph without variables, where some tensors say whether the run goes on."""
+        """Return the graph without variables; `goes_on` as for the walk."""
         graph = self._graph
         ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
         graph = replace(graph, ops=ops)
-        threads = _Threads(graph, self._first, self._names, goes_on=goes_on)
-        outputs = tuple(threads.holder(t) for t in graph.outputs)
+        walk = _Walk(graph, self._first, self._names, goes_on=goes_on)
+        outputs = tuple(walk.holder(t) for t in graph.outputs)
         lasting = [
             *self._start,
             *(v for v in self._variables_read_elsewhere() if v not in self._start),
         ]
-        states = [(v, threads.written[v]) for v in lasting if v in threads.written]
-        ends = [self._state_endpoints(threads, variable, op) for variable, op in states]
-        known = [self._start.get(t, threads.known.get(t, t)) for t in graph.tensors]
+        states = [(v, walk.written[v]) for v in lasting if v in walk.written]
+        ends = [self._state_endpoints(walk, variable, op) for variable, op in states]
+        known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
         made = [t for v, t in self._start.items() if v not in listed]
         changed = replace(
             graph,
             inputs=(*graph.inputs, *(before for before, _ in ends)),
             outputs=(*outputs, *(after for _, after in ends)),
-            ops=tuple(threads.ops),
+            ops=tuple(walk.ops),
             tensors=(*known, *made),
             initial=tuple(self._initial[variable] for variable, _ in states),
             variables=tuple(_name(variable) for variable, _ in states),
@@ -353,7 +347,7 @@ class _Explicit:
         return _drop_handles(changed)
 
     def _first(self, variable: Variable) -> Tensor:
-        """Return what holds a variable at the start: an input, a constant if nothing changes it."""
+        """Return the tensor of a variable at the start: an input, or a constant if unwritten."""
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
         if isinstance(variable, Tensor) and variable not in self._lasting:
@@ -376,7 +370,7 @@ class _Explicit:
         return cleared_elements(variable, self._room)
 
     def _resource(self, variable: Resource) -> Tensor:
-        """Return a tensor like a resource, with its initial value if that is known."""
+        """Return a tensor for a resource, with its initial value if there is one."""
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
         if value is None:
@@ -384,7 +378,7 @@ class _Explicit:
                 raise OperatorError(f"nothing assigns a value to the variable {name}")
             value = replace(like, data=None)
         elif value.data is None or value.data.shape != value.shape:
-            raise OperatorError(f"the initial value of {name} follows from what is not constant")
+            raise OperatorError(f"the initial value of {name} must be constant")
         _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization
         return Tensor(
@@ -397,31 +391,29 @@ class _Explicit:
         return {use.variable for use in uses if use.writes}
 
     def _variables_read_elsewhere(self) -> list[Variable]:
-        """Return what other signatures read."""
+        """Return the variables that other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
         uses = (use for i in others for use in _variable_uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
 
-    def _state_endpoints(
-        self, threads: _Threads, variable: Variable, op: Op
-    ) -> tuple[Tensor, Tensor]:
-        """Return the input and the output of a state that an operator is the last to write to."""
-        with _as_unsupported(op):
+    def _state_endpoints(self, walk: _Walk, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
+        """Return the input and the output of a state; `op` is the last operator that writes it."""
+        with as_unsupported(_describe_op(op)):
             before = self._first(variable)
             after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
-            _check_same(threads.now[variable], after)
-        threads.ops.append(copy_op(op, threads.now[variable], after, resizes=False))
+            _check_same(walk.now[variable], after)
+        walk.ops.append(copy_op(op, walk.now[variable], after, resizes=False))
         return before, after
 
 
 def _name(variable: Variable) -> str:
-    """Return the name of a variable, which is that for all signatures."""
+    """Return the name of a variable, which is the same for all signatures."""
     container = variable.container if isinstance(variable, Resource) else ""
     return f"{container}/{variable.name}" if container else variable.name
 
 
 def _drop_handles(graph: Graph) -> Graph:
-    """Return the graph without the handles that nothing refers to any more."""
+    """Return the graph without unused VAR_HANDLEs."""
     used = {t for op in graph.every_op() for t in op.inputs}
     used |= {t for each in graph.every_graph() for t in each.outputs}
 
@@ -431,11 +423,11 @@ def _drop_handles(graph: Graph) -> Graph:
     return graph.rewrite(keep_used)
 
 
-def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resource, Tensor]:
-    """Return what CALL_ONCE sets the resources to, constants if that can be told.
+def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
+    """Return the values that CALL_ONCE assigns to resources; constants if they can be folded.
 
-    Each sub-graph is called once for all signatures, whichever runs first; a signature without
-    a CALL_ONCE of its own relies on those of others.
+    Each sub-graph is called once for all signatures; a signature without a CALL_ONCE relies on the
+    CALL_ONCEs of others.
     """
     values: dict[Resource, Tensor] = {}
     called: set[int] = set()
@@ -443,11 +435,11 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
         for op in each.ops:
             if not op.is_builtin("CALL_ONCE"):
                 continue
-            with _as_unsupported(op):
+            with as_unsupported(_describe_op(op)):
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    made = _initial_assignments(model, index, values, rules_of)
+                    made = _initial_assignments(model, index, values)
                     for resource, value in made.items():
                         if each is graph or resource not in values:
                             values[resource] = value
@@ -455,28 +447,19 @@ def _initial_values(model: Model, graph: Graph, rules_of: RulesOf) -> dict[Resou
 
 
 def _initial_assignments(
-    model: Model, index: int, known: Mapping[Resource, Tensor], rules_of: RulesOf
+    model: Model, index: int, known: Mapping[Resource, Tensor]
 ) -> dict[Resource, Tensor]:
-    """Return what a sub-graph sets the resources to."""
+    """Return the values that a sub-graph assigns to resources."""
 
     def start(variable: Variable) -> Tensor:
         if not isinstance(variable, Resource) or variable not in known:
-            raise OperatorError("it reads a variable that is not set yet")
+            raise OperatorError("it reads a variable before it is assigned")
         return known[variable]
 
     if not 0 <= index < len(model.graphs):
         raise OperatorError(f"there is no sub-graph {index}")
     graph = inline_subgraphs(model, index)
-    threads = _Threads(graph, start, Names(t.name for t in graph.tensors))
-    written = {v: threads.now[v] for v in threads.written if isinstance(v, Resource)}
-    graph = replace(graph, ops=tuple(threads.ops), outputs=tuple(written.values()))
-    return dict(zip(written, fold(densify(graph), rules_of).outputs, strict=True))
-
-
-@contextmanager
-def _as_unsupported(op: Op) -> Iterator[None]:
-    try:
-        with as_operator_error():
-            yield
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(_describe_op(op))]) from error
+    walk = _Walk(graph, start, Names(t.name for t in graph.tensors))
+    written = {v: walk.now[v] for v in walk.written if isinstance(v, Resource)}
+    graph = replace(graph, ops=tuple(walk.ops), outputs=tuple(written.values()))
+    return dict(zip(written, fold(densify(graph)).outputs, strict=True))

@@ -1,48 +1,56 @@
-"""Lists of tensors, which TFLite does not have: each is one tensor, and its first axis the list.
+"""Replace the assignment of a list item, `list[i] = item`, by DYNAMIC_UPDATE_SLICE.
 
-TFLite's converter writes `list[i] = item` as the concatenation of what comes before the item, the
-item, and what comes behind: of SLICE(list, [0, ...], [i, -1, ...]), the item, and
-SLICE(list, [i + 1, 0, ...], [-1, ...]). The file cannot say how large the slices are, and of lists
-in loops often not how large the items are. Where the result may be as large as the list, it is
-DYNAMIC_UPDATE_SLICE: indices that this would clamp make the slices fail, but -1, which makes a
-larger tensor.
+TFLite's converter writes the assignment as CONCATENATION along the first axis of
+
+- SLICE(list, [0, ...], [i, -1, ...]): the items before the item;
+- the item;
+- SLICE(list, [i + 1, 0, ...], [-1, ...]): the items after the item.
+
+The slices have data-dependent shapes; in loops often even the size of the items is dynamic. The
+assignment is replaced if:
+
+1. both slices read the same list, and the index of the second is the index of the first plus 1;
+2. all tensors have the same dtype and scale, and there is no activation;
+3. the item has one row, and the result can have the shape of the list.
+
+DYNAMIC_UPDATE_SLICE clamps out-of-range indices. The original SLICEs would fail, except for -1,
+where the result would be longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.tensor import Tensor
 
-_PARTS = 3  # before the item, the item, behind it
+_PARTS = 3  # before the item, the item, after it
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:
-    """Return the graph with DYNAMIC_UPDATE_SLICE wherever an item of a list is set."""
-    made = {t: op for op in graph.every_op() for t in op.outputs}
+    """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
+    producers = {t: op for op in graph.every_op() for t in op.outputs}
 
     def change(op: Op) -> list[Op]:
         try:
             with as_operator_error():
-                return _fuse_update(op, made) or [op]
-        except OperatorError:  # said when it is converted
+                return _fuse_update(op, producers) or [op]
+        except OperatorError:  # the conversion of the operator raises it again
             return [op]
 
     return graph.rewrite(change)
 
 
-def _fuse_update(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
-    """Return the operators that set an item, none if the operator does something else."""
+def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
+    """Return the operators that set an item; empty if `op` is not the end of an assignment."""
     parts = [t for t in op.inputs if t is not None]
     if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and op.activation == "NONE"):
         return []
-    before, item, behind = parts
-    head, tail = _slice(made.get(before)), _slice(made.get(behind))
+    before, item, after = parts
+    head, tail = _slice(producers.get(before)), _slice(producers.get(after))
     (result,) = op.outputs
     if head is None or tail is None or head[0] is not tail[0] or not _is_along_first(op):
         return []
@@ -52,20 +60,19 @@ def _fuse_update(op: Op, made: Mapping[Tensor, Op]) -> list[Op]:
     sizes, one = _sizes(items), _sizes(item)
     if one[:1] != (1,) or not _fit(one[1:], sizes[1:]) or not _fit(_sizes(result), sizes):
         return []
-    first, last = _leading_number(head[2], made, -1), _leading_number(tail[1], made, 0)
+    first, last = _leading_number(head[2], producers, -1), _leading_number(tail[1], producers, 0)
     whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
-    if first is None or last is None or not whole or not _is_successor(first, last, made):
+    if first is None or last is None or not whole or not _is_successor(first, last, producers):
         return []
-    zeros = Tensor("zeros", (items.rank - 1,), first.dtype, np.zeros(items.rank - 1, np.int32))
+    rw, zeros = Rewriter(op), int32_constant("zeros", [0] * (items.rank - 1))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
-    return [
-        Op("CONCATENATION", op.index, (first, zeros), (starts,), Options({"axis": 0})),
-        Op("DYNAMIC_UPDATE_SLICE", op.index, (items, item, starts), (result,)),
-    ]
+    rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
+    rw.op("DYNAMIC_UPDATE_SLICE", items, item, starts, output=result)
+    return rw.ops
 
 
 def _sizes(tensor: Tensor) -> tuple[int | None, ...]:
-    """Return the shape, with None where the file does not fix the size."""
+    """Return the shape, with None for dynamic axes."""
     dynamic = tensor.dynamic_axes
     return tuple(None if axis in dynamic else size for axis, size in enumerate(tensor.shape))
 
@@ -82,7 +89,7 @@ def _is_along_first(op: Op) -> bool:
 
 
 def _slice(op: Op | None) -> Sequence[Tensor] | None:
-    """Return what is cut, where from and how much, if an operator cuts."""
+    """Return the inputs of SLICE (data, begin, size); None for other operators."""
     inputs = [t for t in op.inputs if t is not None] if op and op.is_builtin("SLICE") else []
     return inputs if len(inputs) == _PARTS else None
 
@@ -91,9 +98,9 @@ def _is_filled_with(tensor: Tensor, number: int) -> bool:
     return tensor.data is not None and bool((tensor.data == number).all())
 
 
-def _leading_number(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Tensor | None:
-    """Return the first of some int32 numbers, of which all others are the same constant."""
-    op = made.get(tensor)
+def _leading_number(tensor: Tensor, producers: Mapping[Tensor, Op], rest: int) -> Tensor | None:
+    """Return the first of several int32 numbers, if all others are the constant `rest`."""
+    op = producers.get(tensor)
     if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
         return None
     first, others = op.inputs
@@ -102,22 +109,22 @@ def _leading_number(tensor: Tensor, made: Mapping[Tensor, Op], rest: int) -> Ten
     return first if first.dtype.label == "int32" and op.activation == "NONE" else None
 
 
-def _is_successor(index: Tensor, following: Tensor, made: Mapping[Tensor, Op]) -> bool:
-    """Return whether a number is one more than another."""
-    op = made.get(_skip_reshapes(following, made))
+def _is_successor(index: Tensor, following: Tensor, producers: Mapping[Tensor, Op]) -> bool:
+    """Return whether `following` is `index` plus 1."""
+    op = producers.get(_skip_reshapes(following, producers))
     if op is None or not op.is_builtin("ADD") or op.activation != "NONE":
         return False
-    terms = [_skip_reshapes(t, made) for t in op.inputs if t is not None]
+    terms = [_skip_reshapes(t, producers) for t in op.inputs if t is not None]
     return any(
-        a is _skip_reshapes(index, made) and b.elements == 1 and _is_filled_with(b, 1)
+        a is _skip_reshapes(index, producers) and b.elements == 1 and _is_filled_with(b, 1)
         for a, b in (terms, terms[::-1])
     )
 
 
-def _skip_reshapes(tensor: Tensor, made: Mapping[Tensor, Op]) -> Tensor:
-    """Return the number that a tensor has been reshaped from."""
-    op = made.get(tensor)
+def _skip_reshapes(tensor: Tensor, producers: Mapping[Tensor, Op]) -> Tensor:
+    """Return the tensor before any RESHAPEs of it."""
+    op = producers.get(tensor)
     while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:
         tensor = op.inputs[0]
-        op = made.get(tensor)
+        op = producers.get(tensor)
     return tensor

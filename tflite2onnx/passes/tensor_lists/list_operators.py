@@ -1,75 +1,76 @@
-"""TensorFlow's operators on lists, as TFLite's operators on tensors (see `lower_tensor_lists`)."""
+"""TensorFlow's operators on lists as TFLite operators on tensors (see `lower_tensor_lists`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Op, Options
+from tflite2onnx.graph import Op
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-# A size of an item: a number, or that of an axis of an input.
+# A size of an item: a number, or the size of an axis of an input.
 Size: TypeAlias = "int | tuple[Tensor, int]"
 
 
 def operand(op: Op, number: int) -> Tensor:
-    """Return input i, or output ~i, which has to be there."""
+    """Return input i, or output ~i, which must be present."""
     operands, index = (op.inputs, number) if number >= 0 else (op.outputs, ~number)
-    found = operands[index] if index < len(operands) else None
-    if found is None:
+    tensor = operands[index] if index < len(operands) else None
+    if tensor is None:
         raise OperatorError(f"{'input' if number >= 0 else 'output'} {index} is missing")
-    return found
+    return tensor
 
 
-@dataclass(frozen=True)
-class ListOp:
-    """An operator on a list, which is a tensor by now, and the operators that stand for it.
+class ListRewriter(Rewriter):
+    """Makes the operators that replace an operator on a list, after lists have become tensors.
 
-    `sizes` are those of an item, and `single` says that there is always one.
+    `sizes` are the sizes of an item. `single` is true if the list has one item at all times.
     """
 
-    op: Op
-    sizes: Sequence[Size]
-    single: bool
-    ops: list[Op] = field(default_factory=list)
+    def __init__(self, source: Op, sizes: Sequence[Size], single: bool) -> None:  # noqa: FBT001
+        super().__init__(source)
+        self.sizes = sizes
+        self.single = single
 
     def input(self, index: int) -> Tensor:
-        """Return an input, which has to be there."""
-        return operand(self.op, index)
+        """Return an input, which must be present."""
+        return operand(self.source, index)
 
     def output(self, index: int = 0) -> Tensor:
         """Return an output."""
-        return operand(self.op, ~index)
+        return operand(self.source, ~index)
 
-    def make(self, code: str, inputs: Sequence[Tensor], made: Tensor, **options: object) -> Tensor:
-        """Add an operator, and return what it makes."""
-        plain = {"fused_activation_function": "NONE", **options}
-        self.ops.append(Op(code, self.op.index, tuple(inputs), (made,), Options(plain)))
-        return made
-
-    def make_int32(
-        self, code: str, inputs: Sequence[Tensor], name: str, shape: Shape, **options: object
+    def int32(
+        self,
+        code: str,
+        *inputs: Tensor,
+        name: str,
+        shape: Shape,
+        **options: Any,  # noqa: ANN401 - as in the options table
     ) -> Tensor:
-        """Add an operator that makes int32 numbers."""
-        made = Tensor(f"{self.output().name}/{name}", shape, DType.INT32)
-        return self.make(code, inputs, made, **options)
+        """Add an operator whose output is an int32 tensor."""
+        output = Tensor(f"{self.output().name}/{name}", shape, DType.INT32)
+        return self.op(code, *inputs, output=output, **options)
 
     def slice_items(
-        self, x: Tensor, begin: int, end: int | None, made: Tensor, *, one: bool = False
+        self, x: Tensor, begin: int, end: int | None, output: Tensor, *, one: bool = False
     ) -> Tensor:
-        """Add what takes items along the first axis, or one of them; to the last if `end` is None.
+        """Add a STRIDED_SLICE of items along the first axis.
 
-        Places can be counted from behind.
+        `end` is None for a slice up to the last item. Negative indices count from the end. `one`
+        removes the axis, which must have one item.
         """
-        ranges = [_ints([place]) for place in (begin, end or 0, 1)]
-        return self.make(
+        ranges = [int32_constant("numbers", [place]) for place in (begin, end or 0, 1)]
+        return self.op(
             "STRIDED_SLICE",
-            [x, *ranges],
-            made,
+            x,
+            *ranges,
+            output=output,
             begin_mask=0,
             end_mask=int(end is None),
             ellipsis_mask=0,
@@ -78,132 +79,125 @@ class ListOp:
             offset=False,
         )
 
-    def size(self, x: Tensor, axis: int, made: Tensor | None = None) -> Tensor:
-        """Add what tells the size of an axis, a number."""
-        number = made or Tensor(f"{self.output().name}/size", (), DType.INT32)
-        shape = replace(number, name=f"{number.name}/shape", shape=(x.rank,), shape_signature=())
-        self.make("SHAPE", [x], shape, out_type=number.dtype)
+    def size(self, x: Tensor, axis: int, output: Tensor | None = None) -> Tensor:
+        """Add operators that compute the size of an axis, a scalar."""
+        number = output or Tensor(f"{self.output().name}/size", (), DType.INT32)
+        shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
     def scalar(self, number: Tensor) -> Tensor:
-        """Return a number without axes."""
+        """Return a tensor of one element without its axes."""
         if number.rank == 0:
             return number
-        return self.make_int32("RESHAPE", [number], "number", (), new_shape=())
+        return self.int32("RESHAPE", number, name="number", shape=(), new_shape=())
 
-    def row(self, item: Tensor, made: Tensor | None = None) -> Tensor:
-        """Add what makes a list of one item."""
-        signature = (1, *(item.shape_signature or item.shape))
-        row = replace(
+    def row(self, item: Tensor, output: Tensor | None = None) -> Tensor:
+        """Add an operator that makes a list of one item."""
+        row = output or replace(
             item,
             name=f"{self.output().name}/row",
             shape=(1, *item.shape),
             data=None,
-            shape_signature=signature,
+            shape_signature=(1, *(item.shape_signature or item.shape)),
         )
-        return self.make("EXPAND_DIMS", [item, _ints([0])], made or row)
+        return self.op("EXPAND_DIMS", item, int32_constant("numbers", [0]), output=row)
 
 
-def _ints(numbers: Sequence[int]) -> Tensor:
-    return Tensor("numbers", (len(numbers),), DType.INT32, np.array(numbers, np.int32))
+def _fill_list(rw: ListRewriter, count: Tensor) -> None:
+    """Add a list of `count` items, all 0."""
+    items = rw.output()
+    if items.dtype.numpy is None:
+        raise OperatorError(
+            f"the items of a list must be numbers or bools, got {items.dtype.label}"
+        )
+    sizes = [
+        int32_constant("number", size) if isinstance(size, int) else rw.size(*size)
+        for size in rw.sizes
+    ]
+    shape = rw.int32("PACK", count, *sizes, name="dims", shape=(1 + len(sizes),), axis=0)
+    rw.op("FILL", shape, constant("zero", np.zeros((), items.dtype.numpy), items), output=items)
 
 
-def _constant(number: int) -> Tensor:
-    return Tensor("number", (), DType.INT32, np.array(number, np.int32))
+def _reserve(rw: ListRewriter) -> None:
+    _fill_list(rw, rw.scalar(rw.input(1)))
 
 
-def _fill_list(site: ListOp, count: Tensor) -> None:
-    """Add a list of so many items, all 0."""
-    made = site.output()
-    if made.dtype.numpy is None:
-        raise OperatorError(f"a list of {made.dtype.label} is not converted")
-    sizes = [_constant(size) if isinstance(size, int) else site.size(*size) for size in site.sizes]
-    dims = site.make_int32("PACK", [count, *sizes], "dims", (1 + len(sizes),), axis=0)
-    zero = Tensor("zero", (), made.dtype, np.zeros((), made.dtype.numpy))
-    site.make("FILL", [dims, zero], made)
+def _empty(rw: ListRewriter) -> None:
+    _fill_list(rw, int32_constant("number", 0))
 
 
-def _reserve(site: ListOp) -> None:
-    _fill_list(site, site.scalar(site.input(1)))
-
-
-def _empty(site: ListOp) -> None:
-    _fill_list(site, _constant(0))
-
-
-def _reuse_tensor(site: ListOp) -> None:
+def _reuse_tensor(rw: ListRewriter) -> None:
     """FromTensor and Stack: the tensor is the list."""
-    site.make("CAST", [site.input(0)], site.output())
+    rw.op("CAST", rw.input(0), output=rw.output())
 
 
-def _set_item(site: ListOp) -> None:
-    items, index, item = (site.input(i) for i in range(3))
-    if site.op.options.get("resize_if_index_out_of_bounds"):
-        raise OperatorError("it makes its list longer where there is no such item")
-    if site.single:
-        site.row(item, site.output())
+def _set_item(rw: ListRewriter) -> None:
+    items, index, item = (rw.input(i) for i in range(3))
+    if rw.source.options.get("resize_if_index_out_of_bounds"):
+        raise OperatorError("its option resize_if_index_out_of_bounds must be false, got true")
+    if rw.single:
+        rw.row(item, rw.output())
         return
-    zeros = _ints([0] * len(site.sizes))
-    first = site.make_int32("RESHAPE", [index], "index", (1,), new_shape=(1,))
-    starts = site.make_int32("CONCATENATION", [first, zeros], "starts", (items.rank,), axis=0)
-    site.make("DYNAMIC_UPDATE_SLICE", [items, site.row(item), starts], site.output())
+    zeros = int32_constant("numbers", [0] * len(rw.sizes))
+    first = rw.int32("RESHAPE", index, name="index", shape=(1,), new_shape=(1,))
+    starts = rw.int32("CONCATENATION", first, zeros, name="starts", shape=(items.rank,), axis=0)
+    rw.op("DYNAMIC_UPDATE_SLICE", items, rw.row(item), starts, output=rw.output())
 
 
-def _get_item(site: ListOp) -> None:
-    index = site.scalar(site.input(1))
-    site.make("GATHER", [site.input(0), index], site.output(), axis=0, batch_dims=0)
+def _get_item(rw: ListRewriter) -> None:
+    index = rw.scalar(rw.input(1))
+    rw.op("GATHER", rw.input(0), index, output=rw.output(), axis=0, batch_dims=0)
 
 
-def _gather(site: ListOp) -> None:
-    site.make("GATHER", [site.input(0), site.input(1)], site.output(), axis=0, batch_dims=0)
+def _gather(rw: ListRewriter) -> None:
+    rw.op("GATHER", rw.input(0), rw.input(1), output=rw.output(), axis=0, batch_dims=0)
 
 
-def _push_back(site: ListOp) -> None:
-    site.make("CONCATENATION", [site.input(0), site.row(site.input(1))], site.output(), axis=0)
+def _push_back(rw: ListRewriter) -> None:
+    rw.op("CONCATENATION", rw.input(0), rw.row(rw.input(1)), output=rw.output(), axis=0)
 
 
-def _pop_back(site: ListOp) -> None:
-    site.slice_items(site.input(0), -1, None, site.output(1), one=True)
-    site.slice_items(site.input(0), 0, -1, site.output())
+def _pop_back(rw: ListRewriter) -> None:
+    rw.slice_items(rw.input(0), -1, None, rw.output(1), one=True)
+    rw.slice_items(rw.input(0), 0, -1, rw.output())
 
 
-def _concatenate_items(site: ListOp) -> None:
-    """ConcatV2: the items, one behind the other, and how many rows each is."""
-    items, made, rows = site.input(0), site.output(), site.output(1)
-    if not site.sizes or not all(isinstance(size, int) for size in site.sizes[1:]):
-        raise OperatorError("the items that it joins have no rows, or rows of sizes that stay open")
-    shape = [-1, *(size for size in site.sizes[1:] if isinstance(size, int))]
-    site.make("RESHAPE", [items, _ints(shape)], made, new_shape=shape)
-    count = site.make_int32("PACK", [site.size(items, 0)], "count", (1,), axis=0)
+def _concatenate_items(rw: ListRewriter) -> None:
+    """ConcatV2: the items, joined along their first axis, and the size of each along that axis."""
+    items, rows = rw.input(0), rw.output(1)
+    if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
+        raise OperatorError("the items that it joins must have rows of fixed sizes")
+    shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
+    rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
+    count = rw.int32("PACK", rw.size(items, 0), name="count", shape=(1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)
-    site.make("FILL", [count, site.size(items, 1, size)], rows)
+    rw.op("FILL", count, rw.size(items, 1, size), output=rows)
 
 
-def _length(site: ListOp) -> None:
-    site.size(site.input(0), 0, site.output())
+def _length(rw: ListRewriter) -> None:
+    rw.size(rw.input(0), 0, rw.output())
 
 
-def _element_shape(site: ListOp) -> None:
-    items, made = site.input(0), site.output()
-    shape = replace(made, name=f"{made.name}/list", shape=(items.rank,), shape_signature=())
-    site.make("SHAPE", [items], shape, out_type=made.dtype)
-    site.slice_items(shape, 1, None, made)
+def _element_shape(rw: ListRewriter) -> None:
+    items, y = rw.input(0), rw.output()
+    shape = rw.op("SHAPE", items, like=y, name="list", shape=(items.rank,), out_type=y.dtype)
+    rw.slice_items(shape, 1, None, y)
 
 
 @dataclass(frozen=True)
 class Form:
-    """What an operator has to do with lists: operands are inputs i, and outputs ~i.
+    """The role of each operand of a list operator: operands are inputs i, and outputs ~i.
 
     Attributes:
-        rule: adds the operators that stand for it.
+        rule: adds the operators that replace the operator.
         lists: the operands that are lists.
         item: the operand that is an item.
         stack: the operand whose first axis counts items.
-        shape: the input that says how large items are, -1 where it does not.
-        resizes: whether it makes a list of another length.
+        shape: the input with the shape of an item, -1 for unknown sizes.
+        resizes: whether the operator changes the number of items.
     """
 
-    rule: Callable[[ListOp], None]
+    rule: Callable[[ListRewriter], None]
     lists: tuple[int, ...]
     item: int | None = None
     stack: int | None = None
@@ -225,5 +219,5 @@ FORMS: Mapping[str, Form] = {
     "FlexTensorListLength": Form(_length, (0,)),
     "FlexTensorListElementShape": Form(_element_shape, (0,)),
 }
-COUNTED = ("FlexTensorListReserve",)  # what makes a list of a number of items
-MAKERS = (*COUNTED, "FlexEmptyTensorList")  # what makes a list of nothing
+COUNTED = ("FlexTensorListReserve",)  # lists with a number of items
+MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

@@ -1,32 +1,33 @@
-"""TensorFlow's lists become tensors: TFLite to TFLite, before any size is found out.
+"""Replace TensorFlow's lists by tensors, before any shape is inferred.
 
-A loop of Keras that TFLite's converter leaves to the Flex delegate keeps what it makes in lists:
-TensorListReserve makes one, SetItem and GetItem write and read it, Stack makes a tensor of it. The
-tensors between these are variants, of which the file says nothing. As all items of a list have one
-shape, a list is a tensor here whose first axis counts the items, also as a variable of a loop. An
-item that has not been set is 0, as it is in TensorFlow.
+A Keras loop that TFLite's converter leaves to the Flex delegate keeps its results in lists:
+TensorListReserve makes a list, SetItem and GetItem write and read it, Stack makes a tensor of it.
+The tensors between these operators have the dtype variant, and the file declares no item shape.
 
-How large an item is, the file says but for the sizes that it leaves open, and before a loop there
-is no item to ask. So the graph is tried at several sizes (`dynamic_shapes.run_trials`): where an
-item is always as large as an input, it is the input that is asked when the model runs.
+1. All items of a list have one shape, so a list becomes a tensor whose first axis counts the items,
+   also as a loop variable. Items that have not been set are 0, as in TensorFlow.
+2. The dtype, rank and sizes of the items come from the operators on the list.
+3. If a size of the items is dynamic, there is no item to take it from before a loop. The graph is
+   tried at several sizes (`dynamic_shapes.run_trials`). If the size equals a size of an input in
+   all trials, the ONNX model reads the size from that input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import has_converter
 from tflite2onnx.passes.dynamic_shapes import run_trials
-from tflite2onnx.passes.shape_walk import Known, SizedOf
+from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.passes.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
     MAKERS,
     Form,
-    ListOp,
+    ListRewriter,
     Size,
     operand,
 )
@@ -35,13 +36,13 @@ from tflite2onnx.tensor import DType, Tensor
 
 @dataclass(frozen=True, eq=False)
 class _List:
-    """A list, whatever tensors it is handed on as.
+    """A list, which may be several variant tensors.
 
     Attributes:
-        dtype: the type of the items.
-        sizes: how large an item is, as far as that is written down; else None.
-        item: a tensor that is an item of it, or several along a first axis; None if there is none.
-        single: whether it has one item from its beginning to its end.
+        dtype: the dtype of the items.
+        sizes: the sizes of an item; None for a size that no operator states.
+        item: a tensor that is an item, or items along a first axis; None if there is none.
+        single: whether the list has exactly one item at all times.
     """
 
     dtype: DType
@@ -50,7 +51,7 @@ class _List:
     single: bool
 
     def find_sizes(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
-        """Return how large an item is by what is known, first at the sizes of the file."""
+        """Return the sizes of an item; `known` are the tensors of each trial."""
         return tuple(
             self._size_along(axis, known, inputs) if size is None else size
             for axis, size in enumerate(self.sizes)
@@ -67,26 +68,26 @@ class _List:
         return seen[0] if len(set(seen)) == 1 else next(same, seen[0])
 
 
-def lower_tensor_lists(graph: Graph, operator_of: SizedOf, stays: Callable[[Op], bool]) -> Graph:
-    """Return the graph with tensors in place of lists; `stays` names what somebody else converts.
+def lower_tensor_lists(graph: Graph) -> Graph:
+    """Return the graph with tensors in place of lists, unless a registered class converts one.
 
     Raises:
-        UnsupportedOperators: a list has items of several types or ranks, or of a shape that
-            nothing tells; or something is done with it that is not known here.
+        UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or
+            another operator reads or writes a list.
     """
     used = [op for op in graph.every_op() if _form(op)]
-    if not used or any(map(stays, used)):
+    if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
-        return _tensors_of_lists(graph, operator_of)
+        return _tensors_of_lists(graph)
 
 
-def _tensors_of_lists(graph: Graph, operator_of: SizedOf) -> Graph:
+def _tensors_of_lists(graph: Graph) -> Graph:
     lists = _lists(graph)
     known: list[Known] = [{}]
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
-    for _ in sizes:  # what is in one list may be made of what is in others
-        known = run_trials(_lower_graph(graph, lists, sizes, known), operator_of)
+    for _ in sizes:  # item sizes of one list may depend on item sizes of others
+        known = run_trials(_lower_graph(graph, lists, sizes, known))
         found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
             break
@@ -98,43 +99,36 @@ def _form(op: Op) -> Form | None:
     return FORMS.get(op.code) if op.custom else None
 
 
-# What lists there are
+# Find the lists
 
 
 def _lists(graph: Graph) -> dict[Tensor, _List]:
-    """Return the list that each variant tensor is."""
+    """Return the lists by their variant tensors."""
     ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
-    message = "a list of tensors is an input or output of the model"
-    problems = [OperatorError(message, t.name) for t in ends]
     above: dict[Tensor, Tensor] = {}
-    for op in graph.every_op():
-        with _collect_error(op, problems):
-            for one, *others in _linked_lists(op):
-                above.update((_find_root(above, other), _find_root(above, one)) for other in others)
-    if problems:
-        raise UnsupportedOperators(problems)
+    with collect_errors() as errors:
+        for tensor in ends:
+            with errors.at(tensor.name):
+                raise OperatorError(
+                    "an input or output of the model must be a tensor, got a list of tensors"
+                )
+        for op in graph.every_op():
+            with errors.at(op.place):
+                for one, *others in _linked_lists(op):
+                    root = _find_root(above, one)
+                    above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in ((op, _form(op)) for op in graph.every_op()):
         if form is not None:
             uses.setdefault(_find_root(above, operand(op, form.lists[0])), []).append(op)
     known = {}
-    for root, ops in uses.items():
-        with _collect_error(ops[0], problems):
-            known[root] = _list(ops)
-    if problems:
-        raise UnsupportedOperators(problems)
+    with collect_errors() as errors:
+        for root, ops in uses.items():
+            with errors.at(ops[0].place):
+                known[root] = _list(ops)
     return {
         t: known[_find_root(above, t)] for t in {**above, **known} if _find_root(above, t) in known
     }
-
-
-@contextmanager
-def _collect_error(op: Op, problems: list[OperatorError]) -> Iterator[None]:
-    try:
-        with as_operator_error():
-            yield
-    except OperatorError as error:
-        problems.append(error.with_place(op.place))
 
 
 def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
@@ -144,7 +138,7 @@ def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
 
 
 def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
-    """Yield the lists that an operator reads or makes, those together that are one list."""
+    """Yield groups of variant tensors of an operator; the tensors of a group are one list."""
     form = _form(op)
     if form is not None:
         yield [operand(op, number) for number in form.lists]
@@ -159,8 +153,8 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
         raise OperatorError(
-            "this is not converted where it is about a list of TensorFlow's: the operators that"
-            " make, set, read and stack items are"
+            "it reads or writes a list of tensors: only operators that make, set, read or stack"
+            " items of lists are converted"
         )
     else:
         return
@@ -169,7 +163,7 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
 
 
 def _list(ops: Sequence[Op]) -> _List:
-    """Return what the operators on it say of a list."""
+    """Return a list, described by the operators on it."""
     pairs = [(op, form) for op, form in ((op, _form(op)) for op in ops) if form is not None]
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
@@ -180,17 +174,15 @@ def _list(ops: Sequence[Op]) -> _List:
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
     ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
-        raise OperatorError(
-            "the items of this list have several types or ranks, or none that is known"
-        )
+        raise OperatorError("the items of this list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
     sizes = sizes or [set()] * ranks.pop()
     if any(len(each) > 1 for each in sizes):
-        raise OperatorError("the items of this list have several shapes")
+        raise OperatorError("the items of this list must have one shape")
     known = tuple(next(iter(each), None) for each in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
     if any(op.code in MAKERS for op in makers) and None in known and not given:
-        raise OperatorError("nothing tells how large the items of this list are")
+        raise OperatorError("the shape of the items of this list is unknown")
     single = not any(form.resizes for _, form in pairs) and all(map(_of_one, makers))
     return _List(types.pop(), known, given[0][0] if given else None, single)
 
@@ -200,7 +192,7 @@ def _of_one(maker: Op) -> bool:
     return count is not None and bool((count == 1).all())
 
 
-# What becomes of them
+# Replace the lists
 
 
 def _lower_graph(
@@ -209,7 +201,7 @@ def _lower_graph(
     sizes: Mapping[_List, Sequence[Size]],
     known: Sequence[Known],
 ) -> Graph:
-    """Return the graph with tensors in place of lists whose items are so large."""
+    """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
     for op, form in ((op, _form(op)) for op in graph.every_op()):
         if form is not None:
@@ -219,35 +211,32 @@ def _lower_graph(
             if op.code in MAKERS:
                 tensors[first] = _tensor(first, each.dtype, sizes[each], _count(op, known))
     of = {tensors[t]: each for t, each in lists.items()}
-    problems: list[OperatorError] = []
 
     def change(op: Op) -> list[Op]:
         form = _form(op)
         if form is not None:
-            with _collect_error(op, problems):
+            with errors.at(op.place):
                 each = of[operand(op, form.lists[0])]
-                site = ListOp(op, sizes[each], each.single)
-                form.rule(site)
-                return site.ops
+                rw = ListRewriter(op, sizes[each], each.single)
+                form.rule(rw)
+                return rw.ops
         if op.is_builtin("RESHAPE") and op.outputs[0] in of:
             return [replace(op, code="CAST", options=Options())]
         return [op]
 
-    made = graph.replace_tensors(tensors).rewrite(change)
-    if problems:
-        raise UnsupportedOperators(problems)
-    return made
+    with collect_errors() as errors:
+        return graph.replace_tensors(tensors).rewrite(change)
 
 
 def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
-    """Return a list as a tensor; -1 items, if nobody knows how many."""
+    """Return a list as a tensor; `count` is -1 if the number of items depends on data."""
     signature = (count, *(size if isinstance(size, int) else -1 for size in sizes))
     shape = tuple(1 if size == -1 else size for size in signature)
     return Tensor(like.name, shape, dtype, shape_signature=signature)
 
 
 def _count(maker: Op, known: Sequence[Known]) -> int:
-    """Return how many items a list has first, -1 if that is known at run time only."""
+    """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
     number = operand(maker, 1)
@@ -257,7 +246,7 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
-    """Return what is read of a list in the rank that it has, if the file has another."""
+    """Return tensors that are read from a list with their true rank, if the file has another."""
     made = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:

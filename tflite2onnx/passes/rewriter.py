@@ -1,0 +1,76 @@
+"""How a pass makes the operators that replace an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tflite2onnx.graph import Op, Options, copy_op
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+
+class Rewriter:
+    """Collects operators in `ops`, in order of execution.
+
+    The operators get the index of the `source` operator, which error messages name.
+    """
+
+    def __init__(self, source: Op) -> None:
+        self.source = source
+        self.ops: list[Op] = []
+
+    def op(
+        self,
+        code: str,
+        *inputs: Tensor | None,
+        output: Tensor | None = None,
+        like: Tensor | None = None,
+        name: str = "",
+        shape: Shape | None = None,
+        **options: Any,  # noqa: ANN401 - as in the options table
+    ) -> Tensor:
+        """Add a builtin operator and return its output.
+
+        The output is `output`, or a new tensor like another (see `new_tensor`), whose name ends in
+        the code of the operator by default.
+        """
+        if output is None:
+            assert like is not None, f"{code} needs an output, or a tensor that it is like"  # noqa: S101
+            output = new_tensor(like, name or code.lower(), shape)
+        self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options)))
+        return output
+
+    def copy(self, source: Tensor, target: Tensor) -> Tensor:
+        """Add an operator that copies stored elements (see `graph.copy_op`); return the target."""
+        self.ops.append(copy_op(self.source, source, target))
+        return target
+
+
+def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
+    """Return a tensor that is computed, "<like>/<name>", with the dtype and scale of another.
+
+    The shape is that of the other tensor too, unless `shape` is given.
+    """
+    made = replace(like, name=f"{like.name}/{name}", data=None)
+    return made if shape is None else replace(made, shape=shape, shape_signature=())
+
+
+def constant(name: str, data: Array, like: Tensor) -> Tensor:
+    """Return a constant of the dtype of another tensor."""
+    return Tensor(name, data.shape, like.dtype, data)
+
+
+def int32_constant(name: str, numbers: int | Sequence[int] | Array) -> Tensor:
+    """Return an int32 constant: a scalar for a number, else of the shape of the numbers."""
+    data = np.array(numbers, np.int32)
+    return Tensor(name, data.shape, DType.INT32, data)
+
+
+def as_builtin(op: Op, code: str, /, *inputs: Tensor | None, **options: object) -> Op:
+    """Return an operator as a builtin operator with other options; on its own inputs by default."""
+    return replace(
+        op, code=code, custom=False, inputs=inputs or op.inputs, options=Options(options)
+    )
