@@ -268,7 +268,7 @@ def test_sizes_that_no_window_fits() -> None:
     m.output(*m.op("CONV_2D", [x, w, b], [[1, 1, 1, 11]], **options))
     for shape in ([1, 5, 7, 3], [2, 13, 9, 3]):
         check(m.bytes(), inputs=[KEPT(shape).astype(np.float32)])
-    with pytest.raises(UnsupportedOperators, match="does not fit"):
+    with pytest.raises(UnsupportedOperators, match="must fit into the image"):
         convert(m.bytes(), static=True)
 
 

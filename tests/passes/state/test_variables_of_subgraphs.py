@@ -151,7 +151,9 @@ def test_an_initial_value_that_is_not_there_yet() -> None:
     assign(inner, handle(inner), value)
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     m.output(read_variable(m, handle(m)))
-    with pytest.raises(UnsupportedOperators, match=r"value.: it reads a variable that is not set"):
+    with pytest.raises(
+        UnsupportedOperators, match=r"value.: it reads a variable before it is assigned"
+    ):
         convert(m.bytes())
 
 
