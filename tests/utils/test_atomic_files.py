@@ -115,9 +115,9 @@ def test_links(folder: Path) -> None:
 WRITING = """
 import os, sys, time
 from pathlib import Path
-from tflite2onnx import files
+from tflite2onnx.utils.atomic_files import replace_atomically, replacing_all
 {change}
-with files.replacing(Path("page.html")) as page, files.replacing_all() as create:
+with replace_atomically(Path("page.html")) as page, replacing_all() as create:
     create(Path("model.onnx")).write(b"new")
     file = create(Path("model.onnx.data"))
     file.write(b"half")
