@@ -194,7 +194,9 @@ def _check_member_name(name: str) -> str:
     """Return the path of a file in the archive; BundleError if it leads out of the archive."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
-        raise BundleError(f"the bundle has a file {name!r}, whose path leads out of the bundle")
+        raise BundleError(
+            f"the bundle has a file {name!r}, whose path is empty or leads out of the bundle"
+        )
     return str(path)
 
 
