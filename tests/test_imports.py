@@ -24,7 +24,6 @@ ROWS = (
     {"op"},
     {"passes"},
     {
-        "axis_letters",
         "compat",
         "convert",
         "emit",

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from functools import partial
 from types import NoneType
 
-from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
@@ -34,7 +33,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.interface import interface, pin_orders, read_layouts
+from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator

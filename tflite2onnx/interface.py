@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.layout import (
+    Axes,
     Choice,
     Frame,
     Order,
@@ -22,6 +24,7 @@ from tflite2onnx.layout import (
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 
+_Members = list[tuple[Tensor, Axes]]  # the tensors of a frame, with its names of their axes
 # The keys of the ONNX model's metadata that describe its interface, in JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
 
@@ -238,3 +241,57 @@ def _missing_reason(tensor: Tensor, graph: Graph) -> str:
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
                 return f"layouts cannot be chosen inside of a sub-graph, here of {op.place}"
     return "the tensor is constant, or the ONNX model does not use it"
+
+
+def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor, str]:
+    """Return the letters of the axes of each tensor, such as "NHWC", in TFLite's order.
+
+    An operator such as a convolution gives its axes letters. The letters hold for every tensor with
+    the same axes, through all operators that keep the axes apart. Letters that are `given` come
+    before letters of operators; of two operators the first one counts. Tensors without letters are
+    left out: a guess from the number of axes would be wrong for most of them.
+    """
+    known = dict(given)
+    frames: list[_Members] = []
+    frames_of: dict[Tensor, list[int]] = {}
+    for members, frame in ((_list_members(site, f), f) for site in sites for f in site.frames):
+        for tensor, axes in members:
+            frames_of.setdefault(tensor, []).append(len(frames))
+            if frame.semantic and all(name.isalpha() and len(name) == 1 for name in axes):
+                known.setdefault(tensor, "".join(axes))
+        frames.append(members)
+    waiting = deque(known)
+    while waiting:
+        for index in frames_of.get(waiting.popleft(), ()):
+            for tensor, letters in _spread(frames[index], known).items():
+                known[tensor] = letters
+                waiting.append(tensor)
+    return known
+
+
+def _list_members(site: Site, frame: Frame) -> _Members:
+    """Return the tensors of a frame, and the names of their axes."""
+    result = []
+    for operand, axes in frame.slots.items():
+        tensor = site.reads[operand] if operand >= 0 else site.writes[~operand]
+        if tensor is not None and len(axes) == tensor.rank:
+            result.append((tensor, axes))
+    return result
+
+
+def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]:
+    """Return letters for the tensors of a frame that have none.
+
+    Axes that share a name, such as two axes that become one, get no letter.
+    """
+    letters: dict[str, set[str]] = {}
+    for tensor, axes in members:
+        for name, letter in zip(axes, known.get(tensor, ""), strict=False):
+            letters.setdefault(name, set()).add(letter)
+    named = {name: min(each) for name, each in letters.items() if len(each) == 1}
+    result = {}
+    for tensor, axes in members:
+        spelled = "".join(named.get(name, "") for name in axes)
+        if tensor not in known and axes and len(set(spelled)) == len(axes):
+            result[tensor] = spelled
+    return result
