@@ -120,7 +120,7 @@ def test_the_second_file_is_not_the_model(capsys: Captured) -> None:
 def test_devices(capsys: Captured) -> None:
     """There is no place beside them."""
     assert main(["model.tflite", "/dev/null", "--external-data"]) == 1
-    assert "cannot write /dev/null: it is no regular file" in capsys.readouterr().err
+    assert "cannot write /dev/null: it must be a regular file" in capsys.readouterr().err
     assert not Path("/dev/null.data").exists()
 
 

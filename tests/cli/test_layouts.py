@@ -96,7 +96,7 @@ def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
         (["x=NHW"], "layout of x: NHW must have one C, which is last in TFLite, or be given"),
         (["x=CCHW"], "layout of x: CCHW must have one C"),
         (["x=NHWC:NCH"], "layout of x: NHWC and NCH must have the same letters, each once"),
-        (["x=NCW"], "layout of x: NWC has 3 letters and the tensor 4 axes"),
+        (["x=NCW"], "layout of x: NWC must have a letter for each of the"),
         (["z=NCHW"], "layout of z: the model has no such tensor"),
         (["hiden=NCHW"], "layout of hiden: the model has no such tensor; did you mean hidden?"),
         (["x=NCHW", "x.json"], "the layout of x is given twice"),

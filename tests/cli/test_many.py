@@ -248,7 +248,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
             "--report is for one model, and there are several",
         ),
         (["a.task", "nested", "-o", "out"], "would both go to out/a; rename one"),
-        (["models", "--opset", "5", "-o", "out"], "opset 5 is not supported"),
+        (["models", "--opset", "5", "-o", "out"], "opset must be 13 to"),
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:
