@@ -1,4 +1,4 @@
-"""A converted model beside its original: `verify` and what it reports."""
+"""Comparison of a converted model with its original: `verify` and its report."""
 
 from tflite2onnx.verification.api import SAMPLES, verify
 from tflite2onnx.verification.inner_tensors import TensorComparison

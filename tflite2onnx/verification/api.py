@@ -1,16 +1,17 @@
-"""A converted model beside its original: ONNX Runtime against LiteRT on the same inputs.
+"""Compare a converted model with its original: ONNX Runtime and LiteRT run on the same inputs.
 
-LiteRT runs its plain kernels, which define what the operators mean, without delegates. ONNX
-Runtime runs the model as it is, once more with the tensors between the operators as outputs, and,
-if an element is further off than one operator may be, each operator on LiteRT's own inputs. If the
-model is not right, it runs again without optimizations, which tells the runtime's kernels from the
-conversion. `difference` says what may differ, with one exception:
+LiteRT runs its plain kernels, which define the semantics of the operators, without delegates. ONNX
+Runtime runs the unchanged model, then the model with the tensors between the operators as outputs.
+If an element exceeds the limit of a single element, ONNX Runtime also runs each operator on
+LiteRT's own inputs. If the verification fails, ONNX Runtime runs the model again without
+optimizations, to distinguish errors of its kernels from errors of the conversion. tolerance.py
+defines the limits, with one exception:
 
-LiteRT is not one reference. Its plain kernels round a product of integers twice, its reference
-kernels and XNNPACK once, and all of them round activations of a "dynamic range" network as they
-come. A tensor of the network that is further off than is allowed is right if it is about as close
-as these kernels are to each other on the same inputs: within twice their difference or, in a
-quantized network, with at most 3 dB more noise.
+LiteRT's kernels differ from each other. Its plain kernels round a product of integers twice, its
+reference kernels and XNNPACK once, and all of them round the activations of a "dynamic range"
+network at run time. A tensor of the network that exceeds its limit is accepted if its difference
+is comparable to the difference between these kernels on the same inputs: at most twice as large
+or, in a quantized network, with at most 3 dB more noise.
 """
 
 from __future__ import annotations
@@ -59,27 +60,28 @@ def verify(  # noqa: PLR0913 - options
     per_operator: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Run both models on the same inputs and compare their outputs, and the tensors inside them.
+    """Run both models on the same inputs; compare their outputs and the tensors between operators.
 
     Args:
         model: the TFLite model, as a path or as the bytes of its file.
-        converted: what `convert` made of it: its result, or the ONNX model (a path, the bytes of
-            the file, a ModelProto), whose metadata say how its inputs and outputs are laid out;
-            the model is converted if None.
-        inputs: arrays for inputs of the TFLite model, by name, as it takes them; those that are
-            not named are random.
-        images: pictures (PNG, JPEG), each of which is a sample of the input that takes pictures:
-            resized, and normalised as the model's metadata say. They take the package Pillow.
-        seed: of the random numbers, 0 or more.
-        samples: how often to run, 1 or more times; if None, twice, or as often as there are
-            pictures.
-        tolerance: what floats may differ by, as a part of the range of their tensor.
+        converted: the result of `convert`, or the ONNX model (a path, the bytes of the file, a
+            ModelProto), whose metadata contain the layouts of its inputs and outputs. If None, the
+            model is converted first.
+        inputs: arrays for inputs of the TFLite model, by name, in TFLite's layout and element
+            type; all other inputs are random.
+        images: pictures (PNG, JPEG), each of which is a sample of the image input. Pictures are
+            resized, and normalised according to the model's metadata. The package Pillow is needed.
+        seed: the seed of the random numbers, 0 or more.
+        samples: the number of runs, 1 or more; None means one run per picture, or two runs if
+            there are no pictures.
+        tolerance: the allowed difference of floats, as a fraction of the range of their tensor.
         tensors: compare the tensors between the operators as well.
-        per_operator: run each operator on LiteRT's own inputs even if no element is far off.
-        progress: is called with how many tensors are compared, and of how many.
+        per_operator: run each operator on LiteRT's own inputs even if no element exceeds its limit.
+        progress: a callback that gets the number of tensors compared so far, and the total.
 
     Raises:
-        VerifyError: a runtime is not installed, or cannot run its model; or inputs do not fit.
+        VerifyError: a runtime is not installed or cannot run its model, or inputs do not match the
+            model.
         ConversionError: the model cannot be converted.
     """
     samples = len(images) or SAMPLES if samples is None else samples
@@ -111,7 +113,7 @@ def _check(samples: int, seed: int) -> None:
 
 
 class _Both:
-    """The two models, and how they are compared."""
+    """The two models, and the options of their comparison."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class _Both:
         self._optimize = optimize
 
     def check_same(self) -> None:
-        """Raise VerifyError if the ONNX model has other inputs or outputs than the TFLite model."""
+        """Raise VerifyError if the inputs or outputs of the two models do not match."""
         shapes = [tuple(detail["shape"]) for detail in self._interpreter.get_input_details()]
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
@@ -140,7 +142,7 @@ class _Both:
     def given_inputs(
         self, inputs: Mapping[str, Array], images: Sequence[str | os.PathLike[str]]
     ) -> list[Mapping[str, Array]]:
-        """Return what is given for the inputs by name, of one sample after another."""
+        """Return the user's arrays by input name, as one mapping per sample."""
         if not images:
             return [inputs]
         target = image_input(self._model, self._interpreter.get_input_details())
@@ -149,16 +151,17 @@ class _Both:
     def samples(
         self, seed: int, count: int, given: Sequence[Mapping[str, Array]], *, tame: bool = False
     ) -> list[list[Array]]:
-        """Return inputs for so many runs; see `sample`."""
+        """Return the inputs of `count` runs; see `sample`."""
         return [
             sample(self._interpreter, seed + i, given[i % len(given)], tame=tame)
             for i in range(count)
         ]
 
     def report(self, arrays: Sequence[Sequence[Array]], seed: int, ways: Sequence[bool]) -> Report:
-        """Compare both; operators run alone as well if anything is further off than one may be.
+        """Compare both models; if an element exceeds its limit, also run each operator alone.
 
-        `ways` are those in which tensors inside are compared: each operator alone, or not.
+        `ways` are the modes in which tensors between operators are compared: True runs each
+        operator alone, on LiteRT's own inputs; False runs the whole network.
         """
         run, (outputs, inner) = self._compare_samples(arrays, ways)
         differences = [c.difference for each in inner.values() for c in each.values()]
@@ -180,7 +183,7 @@ class _Both:
         )
 
     def is_right_unoptimized(self, arrays: Sequence[Sequence[Array]], report: Report) -> bool:
-        """Return whether all is right if ONNX Runtime does not optimize the ONNX model."""
+        """Return whether the verification succeeds with ONNX Runtime's optimizations disabled."""
         try:
             other = _Both(
                 self._source,
@@ -191,13 +194,13 @@ class _Both:
                 optimize=False,
             )
             return other.report(arrays, report.seed, [True] if report.operators else []).ok
-        except VerifyError:  # it has no kernel for a node
+        except VerifyError:  # ONNX Runtime has no kernel for a node
             return False
 
     def _compare_samples(
         self, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
     ) -> tuple[Run, Found]:
-        """Compare both, inside in each of some ways: operators alone, or not."""
+        """Compare both models, and the tensors between operators in each of the modes `ways`."""
         interpreter = interpreter_of(self._model, inner=bool(ways))
         run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
@@ -209,7 +212,7 @@ class _Both:
 
     @cached_property
     def _interpreter(self) -> Any:
-        """What knows the inputs and outputs; it is not run."""
+        """An interpreter that describes the inputs and outputs; it is never invoked."""
         return interpreter_of(self._model)
 
     @cached_property

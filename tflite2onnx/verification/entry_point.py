@@ -1,4 +1,4 @@
-"""A model as runtimes are to see it: with another main sub-graph, or with other outputs."""
+"""Changes to a TFLite model before a runtime opens it: another main sub-graph, more outputs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from tflite2onnx.verification.runtimes import ModelFile
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
-    """Return a model that begins with the sub-graph of a signature, the model itself if it does.
+    """Return a copy of a model whose first sub-graph is that of a signature.
 
-    The two sub-graphs change places, which no operator refers to: entry points are not called.
+    A model that already begins with this sub-graph is returned unchanged. The first sub-graph and
+    that of the signature are swapped. Indices in operators stay valid, because no operator refers
+    to an entry point.
     """
     index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
@@ -32,10 +34,10 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
 
 
 def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
-    """Return a model whose main sub-graph has these tensors as outputs, behind its own outputs.
+    """Return a model whose main sub-graph has these tensors as outputs, after its own outputs.
 
-    XNNPACK writes the outputs of a sub-graph where the interpreter finds them; it keeps all other
-    tensors to itself.
+    XNNPACK writes only the outputs of a sub-graph to memory that the interpreter can read; all
+    other tensors stay in XNNPACK's internal buffers.
 
     Raises:
         ValueError: the main sub-graph has no outputs.

@@ -1,6 +1,6 @@
-"""The user's own inputs: arrays in files of numpy, and pictures as the model's metadata want them.
+"""The user's own inputs: arrays in .npy files, and pictures, normalised by the model's metadata.
 
-Pictures are decoded by Pillow, which is imported when there is one.
+Pillow decodes the pictures; it is imported only if there is a picture.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.verification.inputs import Detail, quantization_of
 from tflite2onnx.verification.runtimes import ModelFile
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's, by channels
-_IMAGE = 4  # axes of a batch of pictures
-# Where nothing is said, real numbers go from -1 to 1, and integers are the pixels.
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's modes, by number of channels
+_IMAGE = 4  # number of axes of a batch of pictures
+# Without metadata, real numbers range from -1 to 1, and integers are the pixels.
 _MEAN = _STD = (127.5,)
 
 
@@ -30,7 +30,7 @@ def array_of(path: str | os.PathLike[str]) -> Array:
     """Return the array in a .npy file.
 
     Raises:
-        VerifyError: there is none.
+        VerifyError: the file cannot be read, or holds several arrays.
     """
     try:
         array = np.load(path, allow_pickle=False)
@@ -44,9 +44,10 @@ def array_of(path: str | os.PathLike[str]) -> Array:
 
 
 class ImageInput(NamedTuple):
-    """The input of a model that takes pictures, [batch, height, width, channels].
+    """The image input of a model, [batch, height, width, channels].
 
-    Pixels become (pixel - mean) / std, by one number each or one for each channel, () if unknown.
+    Pixels become (pixel - mean) / std. `mean` and `std` have one number, or one for each channel;
+    they are () if unknown.
     """
 
     name: str
@@ -56,14 +57,14 @@ class ImageInput(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of its axes."""
+        """The sizes of the axes."""
         return tuple(map(int, self.detail["shape"]))
 
     def array(self, path: str | os.PathLike[str]) -> Array:
-        """Return a picture as the input takes it: resized, normalised, and quantized if it is.
+        """Return a picture as an array for the input: resized, normalised, quantized if needed.
 
         Raises:
-            VerifyError: it cannot be read.
+            VerifyError: the picture cannot be read.
         """
         batch, height, width, channels = self.shape
         pixels = _decode_picture(path, _MODES[channels], (width, height))
@@ -86,10 +87,10 @@ class ImageInput(NamedTuple):
 
 
 def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
-    """Return the input of a model that takes pictures; `details` are LiteRT's of all inputs.
+    """Return the image input of a model; `details` are LiteRT's descriptions of all inputs.
 
     Raises:
-        VerifyError: there is none, or there are several.
+        VerifyError: the model has no image input or several, or its metadata are invalid.
     """
     metadata = model_metadata(read_model(model))
     said: Sequence[TensorMetadata | None] = metadata.inputs if metadata else ()
@@ -116,7 +117,7 @@ def _takes_pictures(detail: Mapping[str, Any]) -> bool:
 
 
 def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:
-    """Return the pixels of a picture, uint8, in a mode of Pillow's and a (width, height)."""
+    """Return the pixels of a picture as uint8, in a Pillow mode, resized to (width, height)."""
     try:
         pillow = import_module("PIL.Image")
     except ImportError as error:

@@ -1,7 +1,8 @@
-"""Tensor by tensor: what LiteRT has between its operators against what the ONNX nodes make of it.
+"""Compare the tensors between LiteRT's operators with the values that the ONNX nodes compute.
 
-The values are those that store the tensors of the TFLite model; what lies between them belongs to
-one operator. They are brought back into TFLite's layout and element type before they are compared.
+Only ONNX values that store a tensor of the TFLite model are compared; other values are
+intermediate results of one operator. Values are converted to TFLite's layout and element type
+before the comparison.
 """
 
 from __future__ import annotations
@@ -30,28 +31,30 @@ from tflite2onnx.verification.tolerance import (
 )
 from tflite2onnx.writer import Skeleton
 
-MOST_STEPS = 16  # that are counted one by one
-# What lies between -1 and 1 is computed to within so much of 1, however small it is.
+MOST_STEPS = 16  # differences of this many steps and more are counted together
+# Operators with results between -1 and 1, and their absolute error, even for small results.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
-# A kernel of real numbers with quantized weights rounds its activations to 127 steps of the
-# largest. In a network so many decibels of signal to noise are right,
+# A hybrid kernel (float activations, quantized weights) rounds its activations to 127 steps of the
+# largest. The accepted signal-to-noise ratio of its result in a network, in dB:
 _HYBRID = 10.0
-# and of an operator on LiteRT's own inputs such a part of the range: published networks have 0.035.
+# The accepted difference of a hybrid operator on LiteRT's own inputs, as a fraction of the range.
+# Published networks reach 0.035.
 _HYBRID_PART = 0.05
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
-# Of an element type by name: numpy has no numbers of these.
+# Element types that numpy does not support.
 _NO_NUMBERS = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
 
 
 @dataclass(frozen=True)
 class TensorComparison:
-    """One tensor of the TFLite model, and how far the ONNX model's is from it.
+    """One tensor of the TFLite model, and its difference from the ONNX model's value.
 
-    `operator` and `index` are the operator that makes it; `value` is its name in the ONNX model,
-    where axis i is the axis order[i] of `shape`. `steps` counts the elements of a quantized tensor
-    that are 0, 1, 2... steps apart, the last of 17 those of 16 and more; it is () for others.
+    `operator` and `index` identify the operator that computes the tensor. `value` is its name in
+    the ONNX model, where axis i is the axis order[i] of `shape`. `steps` counts the elements of a
+    quantized tensor that are 0, 1, 2... steps apart; the last of 17 counts is for 16 steps and
+    more. `steps` is () for other tensors.
     """
 
     difference: Difference
@@ -64,17 +67,17 @@ class TensorComparison:
 
     @property
     def name(self) -> str:
-        """What the tensor is called in the TFLite model."""
+        """The name of the tensor in the TFLite model."""
         return self.difference.name
 
     def worse_of(self, other: TensorComparison) -> TensorComparison:
-        """Return what two samples say of one tensor."""
+        """Return the combined result of two samples for one tensor: the worse one, counts added."""
         counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))
         return replace(self, difference=self.difference.worse_of(other.difference), steps=counts)
 
 
 class Place(NamedTuple):
-    """Where a tensor is found: by its index in LiteRT, its value in ONNX; and what makes it.
+    """A tensor in both models: its index in LiteRT, its value in ONNX, and its operators.
 
     `ops` are the operators that compute it from other such tensors: `op`, and those before it whose
     outputs the ONNX model does not have.
@@ -88,10 +91,10 @@ class Place(NamedTuple):
 
 
 def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
-    """Return what both models have of a sub-graph, in order of execution.
+    """Return the tensors of a sub-graph that both models have, in order of execution.
 
-    What a pass has done away with is in one of them alone; what ONNX Runtime or numpy have no
-    numbers for cannot be compared.
+    Tensors that a pass has removed are only in one model. Tensors of an element type that ONNX
+    Runtime or numpy does not support cannot be compared.
     """
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
@@ -106,9 +109,9 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
 
 
 def _makers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
-    """Return an operator with those that make its inputs, as long as these are unseen."""
+    """Return an operator and, transitively, the operators that compute its unseen inputs."""
     makers = [op]
-    for maker in makers:  # which grows
+    for maker in makers:  # the list grows in the loop
         before = dict.fromkeys(unseen[t] for t in maker.inputs if t is not None and t in unseen)
         makers += [each for each in before if each not in makers]
     return tuple(makers)
@@ -123,7 +126,7 @@ def _is_comparable(tensor: Tensor, port: Port) -> bool:
 class InnerTensors:
     """The tensors inside an ONNX model, computed and compared sample by sample.
 
-    With `alone` each operator is fed LiteRT's own inputs, so that differences do not add up.
+    With `alone`, each operator runs on LiteRT's own inputs, so that differences do not accumulate.
     """
 
     def __init__(
@@ -137,7 +140,7 @@ class InnerTensors:
     ) -> None:
         self.alone = alone
         self.places = tuple(found)
-        # Where nothing has to be moved, a TRANSPOSE or RESHAPE gives one value a second meaning.
+        # One value stores several tensors if a TRANSPOSE or RESHAPE between them moves no data.
         self._places: dict[str, list[Place]] = {}
         for place in found:
             self._places.setdefault(place.port.name, []).append(place)
@@ -149,9 +152,10 @@ class InnerTensors:
     def compare_tensors(
         self, interpreter: Any, feeds: Mapping[str, Array], limits: Limits
     ) -> Iterator[TensorComparison]:
-        """Yield each tensor of the sample that LiteRT has run last; `feeds` are ONNX's inputs.
+        """Yield the comparison of each tensor of LiteRT's last run.
 
-        The limits are those of a network; an operator alone is held to its own.
+        `feeds` are the inputs of the ONNX model. `limits` are those of a network; an operator that
+        runs alone has its own limits.
         """
         for place, have in self._values(interpreter, feeds):
             want = inner_tensor(interpreter, place.litert)
@@ -161,7 +165,7 @@ class InnerTensors:
     def _values(
         self, interpreter: Any, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[Place, Array]]:
-        """Yield the values of the ONNX model, of which a few are in memory at a time."""
+        """Yield the values of the ONNX model; only a few are in memory at a time."""
         live = dict(feeds)
         for name in feeds:
             for place in self._places.get(name, ()):
@@ -186,7 +190,7 @@ class InnerTensors:
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
 
     def _segment_input(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
-        """Return what a piece reads: what pieces before it have made, or what LiteRT has."""
+        """Return an input of a piece: the output of an earlier piece, or LiteRT's tensor."""
         return (
             live[name]
             if name in live
@@ -194,7 +198,7 @@ class InnerTensors:
         )
 
     def _litert_as_stored(self, interpreter: Any, place: Place) -> Array:
-        """Return what LiteRT has as the ONNX model stores it, zeros if it has kept nothing."""
+        """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
         array = inner_tensor(interpreter, place.litert)
         if array is None:
             array = np.zeros(place.tensor.shape, place.tensor.dtype.numpy)
@@ -204,11 +208,11 @@ class InnerTensors:
 def compare_tensor(
     place: Place, want: Array, have: Array, limits: Limits, *, alone: bool = False
 ) -> TensorComparison:
-    """Compare a tensor as LiteRT has it with what a value of the ONNX model stores."""
+    """Compare a tensor of LiteRT with the value of the ONNX model that stores it."""
     tensor, port = place.tensor, place.port
     have = _to_tflite_storage(place, have)
     if have.size == want.size and tensor.shape != port.tensor.shape:
-        have = have.reshape(want.shape)  # the file does not say the shape, or says it otherwise
+        have = have.reshape(want.shape)  # the file has no shape, or another one
     want, step = _to_onnx_type(place, want)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
     limits = (_limits_alone if alone else _limits_in_network)(place, limits, step)
@@ -222,7 +226,7 @@ def compare_tensor(
 
 
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
-    """Return what an operator may differ by on LiteRT's own inputs, whatever noise that is."""
+    """Return the limits of an operator on LiteRT's own inputs; the noise rule does not apply."""
     steps = sum(operator_for(op).allowed_steps for op in place.ops)
     coarse = max(step * max(steps, 1), _coarse(place))
     hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
@@ -242,7 +246,7 @@ def _coarse(place: Place) -> float:
 
 
 def _has_weights(op: Op) -> bool:
-    """Return whether an operator has quantized weights: of real data its kernel is a hybrid."""
+    """Return whether an operator has quantized weights: with float inputs its kernel is hybrid."""
     return any(t is not None and t.data is not None and is_quantized(t) for t in op.inputs)
 
 
@@ -258,9 +262,9 @@ def _count_steps(want: Array, have: Array, step: float) -> tuple[int, ...]:
 
 
 def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
-    """Return what LiteRT has in the element type of the ONNX model, and what a step is in it.
+    """Return LiteRT's array in the element type of the ONNX model, and the size of a step in it.
 
-    Integers become real numbers where the ONNX model has none.
+    Integers become real numbers if the ONNX model has no integers; the size is 0 otherwise.
     """
     quantization = place.tensor.quantization
     if place.port.dtype.is_float and array.dtype.kind in "iu" and quantization is not None:
@@ -269,7 +273,7 @@ def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
 
 
 def _to_tflite_storage(place: Place, array: Array) -> Array:
-    """Return what the ONNX model stores in TFLite's layout and integers."""
+    """Return a value of the ONNX model in TFLite's layout and integer type."""
     order = place.port.order
     if array.ndim == len(order):
         array = array.transpose(np.argsort(order))
@@ -277,14 +281,14 @@ def _to_tflite_storage(place: Place, array: Array) -> Array:
 
 
 def as_stored(place: Place, array: Array) -> Array:
-    """Return what LiteRT has as the ONNX model stores it."""
+    """Return a tensor of LiteRT as the ONNX model stores it."""
     array, _ = _to_onnx_type(place, array.reshape(place.port.tensor.shape))
     array = _flip_sign_bit(place, array, np.dtype(np.int8))
     return np.ascontiguousarray(array.transpose(place.port.order))
 
 
 def _flip_sign_bit(place: Place, array: Array, source: np.dtype[Any]) -> Array:
-    """Return int8 for uint8 and the reverse where int8 is kept as uint8, 128 higher."""
+    """Convert between int8 and uint8 if the ONNX model stores int8 as uint8, 128 higher."""
     kept = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
     if not kept or array.dtype != source:
         return array

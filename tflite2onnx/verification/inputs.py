@@ -1,4 +1,4 @@
-"""What both models are run on: random numbers or the user's own, and how ONNX stores them."""
+"""The inputs of both models: random numbers or the user's arrays, converted for the ONNX model."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
-# Integers that are not quantized are mostly indices, of tables of unknown size.
+# Integers that are not quantized are mostly indices into tables of unknown size.
 _SMALL_INTEGERS = 8
 
-Detail = Mapping[str, Any]  # what LiteRT says of an input or an output
+Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
 
 def random_inputs(interpreter: Any, seed: int) -> list[Array]:
-    """Return an array for each input of a LiteRT interpreter, of its shape and type.
+    """Return an array for each input of a LiteRT interpreter, with the shape and type of the input.
 
     Floats are normally distributed, integers of 8 and 16 bits uniformly over all their values,
     other integers from 0 to 7.
@@ -31,12 +31,14 @@ def random_inputs(interpreter: Any, seed: int) -> list[Array]:
 def sample(
     interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False
 ) -> list[Array]:
-    """Return an array for each input: what is given under its name, else random numbers.
+    """Return an array for each input: the array in `given` under its name, else random numbers.
 
-    Tame ones are from 0 to 1, and serve as indices of any table.
+    With `tame`, random floats and unquantized integers are between 0 and 1: integers are then
+    valid indices into nearly any table.
 
     Raises:
-        VerifyError: what is given fits no input, or an input's type has no random values.
+        VerifyError: a given array matches no input, or random values of an input's type are not
+            supported.
     """
     details = interpreter.get_input_details()
     names = [detail["name"] for detail in details]
@@ -100,7 +102,7 @@ def store_inputs(
 ) -> dict[str, Array]:
     """Return the inputs of the TFLite model as the ONNX model stores them, by name.
 
-    `details` are those of LiteRT's inputs.
+    `details` are LiteRT's descriptions of the inputs.
     """
     return {
         end.name: np.asarray(
@@ -111,7 +113,7 @@ def store_inputs(
 
 
 def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
-    """Return what LiteRT has; as real numbers where the ONNX model has such instead of integers."""
+    """Return an array of LiteRT, dequantized if the ONNX model has floats instead of integers."""
     quantization = quantization_of(detail)
     if end.dtype != "float32" or array.dtype.kind not in "iu" or quantization is None:
         return array
@@ -119,9 +121,9 @@ def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:
-    """Return what a step of LiteRT's integers is in the ONNX model's real numbers.
+    """Return the size of one step of LiteRT's integers in the ONNX model's real numbers.
 
-    It is 0 where the ONNX model has the integers themselves.
+    The size is 0 if the ONNX model has the integers themselves.
     """
     quantization = quantization_of(detail)
     if quantization is None or end.dtype != "float32" or np.dtype(detail["dtype"]).kind not in "iu":
@@ -130,7 +132,7 @@ def step_of(end: Endpoint, detail: Detail) -> float:
 
 
 def quantization_of(detail: Detail) -> Quantization | None:
-    """Return what LiteRT says of the integers of an input or output, None if nothing."""
+    """Return the quantization of an input or output in LiteRT, None if it is not quantized."""
     parameters = detail["quantization_parameters"]
     if not parameters["scales"].size:
         return None

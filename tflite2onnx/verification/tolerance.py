@@ -1,18 +1,19 @@
-"""What two runtimes' elements of one tensor differ by, and how much of that is allowed.
+"""The difference between the two runtimes' elements of one tensor, and the limits it must meet.
 
-An operator that both runtimes run on the same inputs is held to a number of steps, which its class
-gives (`Operator.allowed_steps`). What a whole network may differ by depends on what rounding does
-to it:
+An operator that both runtimes run on the same inputs may differ by a number of steps, which its
+class defines (`Operator.allowed_steps`). The limits of a whole network depend on its rounding:
 
-- A float may differ by 1e-4 of the range of its tensor. That is ten times what rounding adds up to
-  in deep float32 networks, and far less than a mistake in a layout, a padding or a constant makes.
-- An integer of 8 or 16 bits is a rounded real number that may fall to either side of a step.
-- A network with quantized tensors rounds after each layer, and a step here may be several steps
-  some layers on. Where the tensors of one are further off, noise of a tenth of the signal (20 dB)
-  is right: the roundings of a correct conversion add up to less, while a mistake in a layout, a
-  padding or a scale makes noise as loud as the signal.
+- A float may differ by 1e-4 of the range of its tensor. This limit is ten times the accumulated
+  rounding error of deep float32 networks, and far below the error that a wrong layout, padding or
+  constant causes.
+- An integer of 8 or 16 bits may differ by one step, because it is a rounded real number.
+- A network with quantized tensors rounds after each layer, and a difference of one step may grow to
+  several steps some layers later. A tensor of a quantized network that exceeds the limit of a
+  single element is accepted if its noise is at most a tenth of the signal (20 dB). The accumulated
+  rounding noise of a correct conversion is smaller, while a wrong layout, padding or scale causes
+  noise as large as the signal.
 
-All else has to be equal.
+All other elements must be equal.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ from tflite2onnx.tensor import Array
 
 TOLERANCE = 1e-4
 DECIBELS = 20.0  # of signal to noise, in quantized networks
-# Integers that hold quantized numbers: every value of theirs means something.
+# Integer types of quantized tensors: each of their values is valid.
 QUANTIZED = ("int8", "uint8", "int16")
-# How much further off than LiteRT's own kernels are from each other is still right.
+# The allowed difference relative to the difference between LiteRT's own kernels.
 _FACTOR = 2.0
 _MORE_NOISE = 3.0  # dB
-# Squares of numbers within these limits neither overflow in float32 nor vanish.
+# Squares of numbers between these limits neither overflow nor underflow in float32.
 _SMALL, _LARGE = 1e-12, 1e12
 
 
 class Limits(NamedTuple):
-    """What is allowed: a part of the range of floats, or a `step` of what they stand for.
+    """The allowed difference of a tensor.
 
-    `steps` are allowed of integers; if None, one of 8 and 16 bits and none of others. So many
-    `decibels` of signal to noise are enough whatever else is off; inf never suffices.
+    Floats may differ by `part` of their range, or by `step` if `step` is larger; `step` is an
+    absolute difference. Integers may differ by `steps`; None allows one step for integers of 8 and
+    16 bits and none for other integers. A tensor whose signal-to-noise ratio is at least `decibels`
+    is accepted whatever its largest difference is; inf disables this rule.
     """
 
     part: float = TOLERANCE
@@ -54,12 +57,13 @@ _USUAL = Limits()
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a tensor of ONNX Runtime is from LiteRT's.
+    """The difference between a tensor of ONNX Runtime and the same tensor of LiteRT.
 
-    `largest` is the largest absolute difference of two elements, inf where no number can say it;
-    `allowed` is what it may be. `spread` is the range of LiteRT's elements and 0. `decibels` is the
-    ratio of LiteRT's elements to the differences, as signal to noise; `enough` of them are allowed
-    whatever `largest` is, and inf never suffices. `reason` tells types or shapes that differ.
+    `largest` is the largest absolute difference of two elements, inf if the difference is not a
+    finite number; `allowed` is its limit. `spread` is the range of LiteRT's elements, extended to
+    include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
+    differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
+    disables this rule. `reason` describes a mismatch of types or shapes.
     """
 
     name: str
@@ -73,25 +77,25 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """`largest` as a part of the range."""
+        """`largest` divided by the range."""
         if self.largest and not self.spread:
             return math.inf
         return self.largest / (self.spread or 1)
 
     @property
     def is_within(self) -> bool:
-        """True if no element is further off than is allowed of one, noise aside."""
+        """Whether each element is within the limit of a single element, whatever the noise is."""
         return self.largest <= self.allowed
 
     @property
     def ok(self) -> bool:
-        """True if the difference is allowed."""
+        """Whether the difference is within the limits."""
         loud = math.isfinite(self.largest) and self.decibels >= self.enough
         return self.is_within or loud
 
     @property
     def complaint(self) -> str:
-        """What is wrong, in words, if it is not `ok`."""
+        """A description of the difference, for a tensor that is not `ok`."""
         if self.reason:
             return self.reason
         step = f"it differs by {self.largest:.3g} where {self.allowed:.3g} is allowed"
@@ -100,11 +104,15 @@ class Difference:
         return f"{step}, with {self.decibels:.1f} dB of signal to noise where {self.enough:.1f} do"
 
     def worse_of(self, other: Difference) -> Difference:
-        """Return what is the worse result for the same tensor."""
+        """Return the worse of two results for the same tensor."""
         return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 
     def allow_kernel_noise(self, kernels: Difference) -> Difference:
-        """Return the same, allowed to be about as large as that of LiteRT's own kernels is."""
+        """Return this difference with its limits widened by a difference between LiteRT's kernels.
+
+        It may be twice as large as the difference between the kernels or, in a quantized network,
+        have 3 dB more noise.
+        """
         if self.reason or kernels.reason:
             return self
         noise = math.inf if math.isinf(self.enough) else kernels.decibels - _MORE_NOISE
@@ -115,11 +123,11 @@ class Difference:
 def compare(
     name: str, want: Array, have: Array, limits: Limits = _USUAL, zero_point: int = 0
 ) -> Difference:
-    """Compare a tensor that ONNX Runtime has made with what LiteRT wants it to be.
+    """Compare a tensor of ONNX Runtime (`have`) with the same tensor of LiteRT (`want`).
 
-    Floats may differ by two of their own steps where these are coarser than the limits. NaN is
-    equal to NaN, and an infinity to itself. Integers are as loud as they are far from the
-    `zero_point`.
+    Floats may differ by two machine epsilons of their type, relative to the range, where two
+    epsilons exceed the limits. NaN is equal to NaN, and an infinity to itself. The signal of an
+    integer is its distance from the `zero_point`.
     """
     if want.dtype != have.dtype or want.shape != have.shape:
         types = [f"{a.dtype}{list(a.shape)}" for a in (want, have)]
@@ -137,7 +145,7 @@ def compare(
 
 
 def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
-    """Return the largest difference, the range and the signal to noise."""
+    """Return the largest difference, the range and the signal-to-noise ratio in dB."""
     if want.dtype == np.float32:
         found = _measure_floats(want, have)
         if found is not None:
@@ -152,7 +160,7 @@ def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[floa
 
 
 def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
-    """Return the same for narrow integers, whose squares a float32 holds well enough."""
+    """Measure narrow integers, whose squares float32 represents with enough precision."""
     spread = int(want.max(initial=0)) - int(want.min(initial=0))
     apart = steps(want, have)
     largest = int(apart.max(initial=0))
@@ -165,7 +173,10 @@ def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, fl
 
 
 def _measure_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
-    """Return the same for ordinary numbers in a fraction of the time, None if some are not."""
+    """Measure float32 tensors in a fraction of the time.
+
+    Return None if a number is infinite or NaN, or if squares could overflow or underflow.
+    """
     with np.errstate(all="ignore"):
         apart = np.asarray(want - have)
         np.abs(apart, out=apart)
@@ -180,13 +191,13 @@ def _measure_floats(want: Array, have: Array) -> tuple[float, float, float] | No
 
 
 def _power(numbers: Array) -> float:
-    """Return the sum of squares; threads of BLAS would wait for each other longer than it takes."""
+    """Return the sum of squares; synchronising the threads of BLAS would take longer."""
     flat = numbers.reshape(-1)
     return float(np.einsum("i,i->", flat, flat))
 
 
 def _snr_db(signal: Array, noise: Array) -> float:
-    """Return the ratio of signal to noise: inf without noise, -inf with nothing else."""
+    """Return the signal-to-noise ratio: inf if there is no noise, -inf if there is no signal."""
     peak = float(max(np.abs(signal).max(initial=0), noise.max(initial=0)))
     if not np.any(noise):
         return math.inf
@@ -197,7 +208,7 @@ def _snr_db(signal: Array, noise: Array) -> float:
 
 
 def distances(want: Array, have: Array) -> Array:
-    """Return how far apart the elements are, as float64; inf where no number can say it."""
+    """Return the absolute differences of elements, as float64; inf for an undefined difference."""
     if want.dtype.kind in "iu":
         return steps(want, have).astype(np.float64)
     if want.dtype.kind == "b":
@@ -209,7 +220,7 @@ def distances(want: Array, have: Array) -> Array:
 
 
 def steps(want: Array, have: Array) -> Array:
-    """Return how far apart integers are, as unsigned integers."""
-    # The difference of two signed extremes wraps around to the right unsigned number.
+    """Return the absolute differences of integers, as unsigned integers."""
+    # If the difference overflows the signed type, its bits are the correct unsigned number.
     apart: Array = np.maximum(want, have) - np.minimum(want, have)
     return apart.view(f"u{want.dtype.itemsize}")
