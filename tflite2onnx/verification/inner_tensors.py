@@ -35,7 +35,7 @@ MOST_STEPS = 16  # differences of this many steps and more are counted together
 # Operators with results between -1 and 1, and their absolute error, even for small results.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
-# A hybrid kernel (float activations, quantized weights) rounds its activations to 127 steps of the
+# A hybrid kernel (float activations, quantized weights) rounds its activations to 1/127 of the
 # largest. The accepted signal-to-noise ratio of its result in a network, in dB:
 _HYBRID = 10.0
 # The accepted difference of a hybrid operator on LiteRT's own inputs, as a fraction of the range.
@@ -43,7 +43,7 @@ _HYBRID = 10.0
 _HYBRID_PART = 0.05
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
-# Element types that numpy does not support.
+# Element types without an equivalent in numpy.
 _NO_NUMBERS = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
 
 
@@ -79,8 +79,8 @@ class TensorComparison:
 class Place(NamedTuple):
     """A tensor in both models: its index in LiteRT, its value in ONNX, and its operators.
 
-    `ops` are the operators that compute it from other such tensors: `op`, and those before it whose
-    outputs the ONNX model does not have.
+    `ops` are the operators that compute it from other tensors in both models: `op`, and the
+    operators before `op` whose outputs the ONNX model does not have.
     """
 
     tensor: Tensor

@@ -29,10 +29,11 @@ ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
 class OpenedModel(NamedTuple):
-    """A converted model: `inputs` and `outputs` say how they lie, `session` runs it.
+    """A converted model: `inputs` and `outputs` with their layouts, and a `session` that runs it.
 
-    What the model remembers is carried from one run to the next. `signatures` are those of its
-    sub-graph, each with what it calls "inputs" and "outputs" by their names in the ONNX model.
+    The session carries the state of the model from one run to the next. `signatures` are the
+    signatures of its sub-graph by key. Each signature maps "inputs" and "outputs" to the names of
+    the signature, by name in the ONNX model.
     """
 
     inputs: Sequence[Endpoint]
@@ -42,18 +43,18 @@ class OpenedModel(NamedTuple):
 
     @property
     def signature(self) -> str | None:
-        """The signature of the sub-graph, None if that has none."""
+        """The first signature of the sub-graph, None if the sub-graph has no signature."""
         return next(iter(self.signatures), None)
 
 
 def open_model(converted: ConvertedModel, *, optimize: bool = True) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
-    ONNX Runtime may `optimize` the model, as it does by default.
+    Without `optimize`, ONNX Runtime's optimizations are disabled.
 
     Raises:
-        VerifyError: it cannot be read, ONNX Runtime cannot run it, or it does not say how it is
-            laid out.
+        VerifyError: the model cannot be read, ONNX Runtime cannot run it, or its metadata do not
+            contain the layouts.
     """
     if isinstance(converted, Result):
         session = _session_of_result(converted, optimize=optimize)
@@ -69,7 +70,7 @@ def open_model(converted: ConvertedModel, *, optimize: bool = True) -> OpenedMod
 
 
 def _readable(path: str | os.PathLike[str]) -> str:
-    """Return a path as a string, once it is known that there is something to read."""
+    """Return a path as a string, after a check that the file can be opened."""
     try:
         with Path(path).open("rb"):
             return os.fspath(path)
@@ -96,7 +97,7 @@ def _session_of_result(result: Result, *, optimize: bool) -> Any:
 
 
 def _read_endpoints(text: str | None) -> list[Endpoint]:
-    """Read the inputs or the outputs from what `convert` wrote into the metadata."""
+    """Read the inputs or the outputs from the metadata that `convert` wrote."""
     try:
         return [Endpoint.from_dict(end) for end in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
@@ -105,15 +106,16 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
         ) from error
 
 
-# The tensors inside
+# Tensors between the operators
 
 
 def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedModel) -> Skeleton:
-    """Return the ONNX model with the tensors of the TFLite model in it, none if they are unknown.
+    """Return the ONNX model with the values that store tensors of the TFLite model.
 
-    A file does not say which of its values is which tensor in which order. A second conversion
-    does, if the same nodes compute values of the same names and element types. Attributes and
-    weights may differ: these differences are what a verification looks for.
+    An ONNX file does not contain the mapping from values to tensors and axis orders. The mapping is
+    taken from a second conversion if the same nodes compute values of the same names and element
+    types. Attributes and weights may differ: verification looks for these differences. If no
+    second conversion matches, no tensors are returned.
     """
     if isinstance(converted, Result):
         return converted.skeleton
@@ -135,7 +137,7 @@ def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
 
 
 def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) -> Iterator[Result]:
-    """Yield what conversions the file may come from, the likeliest first."""
+    """Yield the conversions that may have produced the file, the likeliest first."""
     opset = next((each.version for each in proto.opset_import if not each.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     stored = any(node.op_type in _STORAGE for node in proto.graph.node)
@@ -170,7 +172,7 @@ def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order
 
 
 def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
-    """Yield whose names inputs and outputs may have: (signature, `names` of `convert`)."""
+    """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
         if any(name == own for each in called.values() for name, own in each.items()):
             yield key, "signature"
@@ -178,7 +180,7 @@ def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
 
 
 def _pinned_layouts(model: ModelFile, ends: OpenedModel) -> dict[str, tuple[str, str]]:
-    """Return how inputs and outputs lie, by the names of the tensors."""
+    """Return the layouts of inputs and outputs, by the names of the tensors."""
     source = read_model(model)
     graph = source.graphs[find_signature(source, ends.signature)[0]]
     pairs = [*zip(graph.inputs, ends.inputs, strict=False)]

@@ -1,6 +1,6 @@
-"""Which instruction sets the processor has, of those that choose ONNX Runtime's integer kernels.
+"""The processor's instruction sets that decide which integer kernels ONNX Runtime uses.
 
-Without VNNI, AMX or ARM's dot product a product of uint8 by int8 may saturate in 16 bits.
+Without VNNI, AMX or ARM's dot product, a product of uint8 by int8 may saturate in 16 bits.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-_CPUINFO = Path("/proc/cpuinfo")  # of Linux alone
+_CPUINFO = Path("/proc/cpuinfo")  # exists on Linux only
 
 
 class _Set(NamedTuple):
-    """An instruction set: by numpy's name, "" if numpy does not look for it, and Linux's names."""
+    """An instruction set: its name in numpy, "" if numpy does not detect it, and Linux's names."""
 
     name: str
     numpy: str
@@ -38,10 +38,10 @@ _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "ARM", "arm64": "ARM"}
 
 
 def instruction_sets() -> dict[str, bool | None]:
-    """Return which instruction sets there are, by name; None of what is not known.
+    """Return whether the processor has each instruction set, by name; None if this is unknown.
 
-    numpy asks the processor itself. Linux knows more, but under an emulator /proc/cpuinfo is that
-    of the machine around it: then numpy alone is believed.
+    numpy queries the processor itself. Linux reports more instruction sets, but under an emulator
+    /proc/cpuinfo describes the host. If the two sources contradict each other, only numpy counts.
     """
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
     features, flags = _numpy_features(), _linux_flags()
@@ -52,7 +52,7 @@ def instruction_sets() -> dict[str, bool | None]:
         return {
             each.name: bool(asked[each.name] or not flags.isdisjoint(each.linux)) for each in sets
         }
-    # Of two forms of an instruction set numpy looks for one.
+    # If an instruction set has two forms, numpy detects only one: its False then means unknown.
     return {
         each.name: asked[each.name] or (asked[each.name] if len(each.linux) == 1 else None)
         for each in sets
@@ -60,14 +60,14 @@ def instruction_sets() -> dict[str, bool | None]:
 
 
 def describe_sets(sets: Mapping[str, bool | None]) -> str:
-    """Return in words which instruction sets there are."""
+    """Return a text that lists the instruction sets with yes, no or unknown."""
     words = {True: "yes", False: "no", None: "unknown"}
     return ", ".join(f"{name} {words[known]}" for name, known in sets.items()) or "unknown"
 
 
 def _numpy_features() -> Mapping[str, bool]:
-    """Return what numpy has found at its start; it is not part of numpy's promised interface."""
-    for core in ("numpy._core", "numpy.core"):  # of numpy 2, and of numpy 1
+    """Return the features that numpy detects at import, from a private attribute of numpy."""
+    for core in ("numpy._core", "numpy.core"):  # numpy 2, then numpy 1
         try:
             module = import_module(f"{core}._multiarray_umath")
         except ImportError:
@@ -77,7 +77,7 @@ def _numpy_features() -> Mapping[str, bool]:
 
 
 def _linux_flags() -> frozenset[str]:
-    """Return the features that /proc/cpuinfo lists, none if there is no such file."""
+    """Return the features that /proc/cpuinfo lists, none if the file cannot be read."""
     try:
         text = _CPUINFO.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a verification found, as data, and the one verdict on each tensor."""
+"""The result of a verification as data, with one verdict on each tensor."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _KERNELS = (
 
 
 class Verdict(Enum):
-    """What is said of a tensor.
+    """The verdict on a tensor.
 
-    It is WRONG if its operator computes it wrongly from LiteRT's own inputs. It DIFFERS if it is
-    too far off and its operator is right, or was not run on LiteRT's own inputs.
+    WRONG: the operator exceeds its limits on LiteRT's own inputs. DIFFERS: the tensor exceeds its
+    limits, but its operator is right on LiteRT's own inputs or was not run on them.
     """
 
     RIGHT = "right"
@@ -35,15 +35,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """What a verification found: for each output, and each tensor inside, the worst of all samples.
+    """The result of a verification: the worst sample of each output and each inner tensor.
 
-    `tensors` are in order of execution; there are none if the ONNX model does not tell where its
-    tensors are. `operators` are the same tensors, each computed from LiteRT's own inputs; there
-    are none unless that was asked for, or an element is further off than an operator alone may be.
-    `closed` are the operators that run sub-graphs: what is computed in these is compared where it
-    leaves them. `names` are the outputs' names in the TFLite model, where they have others.
-    `right_unoptimized` is True if the model is not right, but is with the optimizations of ONNX
-    Runtime disabled. `processor` tells which instruction sets there are, None of what is unknown.
+    `tensors` are the tensors between operators, in order of execution; there are none if the
+    values that store them are unknown. `operators` are the same tensors, each computed from
+    LiteRT's own inputs; there are none unless this was requested, or an element exceeds the limit
+    of a single element. `closed` are the operators that run sub-graphs; tensors inside these
+    sub-graphs are not compared, only the outputs of the operators. `names` are the outputs' names
+    in the TFLite model, if they differ from the names in the ONNX model. `right_unoptimized` is
+    True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled.
+    `processor` maps instruction sets to whether the processor has them, None if this is unknown.
     """
 
     outputs: tuple[Difference, ...]
@@ -58,15 +59,16 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if every output is as it should be, and every operator that was run alone."""
+        """Whether every output, and every operator that ran alone, is within its limits."""
         return all(d.ok for d in (*self.outputs, *(c.difference for c in self.operators)))
 
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
         """The verdict on each tensor, by its name in the TFLite model.
 
-        Of an output the model as it is counts, not the one whose tensors are outputs. Noise is no
-        excuse for an output if an operator is wrong: it is not rounding that makes it.
+        The verdict on an output comes from the unchanged model, not from the model whose inner
+        tensors are outputs. If an operator is wrong, the noise rule does not apply to the outputs,
+        because the cause of their noise is then not rounding.
         """
         alone = {c.name: c.difference.ok for c in self.operators}
         sound = all(alone.values())
@@ -91,21 +93,22 @@ class Report:
 
     @property
     def cause(self) -> str:
-        """Why the model is not right and what to do, where ONNX Runtime's kernels are the cause."""
+        """The cause and the remedy if ONNX Runtime's kernels caused the failure, else ""."""
         return _KERNELS if self.right_unoptimized else ""
 
     @property
     def diverging(self) -> TensorComparison | None:
         """The first tensor that an operator computes wrongly, in order of execution.
 
-        A tensor that is too far off while all operators are right shows how roundings add up.
+        If operators did not run alone, it is the first tensor that exceeds its limits. A tensor
+        that exceeds its limits while all operators are right shows accumulated rounding errors.
         """
         bad = Verdict.WRONG if self.operators else Verdict.DIFFERS
         found = self.operators or self.tensors
         return next((c for c in found if self.verdicts[c.name] is bad), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as numbers, strings, lists and dicts; what is infinite is None."""
+        """Return the report as numbers, strings, lists and dicts; inf and NaN become None."""
         diverging = self.diverging
         return {
             "ok": self.ok,

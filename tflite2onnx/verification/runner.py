@@ -1,4 +1,4 @@
-"""Both models run on the same samples, and what comes out compared."""
+"""Run both models on the same samples and compare their results."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from tflite2onnx.verification.runtimes import (
 from tflite2onnx.verification.tolerance import DECIBELS, Difference, Limits, compare
 
 Progress = Callable[[int, int], None]
-# The outputs, and the tensors inside by whether operators run alone; each by its name.
+# The outputs by name; the inner tensors by whether operators run alone, then by name.
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
 _OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
-# Kernels that show their tensors between operators: XNNPACK keeps its own to itself.
+# Kernels whose tensors between operators can be read, unlike those of XNNPACK.
 _OPEN_KERNELS = "BUILTIN_REF"
 
 
 class Run:
-    """Both models, and how their tensors are compared."""
+    """Runs both models and compares their tensors."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Run:
     def compare_samples(
         self, samples: Sequence[Sequence[Array]], walks: Sequence[InnerTensors]
     ) -> Found:
-        """Return the worst of each output and each tensor; what is remembered begins anew."""
+        """Return the worst sample of each output and each tensor; state is reset at the start."""
         self._ends.session.reset()
         outputs: dict[str, Difference] = {}
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
@@ -78,7 +78,7 @@ class Run:
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
             _keep_worst(outputs, self._outputs(want, have))
             for walk in walks:
-                if walk.alone and state:  # which is not LiteRT's own but at the start
+                if walk.alone and state:  # only the first run has LiteRT's own state
                     done += len(walk.places)
                     continue
                 for each in walk.compare_tensors(self._interpreter, feeds, self._limits):
@@ -88,7 +88,7 @@ class Run:
         return outputs, inner
 
     def _outputs(self, want: Sequence[Array], have: Sequence[Array]) -> Iterator[Difference]:
-        """Compare the outputs of LiteRT with others in the same layout."""
+        """Compare the outputs of LiteRT with other outputs in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
             own, other = (dequantize_for_onnx(end, each, detail) for each in (a, b))
@@ -102,10 +102,10 @@ class Run:
         outputs: dict[str, Difference],
         chain: dict[str, TensorComparison],
     ) -> None:
-        """Allow what is too far off to be about as far as other kernels of LiteRT are.
+        """Widen the limits of failing tensors by the differences of LiteRT's other kernels.
 
-        `chain` are tensors as the network computes them. Operators that run alone are not forgiven:
-        the kernels' differences have added up.
+        `chain` are the tensors as the whole network computes them. The limits of operators that run
+        alone are unchanged, because the differences between kernels accumulate over the network.
         """
         for kernels in _OTHER_KERNELS:
             wrong = [p for p in places if kernels == _OPEN_KERNELS and _is_wrong(chain, p)]
@@ -113,7 +113,7 @@ class Run:
                 continue
             try:
                 own, own_inner = self._compare_kernels(kernels, samples, wrong)
-            except VerifyError:  # they lack an operator
+            except VerifyError:  # these kernels lack an operator
                 continue
             for name, each in outputs.items():
                 outputs[name] = each if each.ok else each.allow_kernel_noise(own[name])
@@ -124,8 +124,8 @@ class Run:
     def _compare_kernels(
         self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
-        """Return how far other kernels' outputs, and tensors inside, are from the plain ones'."""
-        # What a network remembers begins anew in a new interpreter alone.
+        """Return how other kernels differ from the plain ones in outputs and in `within`."""
+        # Only a new interpreter resets the state of a network.
         plain, other = (
             interpreter_of(self._model, each, inner=bool(within))
             for each in (PLAIN_KERNELS, kernels)

@@ -1,6 +1,6 @@
-"""LiteRT and ONNX Runtime: opened, run, and blamed for what goes wrong in them.
+"""LiteRT and ONNX Runtime: open models, run them, and turn runtime errors into VerifyError.
 
-Both are imported when they are needed: converting goes without them.
+Both packages are imported when they are needed, because a conversion does not need them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ModelFile = str | os.PathLike[str] | bytes
 def interpreter_of(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
     """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
 
-    With `inner` it keeps the tensors between the operators for `inner_tensor`.
+    With `inner`, the interpreter keeps the tensors between the operators for `inner_tensor`.
     """
     litert = package("ai_edge_litert.interpreter")
     source = (
@@ -42,7 +42,7 @@ def interpreter_of(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: boo
 
 
 def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:
-    """Return the outputs for these inputs, with the state that the run before has left."""
+    """Return the outputs for these inputs; state carries over from the previous run."""
     with as_verify_error("LiteRT"):
         for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
@@ -52,7 +52,7 @@ def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:
 
 
 def inner_tensor(interpreter: Any, index: int) -> Array | None:
-    """Return a tensor of the last run, None where LiteRT has kept nothing of it."""
+    """Return a tensor of the last run, None if LiteRT has not kept the tensor."""
     try:
         return np.asarray(interpreter.get_tensor(index))
     except ValueError:
@@ -60,7 +60,7 @@ def inner_tensor(interpreter: Any, index: int) -> Array | None:
 
 
 def is_quantized(interpreter: Any) -> bool:
-    """Return whether integers stand for real numbers somewhere in the network."""
+    """Return whether the network has a quantized tensor."""
     return any(
         np.dtype(detail["dtype"]).name in QUANTIZED
         and detail["quantization_parameters"]["scales"].size
@@ -71,12 +71,12 @@ def is_quantized(interpreter: Any) -> bool:
 def session_of(model: str | bytes, *, arena: bool = True, optimize: bool = True) -> Any:
     """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
 
-    Without an `arena` it keeps no memory between runs. Unless it may `optimize`, each node runs in
+    Without `arena`, the session keeps no memory between runs. Without `optimize`, each node runs in
     a kernel of its own.
     """
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors: warnings are about nodes that it will optimize away
+    options.log_severity_level = 3  # errors only: warnings are about nodes that are optimized away
     options.enable_cpu_mem_arena = arena
     if not optimize:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -87,13 +87,13 @@ def session_of(model: str | bytes, *, arena: bool = True, optimize: bool = True)
 def run_onnx(
     session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None
 ) -> list[Array]:
-    """Return the outputs, or those with these names, for the inputs with their names."""
+    """Return all outputs, or the outputs in `names`; `feeds` maps input names to arrays."""
     with as_verify_error("ONNX Runtime"):
         return [np.asarray(output) for output in session.run(names, dict(feeds))]
 
 
 def package(name: str) -> Any:
-    """Return one of the two runtimes."""
+    """Import and return one of the two runtimes."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -104,7 +104,7 @@ def package(name: str) -> Any:
 
 @contextmanager
 def as_verify_error(runtime: str) -> Iterator[None]:
-    """Make a VerifyError of whatever a runtime raises; their own classes have no common base."""
+    """Turn any exception of a runtime into a VerifyError: its own classes have no common base."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""An ONNX model cut into pieces that run one after another, tensors between operators seen.
+"""Cut an ONNX model into pieces that run one after another and output the inner tensors.
 
-A runtime holds every output until the run is over. As outputs of one model, all tensors of a
-network would be in memory at once; as outputs of a piece, only those of the piece are.
+A runtime keeps every output until the end of the run. If all tensors of a network were outputs of
+one model, all would be in memory at once. With pieces, only the outputs of one piece are.
 
-A value that is an output is not fused away: the pieces are optimized as far as that leaves room.
+ONNX Runtime does not fuse away a value that is an output, so the pieces have fewer fusions.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from tflite2onnx.tensor import Array
 from tflite2onnx.writer import Skeleton, nbytes
 
-MOST_BYTES = 1 << 27  # of what the outputs of a piece hold together
-_MOST_WEIGHTS = 1 << 30  # bytes in one piece, which has to be a protobuf
+MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
+_MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
 _COMPUTED = "/computed"
 
 
 class Segment(NamedTuple):
-    """A piece of a model: it reads `feeds` and makes `fetches`, all of them names of values.
+    """A piece of a model: it reads `feeds` and computes `fetches`, both names of values.
 
-    `tensors` are the fetches that hold tensors of the TFLite model: (what it is called in this
-    piece, what it is called in the model). `live` are the fetches that later pieces read.
+    `tensors` are the fetches that store tensors of the TFLite model, as pairs (name in this piece,
+    name in the model). `live` are the fetches that later pieces read.
     """
 
     model: bytes
@@ -38,14 +38,14 @@ class Segment(NamedTuple):
 def segments(
     skeleton: Skeleton, seen: Sequence[str], *, alone: bool = False, most: int = MOST_BYTES
 ) -> Iterator[Segment]:
-    """Yield a model in pieces whose outputs have the values named in `seen`.
+    """Yield the pieces of a model, whose outputs include the values named in `seen`.
 
     Args:
         skeleton: the model.
-        seen: values that nodes compute.
-        alone: what reads one of these values is fed it instead of what is computed: the
-            operators of the TFLite model run each on its own.
-        most: bytes of the values seen in one piece, unless one of them has more.
+        seen: names of values that nodes compute.
+        alone: nodes that read a value in `seen` get it as an input of the piece instead of the
+            computed value, so that each operator of the TFLite model runs on its own.
+        most: a new piece starts after the values in `seen` of a piece exceed this many bytes.
     """
     cutter = _Cutter(skeleton, seen, alone=alone)
     start = 0
@@ -69,13 +69,13 @@ class _Cutter:
         self._inputs = {each.name for each in graph.input}
         self._infos = {i.name: i for i in (*graph.value_info, *graph.output, *graph.input)}
         made = {name for node in self._nodes for name in node.output}
-        # What is fed has to be of a known type.
+        # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
         self._reads = [_input_names(node) for node in self._nodes]
         self._last = {name: i for i, names in enumerate(self._reads) for name in names}
 
     def segment_ends(self, most: int) -> Iterator[int]:
-        """Yield where each piece ends: the index of the node after its last."""
+        """Yield the end of each piece: the index after its last node."""
         live: set[str] = set()
         room, weights = most, _MOST_WEIGHTS
         for i, node in enumerate(self._nodes):
@@ -113,7 +113,7 @@ class _Cutter:
         graph.node.extend(_rename_outputs(node, renamed) for node in nodes)
         graph.initializer.extend(self._small[n] for n in constants if n in self._small)
         graph.input.extend(self._infos[n] for n in fed)
-        # State has an initial value, and is an input all the same.
+        # State has an initial value, and is also an input.
         graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
         graph.output.extend(self._output(name, back.get(name, name)) for name in fetches)
@@ -145,7 +145,7 @@ def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
 
 
 def _input_names(node: NodeProto) -> set[str]:
-    """Return what a node reads, with what graphs inside it read from outside of them."""
+    """Return the values that a node reads, including outer values that its sub-graphs read."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -104,7 +104,7 @@ class Difference:
         return f"{step}, with {self.decibels:.1f} dB of signal to noise where {self.enough:.1f} do"
 
     def worse_of(self, other: Difference) -> Difference:
-        """Return the worse of two results for the same tensor."""
+        """Return the worse of two differences of the same tensor."""
         return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 
     def allow_kernel_noise(self, kernels: Difference) -> Difference:
