@@ -35,8 +35,9 @@ MOST_STEPS = 16  # differences of this many steps and more are counted together
 # Operators with results between -1 and 1, and their absolute error, even for small results.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
-# A hybrid kernel (float activations, quantized weights) rounds its activations to 1/127 of the
-# largest. The accepted signal-to-noise ratio of its result in a network, in dB:
+# A hybrid kernel (float activations, quantized weights) rounds its activations to 127 steps, of
+# which the last is the largest activation. The accepted signal-to-noise ratio of its result in a
+# network, in dB:
 _HYBRID = 10.0
 # The accepted difference of a hybrid operator on LiteRT's own inputs, as a fraction of the range.
 # Published networks reach 0.035.

@@ -32,8 +32,7 @@ class OpenedModel(NamedTuple):
     """A converted model: `inputs` and `outputs` with their layouts, and a `session` that runs it.
 
     The session carries the state of the model from one run to the next. `signatures` are the
-    signatures of its sub-graph by key. Each signature maps "inputs" and "outputs" to the names of
-    the signature, by name in the ONNX model.
+    signatures of its sub-graph by key: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}.
     """
 
     inputs: Sequence[Endpoint]
