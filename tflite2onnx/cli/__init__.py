@@ -1,4 +1,4 @@
-"""The command line: picks a command, and says in one paragraph on stderr what went wrong."""
+"""The command line: run a command, and print an error on stderr in one paragraph."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FAILED, _INTERRUPTED = 1, 130
 def entry() -> int:
     """Run the command line as a program.
 
-    What runs LiteRT does so in a process of its own: there are models, published ones too, with
-    which its kernels write where they must not, and a crash shall be an error that says so.
+    Commands that run LiteRT do so in a child process, so that a crash is reported as an error.
+    With some models, published ones included, the kernels of LiteRT write out of bounds.
     """
     _reopen_streams()
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
@@ -35,13 +35,13 @@ def entry() -> int:
     with raising_on_interrupt():
         try:
             return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
-        except KeyboardInterrupt:  # before a command has begun, or after it
+        except KeyboardInterrupt:  # before or after the command
             print_lines(sys.stderr, ["tflite2onnx: interrupted"])
             return _INTERRUPTED
 
 
 def _reopen_streams() -> None:
-    """Give closed stdout and stderr a place to write to; other files would get their numbers."""
+    """Replace closed stdout and stderr by os.devnull; other files would get their descriptors."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
@@ -49,7 +49,7 @@ def _reopen_streams() -> None:
 
 
 def _exit_status(status: int) -> int:
-    """Return the exit status of a process; of one that a signal ended, 1."""
+    """Return the exit status of a process, 1 if a signal ended the process."""
     if status >= 0:
         return status
     name = signal.Signals(-status).name
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.cli.{name}")
     parser = parser_of(name)
-    # Options may stand between the files; Python 3.11 can do that or "--", not both.
+    # Options may be between files. Python 3.11 parses either these or "--", not both.
     parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
     options = parse(words)
     about = getattr(options, "model", name)
@@ -80,11 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_error(about, "interrupted")
         return _INTERRUPTED
-    except OSError as error:  # files are ConversionErrors: this is stdout, full or closed
+    except OSError as error:  # stdout is full or closed; errors of files are ConversionErrors
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # as of `tflite2onnx ops | head`
+        if not isinstance(error, BrokenPipeError):  # as in `tflite2onnx ops | head`
             print_error(about, f"cannot print: {error.strerror}")
-    except Exception as error:  # noqa: BLE001 - no traceback for anyone who did not ask for one
+    except Exception as error:  # noqa: BLE001 - a traceback is for --verbose only
         if options.verbose:
             traceback.print_exc()
         print_error(about, describe_bug(error))
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asking_for_help(words: Sequence[str]) -> list[str]:
-    """Return the command line that prints the help of a command, of none the program's."""
+    """Return the command line that prints the help of a command, by default of the program."""
     if words and words[0] not in COMMANDS:
         print_lines(
             sys.stderr, [f"tflite2onnx: there is no command {words[0]}; see tflite2onnx --help"]
@@ -104,16 +104,16 @@ def _asking_for_help(words: Sequence[str]) -> list[str]:
 
 
 class _Shown(logging.Handler):
-    """Prints what is logged on stderr."""
+    """Prints log records on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message, in which names from the file may hold anything."""
+        """Print a message; names from the file may have any characters."""
         print_lines(sys.stderr, [self.format(record)])
 
 
 @contextmanager
 def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
-    """Show what is logged on stderr: warnings, each stage if asked for, nothing if quiet."""
+    """Print log records on stderr: warnings, each stage if verbose, only errors if quiet."""
     logger, handler = logging.getLogger("tflite2onnx"), _Shown()
     start = "%(relativeCreated)6d ms " if options.verbose else "tflite2onnx:"
     handler.setFormatter(logging.Formatter(f"{start} %(message)s"))

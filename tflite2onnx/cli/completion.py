@@ -26,7 +26,7 @@ _PREAMBLE = {"bash": "_shtab_tflite2onnx_pos_0_COMPGEN=_shtab_compgen_files"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "shell",
         metavar="SHELL",
@@ -49,7 +49,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _parser(file: object) -> Parser:
-    """Return one parser of all commands, in which `file` marks what takes files."""
+    """Return one parser of all commands, in which `file` marks the arguments that are files."""
     root = Parser("tflite2onnx", add_help=False)
     commands = root.add_subparsers()
     for name in COMMANDS:

@@ -1,4 +1,4 @@
-"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model, or those of a bundle."""
+"""`tflite2onnx MODEL.tflite [OUT.onnx]`: convert one model, several, or a bundle."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ exit status:
 """
 _OK = 0
 ALL_SIGNATURES = "all"
-_SMALLEST = 1024  # bytes of a weight; what is smaller costs more to find in a file of its own
+_SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     _placing(parser)
     _add_option(parser, "io_layout")
@@ -80,7 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _placing(parser: argparse.ArgumentParser) -> None:
-    """Add what is converted, and where it goes."""
+    """Add the arguments for the models and their outputs."""
     add = parser.add_argument
     add(
         "model",
@@ -117,7 +117,7 @@ def _placing(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add an option of the conversion as its declaration in `ConversionOptions` describes it."""
+    """Add an option of the conversion from its declaration in `ConversionOptions`."""
     option = ConversionOptions.__dataclass_fields__[name]
     kind: dict[str, Any] = {"metavar": "NAME"}
     if OPTION_TYPES[name] is bool:
@@ -131,7 +131,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is done with a conversion."""
+    """Add the options that verify a conversion."""
     add = parser.add_argument
     add(
         "--verify",
@@ -149,7 +149,7 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _writing(parser: argparse.ArgumentParser) -> None:
-    """Add how the ONNX file is written."""
+    """Add the options for the ONNX file."""
     add = parser.add_argument
     add(
         "--external-data",
@@ -178,7 +178,7 @@ def _bytes(text: str) -> int:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Convert, print what became of the inputs and outputs, and return the exit status."""
+    """Convert, print the inputs and outputs, and return the exit status."""
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
@@ -213,7 +213,7 @@ def _several(options: argparse.Namespace, models: Sequence[str], output: str | N
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
-    """Raise OptionError for what cannot be on standard output, or beside it."""
+    """Raise OptionError for an option that cannot be combined with standard output."""
     for option in ("json", "external_data", "report"):
         if job.output == STANDARD and getattr(options, option) not in (None, False):
             raise OptionError(
@@ -233,21 +233,21 @@ def _every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
 
 
 def _keys(job: Job) -> list[str]:
-    """Return the signatures of a model; none of a bundle, or if it cannot be read."""
+    """Return the signatures of a model; none for a bundle or an unreadable model."""
     try:
         return [] if job.is_bundle else [each.key for each in read_model(job.source).signatures]
-    except ModelFileError:  # said when it is converted
+    except ModelFileError:  # reported when the model is converted
         return []
 
 
 def _all(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
-    """Do all jobs, with a summary."""
+    """Run all jobs and print a summary."""
     how = RunOptions(options.jobs, options.verify, options.quiet, options.json)
     return run_jobs(jobs, partial(_attempt, options), how)
 
 
 def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
-    """Do one job of several; return the exit status that it means, and what became of it."""
+    """Run one job of several; return its exit status and its facts for the JSON output."""
     if job.is_bundle:
         results, reports = _convert_bundle(options, job)
         parts = [
@@ -267,14 +267,14 @@ def _facts(result: Result, report: Report | None) -> dict[str, Any]:
 
 
 def _complain(model: str, report: Report) -> int:
-    """Print on stderr what is wrong, and return the exit status."""
-    from tflite2onnx.cli import verdict  # noqa: PLC0415 - as `verify` below
+    """Print the faults in a report on stderr, and return the exit status."""
+    from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
     return verdict.print_verdict(model, report)
 
 
 def _one(options: argparse.Namespace, job: Job) -> int:
-    """Convert one model, and print what became of its inputs and outputs."""
+    """Convert one model, and print its inputs and outputs."""
     result, report, size = _convert(options, job)
     if job.output == STANDARD:
         options.say_on = sys.stderr
@@ -287,9 +287,9 @@ def _one(options: argparse.Namespace, job: Job) -> int:
 
 
 def _convert(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
-    """Convert a model and write it; return its bytes too."""
+    """Convert a model and write it; return the number of bytes too."""
     if job.output != STANDARD:
-        check_distinct_files(job.output, job.model)  # which may be a place in a folder
+        check_distinct_files(job.output, job.model)  # the output may be in a folder
         check_distinct_files(f"{job.output}.data", job.model)
     if options.report is not None:
         check_distinct_files(options.report, job.output, "the ONNX model")
@@ -305,7 +305,7 @@ def _convert(options: argparse.Namespace, job: Job) -> tuple[Result, Report | No
 def _write(
     options: argparse.Namespace, job: Job, result: Result, *, judged: bool
 ) -> tuple[Result, Report | None, int]:
-    """Write a model, verified if it is to be judged; return its bytes too."""
+    """Write a model, verified first if `judged`; return the number of bytes too."""
     report = _verify_result(options, job.source, result) if judged else None
     if job.output == STANDARD:
         return result, report, write_standard_output(result)
@@ -317,20 +317,20 @@ def _write(
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that any model is converted with; layouts are those of one."""
+    """Return the options for all models, without layouts, which are for one model."""
     names = (each.name for each in fields(ConversionOptions))
     return {name: getattr(options, name) for name in names if name != "layouts"}
 
 
 def _refuse_single(options: argparse.Namespace, reason: str) -> None:
-    """Raise OptionError for an option that fits one model, not several."""
+    """Raise OptionError for an option that is only valid for one model."""
     for option in ("layout", "report"):
         if getattr(options, option):
             raise OptionError(f"--{option} is for one model, and {reason}")
 
 
 def _bundle(options: argparse.Namespace, job: Job) -> int:
-    """Convert each model of a bundle, and print what became of their inputs and outputs."""
+    """Convert each model of a bundle, and print the inputs and outputs of each."""
     results, reports = _convert_bundle(options, job)
     statuses = {_OK}
     for name, result in results.items():
@@ -345,7 +345,7 @@ def _bundle(options: argparse.Namespace, job: Job) -> int:
 def _convert_bundle(
     options: argparse.Namespace, job: Job
 ) -> tuple[dict[str, Result], dict[str, Report]]:
-    """Convert each model of a bundle and write all; return what `--verify` found as well."""
+    """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "this is a bundle of several")
     bundle = read_bundle(job.source)
     results = convert_models(bundle, **_conversion_options(options))
@@ -363,10 +363,10 @@ def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> No
 
 
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
-    """Print what a verification found, and return the exit status that this means."""
+    """Print the findings of a verification, and return the exit status."""
     if report is None:
         return _OK
-    from tflite2onnx.cli import verdict  # noqa: PLC0415 - as `verify` below
+    from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
     _print_unless_quiet(options, verdict.outputs(report))
     if options.report is not None:
@@ -375,8 +375,8 @@ def _print_verification(options: argparse.Namespace, model: str, report: Report 
 
 
 def _verify_result(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
-    """Return how close the conversion comes, tensor by tensor if a page is to show it."""
-    from tflite2onnx.verification import verify  # noqa: PLC0415 - takes longer than small models
+    """Verify a conversion, tensor by tensor if a report page is requested."""
+    from tflite2onnx.verification import verify  # noqa: PLC0415 - slow to import
 
     return verify(model, result, tensors=options.report is not None)
 
@@ -384,7 +384,7 @@ def _verify_result(options: argparse.Namespace, model: str | bytes, result: Resu
 def _page(
     options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
-    """Write a page about what was found, if that is asked for, around what saves the model."""
+    """Return a context that writes the report page, if requested, once its body saved the model."""
     if report is None or options.report is None:
         return nullcontext()
     from tflite2onnx.report import write_report_on_success  # noqa: PLC0415 - likewise

@@ -1,4 +1,4 @@
-"""`tflite2onnx inspect MODEL`: what is in a model or a bundle, and what of it can be converted."""
+"""`tflite2onnx inspect MODEL`: show a model or bundle, and what can be converted."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ exit status:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into, or a bundle")
     parser.add_argument("--json", action="store_true", help="print the same for programs to read")
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Print what is in the model; return whether it can be converted."""
+    """Print the contents of the model; return 0 if it can be converted, 1 if not."""
     if is_bundle(options.model):
         bundle = read_bundle(options.model)
         found = {name: inspect(data) for name, data in bundle.models.items()}
@@ -88,7 +88,7 @@ def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
 
 
 def _metadata_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the authors say of the model, of its inputs and of its outputs."""
+    """Yield the metadata of the model, of its inputs and of its outputs."""
     words = ("name", "version", "author", "license", "description")
     rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
     for end in ("input", "output"):
@@ -97,7 +97,7 @@ def _metadata_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _format_tensor_metadata(note: Mapping[str, Any]) -> str:
-    """Return what is said of a tensor in one line."""
+    """Return the metadata of a tensor in one line."""
     said = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
     for word in ("mean", "std", "minimum", "maximum", "threshold"):
         if word in note:

@@ -1,4 +1,4 @@
-"""The layouts of tensors that a command line gives: NAME=NCHW, NAME=NHWC:NCHW, or a JSON file."""
+"""The layouts of tensors on a command line: NAME=NCHW, NAME=NHWC:NCHW, or a JSON file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _GIVEN = re.compile(r"(?P<name>.+)=(?P<first>\w+)(?::(?P<second>\w+))?", re.ASCI
 
 
 def read_layouts(words: Iterable[str]) -> dict[str, Any]:
-    """Return the layouts by tensor; `convert` checks what is in them against the model.
+    """Return the layouts by tensor; `convert` checks them against the model.
 
     Raises:
-        LayoutError: a file cannot be read or holds no mapping, a tensor is named twice, or a
-            layout in ONNX alone does not say which layout the tensor has in TFLite.
+        LayoutError: a file cannot be read or holds no mapping, a tensor is named twice, or
+            the layout in TFLite is not given and does not follow from the layout in ONNX.
     """
     return _once(pair for word in words for pair in _read_word(word))
 
@@ -34,7 +34,7 @@ def _read_word(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def _channels_last(name: str, letters: str) -> str:
-    """Return the layout in TFLite of a tensor of which only the layout in ONNX is given."""
+    """Return the TFLite layout of a tensor if only its ONNX layout is given."""
     if letters.count("C") != 1:
         raise LayoutError(
             f"layout of {name}: {letters} must have one C, which is last in TFLite, or be given"

@@ -1,4 +1,4 @@
-"""Several conversions in one run: each by itself, then a summary of all."""
+"""Several conversions in one run, independent of each other, and a summary."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tflite2onnx.utils.console import columns, count, describe_bug, print_error,
 _OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
 _logger = logging.getLogger(__name__)
 
-# Does a job; returns the exit status that it means, and what programs are told of it.
+# Runs a job; returns its exit status, and its facts for the JSON output.
 Work = Callable[[Job], tuple[int, Mapping[str, Any]]]
 
 
 class Outcome(NamedTuple):
-    """What came of a job: the exit status, what programs are told, and what stderr is told."""
+    """Outcome of a job: exit status, facts for the JSON output, and messages for stderr."""
 
     status: int
     facts: Mapping[str, Any]
@@ -35,9 +35,10 @@ class Outcome(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """How jobs are done, and what is printed of them.
+    """How jobs are run, and which output is printed.
 
-    `number` processes run at once; with `apart` a single one is a process as well, as it may crash.
+    `number` processes run at once. With `apart` a job runs in a process even if `number` is 1,
+    because the job may crash.
     """
 
     number: int = 1
@@ -47,7 +48,7 @@ class RunOptions(NamedTuple):
 
 
 def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
-    """Do all jobs, whatever fails; print what failed and a summary; return the exit status."""
+    """Run all jobs even if some fail; print the errors and a summary; return the exit status."""
     outcomes: dict[int, Outcome] = {}
     start = perf_counter()
     interrupted = False
@@ -78,7 +79,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
 def _yield_outcomes(
     jobs: Sequence[Job], work: Work, options: RunOptions
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield what came of each job as it ends, by its place among the jobs."""
+    """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt, work)
     number = min(options.number, len(jobs))
     if number > 1 or (options.apart and CAN_FORK):
@@ -88,7 +89,7 @@ def _yield_outcomes(
 
 
 def _attempt(work: Work, job: Job) -> Outcome:
-    """Do a job; whatever is wrong with it is an outcome as well."""
+    """Run a job; an exception becomes an outcome as well."""
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]
@@ -97,7 +98,7 @@ def _attempt(work: Work, job: Job) -> Outcome:
             status, facts = work(job)
         except ConversionError as error:
             status, facts = _FAILED, {"error": str(error)}
-        except Exception as error:  # noqa: BLE001 - the other jobs go on
+        except Exception as error:  # noqa: BLE001 - the other jobs continue
             _logger.debug("%s", traceback.format_exc())
             status, facts = _FAILED, {"error": describe_bug(error)}
     facts = {**_name_job(job), **facts, "seconds": round(perf_counter() - start, 3)}
@@ -115,7 +116,7 @@ def _describe_crash(job: Job, exit_status: int) -> Outcome:
 
 
 class _Collector(logging.Handler):
-    """Keeps messages that are logged."""
+    """Keeps log messages."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def _collecting(messages: list[str]) -> Iterator[None]:
-    """Collect what is logged in place of showing it, so that it can be said of which model."""
+    """Collect log messages instead of printing them, so that each is printed with its model."""
     logger = logging.getLogger("tflite2onnx")
     handlers, logger.handlers = logger.handlers, [_Collector(messages)]
     try:
@@ -138,7 +139,7 @@ def _collecting(messages: list[str]) -> Iterator[None]:
 
 
 def _complain(job: Job, outcome: Outcome) -> None:
-    """Print on stderr what is wrong with a job, an error in one line."""
+    """Print the messages of a job on stderr, and its error in one line."""
     for message in outcome.messages:
         print_error(job.label, message)
     if "error" in outcome.facts:
@@ -147,7 +148,7 @@ def _complain(job: Job, outcome: Outcome) -> None:
 
 
 def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
-    """Return what programs are told."""
+    """Return the content of the JSON output."""
     failed = sum(outcome.status == _FAILED for outcome in done.values())
     models = [{**outcome.facts, "messages": list(outcome.messages)} for outcome in done.values()]
     return {"converted": len(done) - failed, "failed": failed, "models": models}
@@ -169,7 +170,7 @@ def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
 
 
 def _total(done: Mapping[Job, Outcome], number: int) -> str:
-    """Return how many are converted, have failed, or differ."""
+    """Return how many models are converted, have failed, or differ."""
     statuses = [outcome.status for outcome in done.values()]
     failed, different = statuses.count(_FAILED), statuses.count(_DIFFERENT)
     converted = f"{len(done) - failed:,} of {count(number, 'model')} converted"

@@ -13,12 +13,12 @@ EPILOG = "A model whose file is named ops is ./ops."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes: nothing."""
+    """Add the arguments of the command: none."""
     del parser
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Print a table."""
+    """Print the operators as a table."""
     del options
     rows = [(code, cls.category.value) for code, cls in operators().items()]
     print_lines(sys.stdout, columns([("operator", "category"), *rows]))

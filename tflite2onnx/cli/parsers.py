@@ -1,4 +1,4 @@
-"""The parsers of all commands: what each takes, and what all of them take."""
+"""The parsers of all commands: the arguments of each command, and the common arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 from tflite2onnx.version import VERSION
 
 _FAILED = 1
-# The first word of a command line; without any of these, and without help, it is to convert.
+# The first word of a command line. If it is none of these and not help, the command is convert.
 COMMANDS = ("convert", "inspect", "verify", "ops", "completion")
 
 
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of(name: str) -> Parser:
-    """Return the parser of a command: what it takes, and what all of them do."""
+    """Return the parser of a command, with its own and the common arguments."""
     command = import_module(f"tflite2onnx.cli.{name}")
     converts = name == "convert"
     others = (

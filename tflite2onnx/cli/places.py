@@ -1,4 +1,4 @@
-"""Which models a command line names, and where each of them goes."""
+"""The models that a command line names, and the output of each model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflite2onnx.utils.archive import MAGIC
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.unique_names import Names
 
-STANDARD = "-"  # input as a model, output as a file to write
+STANDARD = "-"  # standard input as a model, standard output as an output
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIX = ".task"
 _SUFFIXES = (*MODEL_SUFFIXES, BUNDLE_SUFFIX)
@@ -26,17 +26,17 @@ class Job:
 
     model: str
     output: str
-    data: bytes | None = None  # what standard input holds, if that is the model
-    signature: str | None = None  # of several that are converted
+    data: bytes | None = None  # the bytes of standard input, if it is the model
+    signature: str | None = None  # the key, if each signature is converted
 
     @property
     def label(self) -> str:
-        """What the job is called in messages."""
+        """The name of the job in messages."""
         return self.model if self.signature is None else f"{self.model} ({self.signature})"
 
     @property
     def source(self) -> str | bytes:
-        """The model's path, or what it holds."""
+        """The model's path, or its bytes."""
         return self.model if self.data is None else self.data
 
     @property
@@ -46,13 +46,13 @@ class Job:
 
 
 def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
-    """Return the models among the files of a command line, and where they go, None if not said.
+    """Return the models among the files of a command line, and the output (None if not given).
 
-    `output` is what is given as -o. Without it the second of two files is the one to write.
+    `output` is the argument of -o. Without -o the second of two files is the output.
 
     Raises:
-        OptionError: there are several models and no -o.
-        OutputError: the file to write is named like a model.
+        OptionError: there are more than two files and no -o.
+        OutputError: the output is named like a model.
     """
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
@@ -65,7 +65,7 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
 
 
 def check_name(path: str, model: str, what: str = "output") -> None:
-    """Raise OutputError if a file to write is the model, or is named like one: it may be one."""
+    """Raise OutputError if a file to write is the model, or may be a model by its name."""
     if path == STANDARD:
         return
     check_distinct_files(path, model)
@@ -77,10 +77,10 @@ def check_name(path: str, model: str, what: str = "output") -> None:
 
 
 def place_standard_input(output: str | None, data: bytes) -> Job:
-    """Return where the model on standard input goes: to standard output, if nothing is said.
+    """Return the job of the model on standard input; the default is standard output.
 
     Raises:
-        OptionError: it is a bundle, and the folder for it is not given.
+        OptionError: the model is a bundle, and no folder is given.
     """
     job = Job(STANDARD, STANDARD if output is None else output, data)
     if job.is_bundle and job.output == STANDARD:
@@ -89,10 +89,10 @@ def place_standard_input(output: str | None, data: bytes) -> Job:
 
 
 def place_one(model: str, output: str | None, *, folder: bool) -> Job:
-    """Return where one model goes that is no folder: `folder` says that the output is one.
+    """Return the job of one model or bundle; `folder`: whether the output may be a folder.
 
     Raises:
-        OptionError: it is a bundle, of which several files would go to standard output.
+        OptionError: the model is a bundle, whose several files cannot go to standard output.
     """
     if output == STANDARD and is_bundle(model):
         raise OptionError("the output of a bundle must be a folder, got standard output")
@@ -106,13 +106,13 @@ def place_one(model: str, output: str | None, *, folder: bool) -> Job:
 
 
 def names_folder(output: str) -> bool:
-    """Return whether what is given as -o is a folder for one model: it is one, or no .onnx file."""
+    """Return whether -o of one model is a folder: it exists as one, or is new and not .onnx."""
     path = Path(output)
     return path.is_dir() or not (path.exists() or output.lower().endswith(".onnx"))
 
 
 def place_signatures(job: Job, keys: Sequence[str], folder: str) -> list[Job]:
-    """Return where each signature of a model goes: to a file of its name in a folder."""
+    """Return a job for each signature of a model; each output is a file in the folder."""
     name = Names().make_unique
     return [
         replace(job, output=str(Path(folder) / f"{name(_file_name(key))}.onnx"), signature=key)
@@ -121,17 +121,17 @@ def place_signatures(job: Job, keys: Sequence[str], folder: str) -> list[Job]:
 
 
 def _file_name(key: str) -> str:
-    """Return a signature's key as a file may be called; in small letters, which no system mixes."""
+    """Return a signature's key as a file name, in lower case, as some file systems ignore case."""
     return re.sub(r"[^\w.-]", "_", key).lstrip(".").lower() or "signature"
 
 
 def place_all(models: Iterable[str], output: str) -> list[Job]:
-    """Return where each of several models goes; those of folders keep their place in it.
+    """Return the jobs of several models; models in a folder keep their relative paths.
 
     Raises:
         ModelFileError: a folder cannot be read, or has no model in it.
-        OptionError: two models would become one file.
-        OutputError: the output is no folder, or an output is one of the models.
+        OptionError: two models would have the same output.
+        OutputError: the output is not a folder, or an output is one of the models.
     """
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
@@ -152,7 +152,7 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
 
 
 def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each model, and its output relative to the folder of all outputs."""
+    """Yield each model, and its output relative to the output folder."""
     for model in models:
         if not is_folder(model):
             yield model, _relative_output(model, Path(model).name)
@@ -163,7 +163,7 @@ def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a folder; an empty one is not, as it is for pathlib."""
+    """Return whether a path is a folder; the empty path is not, although it is for pathlib."""
     return bool(path) and Path(path).is_dir()
 
 
@@ -193,7 +193,7 @@ def find_models(folder: str) -> list[str]:
 
 
 def _keep_apart(jobs: Sequence[Job]) -> None:
-    """Raise if an output is one of the models, or in the folder that a bundle becomes."""
+    """Raise if an output is one of the models, or is in the output folder of a bundle."""
     models = {_identity(job.model) for job in jobs} - {None}
     bundles = {job.output: job.model for job in jobs if job.is_bundle}
     for job in jobs:
@@ -206,7 +206,7 @@ def _keep_apart(jobs: Sequence[Job]) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from all others, None if there is none."""
+    """Return the device and inode number of a file, None if there is no such file."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError):
@@ -215,10 +215,10 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def name_beside(model: str) -> str:
-    """Return the ONNX file beside a model."""
+    """Return the path of the ONNX file beside a model."""
     return (stem_of(model) if model.lower().endswith(MODEL_SUFFIXES) else model) + ".onnx"
 
 
 def stem_of(model: str) -> str:
     """Return a path without its last suffix."""
-    return os.path.splitext(model)[0]  # noqa: PTH122 - the path stays as it was typed
+    return os.path.splitext(model)[0]  # noqa: PTH122 - keeps the path as typed

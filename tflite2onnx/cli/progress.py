@@ -1,4 +1,4 @@
-"""A bar on a terminal that shows how far long work has come."""
+"""A progress bar on the terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-Progress = Callable[[int, int], None]  # is called with what is done, and with all there is to do
+Progress = Callable[[int, int], None]  # is called with the number done, and the total
 
 
 @contextmanager
 def showing_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """Give a bar on a terminal, where the package that draws it is installed."""
+    """Yield an update function of a bar; None if quiet, not on a terminal, or without tqdm."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -34,7 +34,7 @@ def showing_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
 
 @contextmanager
 def hidden_progress() -> Iterator[None]:
-    """Take all bars off the terminal while lines are printed."""
+    """Hide all progress bars while lines are printed."""
     tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if tqdm is None:
         yield

@@ -1,4 +1,4 @@
-"""The standard streams: models from and to them, and stderr without what LiteRT says unasked."""
+"""Standard streams: models on stdin and stdout, and stderr without the INFO lines of LiteRT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_standard_input() -> bytes:
 
 
 def write_standard_output(result: Result) -> int:
-    """Write a model to standard output; return its bytes.
+    """Write a model to standard output; return the number of bytes.
 
     Raises:
         OutputError: standard output is a terminal, or the model is too large for one file.
@@ -39,9 +39,9 @@ def write_standard_output(result: Result) -> int:
 
 @contextmanager
 def hidden_information(*, hidden: bool) -> Iterator[None]:
-    """Keep back the lines of stderr that begin with INFO, which LiteRT's library writes itself.
+    """Drop the lines on stderr that begin with INFO, which LiteRT's library writes directly.
 
-    All other lines are written in the end.
+    All other lines are written at the end.
     """
     if not hidden:
         yield

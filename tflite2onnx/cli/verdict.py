@@ -1,4 +1,4 @@
-"""What a verification found, in lines, and the exit status that it means: of each command alike."""
+"""The findings of a verification as lines, and its exit status, the same for all commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tflite2onnx.verification import Difference, Report, TensorComparison, Verdi
 from tflite2onnx.verification.processor import describe_sets
 
 OK, DIFFERENT = 0, 2
-_MOST = 10  # tensors that are listed
+_MOST = 10  # largest number of tensors listed
 
 
 def print_verdict(model: str, report: Report) -> int:
-    """Print on stderr what is wrong, where it begins and why; return the exit status."""
+    """Print wrong outputs, the first diverging tensor and the cause; return the exit status."""
     for difference in report.outputs:
         if not difference.ok:
             print_error(model, f"output {difference.name}: {difference.complaint}")
@@ -33,7 +33,7 @@ def _describe_alone(report: Report, first: TensorComparison) -> str:
 
 
 def outputs(report: Report) -> list[str]:
-    """Return what was found of the outputs, and the instruction sets of the processor."""
+    """Return the findings for the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
     return [
         f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:",
@@ -43,7 +43,7 @@ def outputs(report: Report) -> list[str]:
 
 
 def tensor_lines(report: Report) -> list[str]:
-    """Return what was found of the tensors between the operators, each with its verdict."""
+    """Return the findings for the tensors between the operators, each with its verdict."""
     lines = _tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
         lines.append("the tensors inside the ONNX model are not known: outputs alone are compared")
@@ -83,7 +83,7 @@ def _tensors(report: Report) -> list[str]:
 
 
 def _format_difference(difference: Difference) -> tuple[str, str]:
-    """Return the largest difference, and how much louder the signal is than the noise."""
+    """Return the largest difference, and the signal-to-noise ratio."""
     if difference.reason:
         return difference.reason, ""
     largest = f"largest difference {difference.largest:.3g}, {difference.relative:.2g} of the range"
@@ -91,7 +91,7 @@ def _format_difference(difference: Difference) -> tuple[str, str]:
 
 
 def _own(alone: Difference | None) -> str:
-    """Return how far off an operator is on LiteRT's own inputs, empty if it was not run so."""
+    """Return the largest difference of an operator on LiteRT's own inputs, empty if not run."""
     if alone is None or alone.reason:
         return ""
     return f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"

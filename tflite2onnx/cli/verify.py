@@ -1,4 +1,4 @@
-"""`tflite2onnx verify MODEL.tflite [OUT.onnx]`: LiteRT against ONNX Runtime, tensor by tensor."""
+"""`tflite2onnx verify MODEL.tflite [OUT.onnx]`: compare LiteRT and ONNX Runtime by tensor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FAILED = 1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("model", metavar="MODEL.tflite", help="the original, or a bundle (.task)")
     add(
@@ -93,7 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Verify, print what differs, and return the exit status."""
+    """Verify, print the findings, and return the exit status."""
     with hidden_information(hidden=options.quiet):
         return _bundle(options) if is_bundle(options.model) else _one(options)
 
@@ -112,7 +112,7 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    """Verify each model of a bundle; one of which nothing can be said does not keep the others."""
+    """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     for name, given in (
         ("input", options.inputs),
         ("image", options.images),
@@ -138,7 +138,7 @@ def _bundle(options: argparse.Namespace) -> int:
 def _verify_and_print(
     options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
 ) -> Report:
-    """Verify a model, and print what was found."""
+    """Verify a model, and print the findings."""
     with showing_progress("tensors", quiet=options.quiet) as progress:
         report = verify(
             model,
@@ -156,7 +156,7 @@ def _verify_and_print(
 
 
 def _arrays(words: Sequence[str]) -> dict[str, Array]:
-    """Read what is given as NAME=FILE.npy; names may have "=" in them, files rather not."""
+    """Read arrays given as NAME=FILE.npy; names may contain "=", file names must not."""
     arrays: dict[str, Array] = {}
     for word in words:
         name, equals, path = word.rpartition("=")

@@ -1,4 +1,4 @@
-"""Work in processes: several pieces at once, each of which may crash by itself."""
+"""Work in processes: several pieces at once; a crash of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def run_apart(
     work: Callable[[Piece], Outcome], pieces: Sequence[Piece], number: int,
     crashed: Callable[[Piece, int], Outcome],
 ) -> Generator[tuple[int, Outcome], None, None]:  # fmt: skip
-    """Do each piece of work in a process of its own, `number` at once; yield what came of which.
+    """Do each piece of work in its own process, `number` at once; yield indices and outcomes.
 
-    Pieces are yielded as they end. Of a process that ends without an outcome `crashed` makes one,
-    of the piece and the exit status. All processes have ended when the iterator has.
+    Outcomes are yielded as the pieces end. If a process ends without an outcome, `crashed` makes an
+    outcome from the piece and the exit status. All processes have ended when the iterator has.
     """
     context: Any = get_context("fork" if CAN_FORK else "spawn")
     waiting = deque(enumerate(pieces))
@@ -51,7 +51,7 @@ def run_apart(
 
 
 def _send(work: Callable[[Piece], Outcome], piece: Piece, sender: Any) -> None:  # noqa: ANN401 - a Connection of one of several classes
-    """Do a piece of work and send what came of it; interrupts are the parent's."""
+    """Do a piece of work and send its outcome; only the parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outcome = work(piece)
     with suppress(BrokenPipeError):  # the parent has ended
@@ -59,7 +59,7 @@ def _send(work: Callable[[Piece], Outcome], piece: Piece, sender: Any) -> None: 
 
 
 def _receive_outcome(receiver: Any) -> tuple[Any] | None:  # noqa: ANN401 - as above
-    """Return what a process has sent, None if it ended before."""
+    """Return the outcome that a process has sent, None if it ended without one."""
     try:
         found: tuple[Any] = receiver.recv()
     except EOFError:

@@ -1,1 +1,1 @@
-"""The bytes of a file become a Model; no other module reads the file."""
+"""Read the bytes of a file as a Model; no other package parses the file."""

@@ -1,6 +1,6 @@
-"""The bytes of a constant as an array, and back: views wherever numpy has the type.
+"""Convert the bytes of a constant to an array and back, without a copy if numpy has the type.
 
-Types under eight bits are unpacked, one element to a byte; strings become an array of `bytes`.
+Types under eight bits are unpacked to one element per byte. Strings become an array of `bytes`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ _BYTE = 8
 
 
 class ElementsError(ValueError):
-    """The bytes are not those of such a tensor."""
+    """The bytes do not fit the tensor's type or shape."""
 
 
 def nbytes(shape: Shape, dtype: DType) -> int:
-    """Return how many bytes a constant takes in the file; types without a fixed size take none."""
+    """Return the number of bytes of a constant in the file, 0 for types without a fixed size."""
     return -(-math.prod(shape) * dtype.bits // _BYTE)
 
 
 def fits_type(dtype: DType, integers: Array) -> bool:
-    """Return whether an integer type holds all these integers."""
+    """Return whether all these integers are in the range of an integer type."""
     low = 0 if dtype.label.startswith("u") else -(2 ** (dtype.bits - 1))
     return bool((integers >= low).all() and (integers <= low + 2**dtype.bits - 1).all())
 
 
 def flat(raw: memoryview, dtype: DType) -> Array:
-    """Return all elements that the bytes hold, on one axis; a view if they fill whole bytes.
+    """Return all elements in the bytes, on one axis; a view if elements are whole bytes.
 
     Raises:
-        ElementsError: the bytes are no strings.
+        ElementsError: the type is STRING and the bytes are not valid strings.
     """
     if dtype is DType.STRING:
         return _strings(raw)
@@ -43,16 +43,16 @@ def flat(raw: memoryview, dtype: DType) -> Array:
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
     if dtype is DType.BOOL:
         stored = np.frombuffer(raw, np.uint8)
-        # numpy takes a byte that is neither 0 nor 1 for granted, and computes nonsense with it.
+        # numpy assumes that a bool is the byte 0 or 1, and computes nonsense from other bytes.
         return stored.view(np.bool_) if stored.max(initial=0) <= 1 else stored != 0
     return np.frombuffer(raw[:whole], dtype.numpy)
 
 
 def shape_elements(elements: Array, shape: Shape) -> Array:
-    """Return the elements of a constant in its shape; what lies behind them is padding.
+    """Return the elements of a constant in its shape; further elements are padding.
 
     Raises:
-        ElementsError: there are too few.
+        ElementsError: there are too few elements.
     """
     count = math.prod(shape)
     if elements.size < count:
@@ -66,15 +66,15 @@ def _unpack_subbyte(raw: Array, dtype: DType) -> Array:
     rest = _BYTE - dtype.bits
     every = np.empty((raw.size, _BYTE // dtype.bits), kind)
     for i, shift in enumerate(range(rest, -1, -dtype.bits)):
-        # To the highest bits and back, so that the sign is carried along.
+        # The shift to the highest bits and back extends the sign.
         every[:, i] = (raw << np.uint8(shift)).view(kind) >> rest
     return every.reshape(-1)
 
 
 def pack_subbyte(elements: Array, dtype: DType) -> Array:
-    """Return elements of two or four bits as bytes, the first in the lowest bits; others as is.
+    """Return elements of two or four bits as bytes, the first in the lowest bits.
 
-    TFLite and ONNX pack them alike.
+    Elements of other types are returned unchanged. TFLite and ONNX use the same packing.
     """
     if dtype.bits == 0 or dtype.bits >= _BYTE:
         return elements
@@ -88,10 +88,10 @@ def pack_subbyte(elements: Array, dtype: DType) -> Array:
 
 
 def _strings(raw: memoryview) -> Array:
-    """Return strings: int32 count, int32 offsets of each and of the end, then the characters.
+    """Return strings, stored as int32 count, int32 offsets of each and of the end, and characters.
 
-    What the file holds lies one after another, so that all strings are no longer than it is
-    (string_util.h); overlapping ones could fill the memory.
+    Strings are stored one after another (string_util.h), so their total length is at most that
+    of the buffer. Overlapping strings could fill the memory.
     """
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     count = int(words[0]) if words.size else -1

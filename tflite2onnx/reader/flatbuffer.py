@@ -1,8 +1,8 @@
-"""The tables of a flatbuffer, read by the schemas (https://flatbuffers.dev/internals/).
+"""Read the tables of a flatbuffer by the schemas (https://flatbuffers.dev/internals/).
 
-A table refers to what does not fit into a field by a distance ahead, and by one back to the list
-of its slots, which other tables may share. What would lie outside of the bytes raises ValueError
-or struct.error. Nothing is copied but strings.
+A table refers to strings, vectors and other tables by forward offsets. It refers to its list of
+slots (vtable) by a backward offset; tables may share a list. Offsets outside the bytes raise
+ValueError or struct.error. Only strings are copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from tflite2onnx.reader import metadata_schema, schema
 from tflite2onnx.tensor import Array
 
-# The letters are those of the struct module, and numpy's.
+# Format characters of the struct module; those of numpy are the same.
 _NUMBERS = {
     "bool": "?",
     "int8": "b",
@@ -39,11 +39,11 @@ _SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("
 
 
 class Table(Mapping[str, Any]):
-    """A table as a mapping of its fields, whether the file has them or not.
+    """A table as a mapping of all fields in the schema; fields that the file lacks have defaults.
 
     A field is a number or a bool, the bytes of a string, a view on a vector of numbers, a
-    `Vector` of tables, or a table. Strings and tables are None where there are none, and so is
-    the table of a union if the schema does not have it.
+    `Vector` of tables, or a table. A missing string or table is None. So is the table of a union
+    if its type is not in the schema.
     """
 
     __slots__ = ("_end", "_fields", "_slots", "data", "kind", "position")
@@ -54,17 +54,17 @@ class Table(Mapping[str, Any]):
         self.kind = kind
         self._fields = _fields(kind)
         self._slots = position - _BACK.unpack_from(data, position)[0]
-        if self._slots < 0:  # which Python would count from the end
+        if self._slots < 0:  # Python counts negative offsets from the end
             raise struct.error("the slots of a table lie before the beginning")
         self._end = self._slots + _SLOT.unpack_from(data, self._slots)[0]
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - what the schema says
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - depends on the schema
         field = self._fields[name]
         offset = self._offset(field)
         return field.read(self, self.position + offset) if offset else field.default
 
     def place(self, name: str) -> int | None:
-        """Return where a field stands in the bytes, None if the file does not have it."""
+        """Return the position of a field in the bytes, None if the file does not have the field."""
         offset = self._offset(self._fields[name])
         return self.position + offset if offset else None
 
@@ -80,7 +80,7 @@ class Table(Mapping[str, Any]):
 
 
 class Vector:
-    """A vector of tables, each of which is made when it is asked for."""
+    """A vector of tables; each table is created on access."""
 
     def __init__(self, data: memoryview, position: int, kind: str) -> None:
         self._data, self._first, self._kind = data, position + _AHEAD.size, kind
@@ -93,21 +93,21 @@ class Vector:
         return Table(self._data, _follow_offset(self._data, self.offset_of(index)), self._kind)
 
     def offset_of(self, index: int) -> int:
-        """Return where the distance to a table stands."""
+        """Return the position of the offset to a table."""
         if not 0 <= index < self._length:
             raise IndexError(index)
         return self._first + _AHEAD.size * index
 
 
 def read_root(data: memoryview, kind: str = "Model") -> Table:
-    """Return the table that a whole flatbuffer is: the model, or one inside a buffer of it."""
+    """Return the root table of a flatbuffer: a model, or a flatbuffer in a buffer of a model."""
     return Table(data, _follow_offset(data, 0), kind)
 
 
 def zero_fields(kind: str) -> dict[str, Any]:
-    """Return the fields of a table all of whose numbers are 0, whatever the schema's defaults are.
+    """Return the fields of a table in which all numbers are 0, not the schema's defaults.
 
-    Vectors are empty, and strings and tables None.
+    Vectors are empty. Strings and tables are None.
     """
     defaults = {name: field.default for name, field in _fields(kind).items()}
     return {
@@ -117,7 +117,7 @@ def zero_fields(kind: str) -> dict[str, Any]:
 
 
 class _Field(NamedTuple):
-    slot: int  # where it stands in the list of slots, in bytes
+    slot: int  # byte offset in the list of slots
     read: Callable[[Table, int], Any]
     default: Any
 
@@ -133,7 +133,7 @@ def _fields(kind: str) -> dict[str, _Field]:
 
 
 def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], Any], Any]:
-    """Return how a field is read at its place, and what it is where it has none."""
+    """Return the function that reads a field at its position, and the field's default."""
     letter = _NUMBERS.get(kind.strip("[]"), "")
     if letter and kind.startswith("["):
         return partial(_read_numbers, np.dtype(f"<{letter}")), np.zeros(0, letter)
@@ -149,7 +149,7 @@ def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], 
 
 
 def _follow_offset(data: memoryview, place: int) -> int:
-    """Return the position that is referred to at a place."""
+    """Return the position that the offset at `place` refers to."""
     return place + int(_AHEAD.unpack_from(data, place)[0])
 
 

@@ -1,26 +1,27 @@
-"""FlexBuffers, the schema-less format in which custom operators and composites keep options."""
+"""FlexBuffers, the schema-less format of the options of custom operators and composites."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
 
-# Values may share children, so that a few bytes can stand for billions of values. Honest ones
-# share no more than names.
+# Values may share children, so a few bytes can encode billions of values. Honest flexbuffers share
+# only names.
 _TIMES, _MORE = 16, 256
 
 
 class FlexbufferError(ValueError):
-    """The bytes are no flexbuffer."""
+    """The bytes are not a valid flexbuffer."""
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
     """Return a flexbuffer as dicts, lists, scalars, strings and bytes.
 
     Raises:
-        FlexbufferError: the bytes are no flexbuffer, or hold far more than they could spell out.
+        FlexbufferError: the bytes are not a flexbuffer, or share so many values that the decoded
+            values would be far larger than the bytes.
     """
-    from flatbuffers import flexbuffers  # noqa: PLC0415 - few models have any, and need it
+    from flatbuffers import flexbuffers  # noqa: PLC0415 - few models have flexbuffers
 
     try:
         return _Decoder(data).value(flexbuffers.GetRoot(data))
@@ -51,7 +52,7 @@ class _Decoder:
         if ref.IsVector or ref.IsTypedVector or ref.IsFixedTypedVector:
             kind = "" if ref.IsVector else "Typed" if ref.IsTypedVector else "FixedTyped"
             items = getattr(ref, f"As{kind}Vector")
-            # Before the loop: an element of no bytes at all would cost time and nothing else.
+            # Before the loop: elements of zero bytes take no space in the file, but time to read.
             self._use_budget(len(items))
             return [self.value(item) for item in items]
         if ref.IsString or ref.IsKey:
@@ -59,7 +60,7 @@ class _Decoder:
         return self._bytes(ref.AsBlob) if ref.IsBlob else ref.Value
 
     def _decode_text(self, raw: bytes) -> str | bytes:
-        """Return a text; what is none, such as a protobuf, stays bytes."""
+        """Return a text; bytes that are not UTF-8, for example a protobuf, stay bytes."""
         try:
             return self._bytes(raw).decode()
         except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What a model's authors say of it: the TFLite metadata, and the files that come with them.
+"""The TFLite metadata of a model, and the files packed with the model.
 
-They are a flatbuffer of their own in the buffer TFLITE_METADATA, read by `metadata_schema`; the
-files (labels, vocabularies) are a zip archive that is appended to the model.
+The metadata are a separate flatbuffer in the buffer TFLITE_METADATA, read by `metadata_schema`.
+The files (labels, vocabularies) are in a zip archive that is appended to the model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tflite2onnx.utils.archive import DAMAGED, list_entries, read_entry
 
 BUFFER = "TFLITE_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
-# Parts of a flatbuffer can be shared, so that a small one could list more than memory holds.
+# Parts of a flatbuffer can be shared, so a small one could list more parts than fit into memory.
 _MOST_TABLES = 100_000
-_MOST_BYTES = 1 << 26  # of all texts and numbers, of all files in the archive, and of all labels
+_MOST_BYTES = 1 << 26  # in total for texts and numbers, for archived files, and for labels
 _NUMBER_BYTES = 32  # in memory
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
 _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
@@ -33,7 +33,7 @@ _GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
 
 @dataclass(frozen=True)
 class AssociatedFile:
-    """A file that comes with the model; `kind` is one of AssociatedFileType."""
+    """A file packed with the model; `kind` is one of AssociatedFileType."""
 
     name: str
     description: str
@@ -43,12 +43,12 @@ class AssociatedFile:
 
 @dataclass(frozen=True)
 class TensorMetadata:
-    """What is said of an input or an output.
+    """The metadata of an input or an output.
 
     `content` is "image", "audio", "feature", "bounding box" or "". `mean` and `std` normalise an
-    input: (x - mean) / std, one number each, or one for each channel; both are () if it is not
-    said. `minimum` and `maximum` are statistics of its elements. `threshold` and `calibration`
-    (a transformation and the score by default) are for scores, None if there are none.
+    input: (x - mean) / std, one number each, or one for each channel. Both are () if the
+    metadata lack them. `minimum` and `maximum` are statistics of the elements. `threshold` and
+    `calibration` (a transformation and the default score) apply to scores; None if absent.
     """
 
     name: str
@@ -68,7 +68,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What is said of a model; `inputs` and `outputs` are in the order of the main sub-graph's."""
+    """The metadata of a model; `inputs` and `outputs` are in the main sub-graph's order."""
 
     name: str
     description: str
@@ -84,7 +84,7 @@ def model_metadata(model: Model) -> ModelMetadata | None:
     """Return the metadata of a model, None if it has none.
 
     Raises:
-        ModelFileError: they are damaged.
+        ModelFileError: the metadata are damaged.
     """
     raw = model.metadata.get(BUFFER, b"")
     if not raw:
@@ -217,7 +217,7 @@ def _enum_name(enumeration: str, number: int) -> str:
 
 
 def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
-    """Return the files that are packed with a model, by name; none if there is no archive.
+    """Return the files packed with a model, by name; none if there is no archive.
 
     Raises:
         ModelFileError: the archive is damaged, or its files are too large to be labels.
@@ -235,9 +235,9 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
 
 
 def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
-    """Return what a model's authors say of it as dictionaries, lists, strings and numbers.
+    """Return the metadata of a model as dictionaries, lists, strings and numbers.
 
-    What they leave out is left out. The lines of files with labels are listed as `labels`.
+    Absent fields are omitted. The lines of label files are listed as `labels`.
 
     Raises:
         ModelFileError: the metadata, or the files packed with the model, are damaged.

@@ -1,6 +1,7 @@
-"""The schema of TFLite's own metadata in short, as far as it is read; `schema` says how to read it.
+"""The schema of the TFLite metadata, limited to the fields that are read.
 
-It is metadata_schema.fbs of https://github.com/tensorflow/tflite-support, version 1.5.
+The notation is described in `schema`. The source is metadata_schema.fbs of
+https://github.com/tensorflow/tflite-support, version 1.5.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""A TFLite file as a `Model`.
+"""Read a TFLite file as a `Model`.
 
-The file is memory-mapped and constants are views on it. Published files break many a rule, so:
+The file is memory-mapped and constants are views on it. Published files break many rules of the
+format, so the reader accepts the following:
 
 1. an operator's code is the larger of its old (one byte) and its new code field;
-2. a buffer may lie in the flatbuffer, or behind it at an offset (files over 2 GB);
-3. an operator's options may stand in either of two tables, in a flexbuffer if it is a custom
-   one, be missing altogether, or be those of another operator, which no kernel reads;
-4. tensors may have no name, or another's; the graph's inputs and outputs keep theirs first;
-5. a tensor without elements may have no buffer, and is constant if nothing computes it;
-6. -1 is an absent input.
+2. a buffer may be in the flatbuffer, or after it at an offset (files over 2 GB);
+3. an operator's options may be in either of two tables, or in a flexbuffer if the operator is
+   custom; they may be missing, or be the options of another operator, which no kernel reads;
+4. tensors may have no name, or the name of another tensor; of tensors with the same name, an
+   input or output of the graph keeps it;
+5. a tensor without elements may have no buffer, and is constant unless it is an input or computed;
+6. the index -1 is an absent input.
 
-Nothing read here is trusted: whatever an honest file could not say ends as `ModelFileError`.
+The file is not trusted: contents that an honest file could not have raise `ModelFileError`.
 """
 
 from __future__ import annotations
@@ -44,18 +46,19 @@ from tflite2onnx.tensor import (
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
 _CODES, _TYPES = _NAMES["BuiltinOperator"], _NAMES["TensorType"]
-# The fields of options that are enumerations; in the schema they are integers.
+# The fields of options that are enumerations, although the schema has integers for them.
 _ENUMERATIONS = {
     "fused_activation_function": "ActivationFunctionType",
     "padding": "Padding",
     "mode": "MirrorPadMode",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
-# No kernel reads the scale of these integers, whatever it is: a bias is added to accumulators.
+# No kernel reads the scale of these integers, so the scale may be invalid: a bias is added to
+# accumulators.
 _ACCUMULATORS = (DType.INT32, DType.INT64)
-# Of these the kernels have a further number, 0, for what is unknown.
+# For these enumerations the kernels have an additional value 0, which means unknown.
 _WITH_UNKNOWN = {"padding", "mode"}
-# The options tables that are not called like their operator.
+# The options tables whose name differs from the name of their operator.
 _SHARED_TABLES = {
     "Conv3DOptions": "CONV_3D_TRANSPOSE",
     "L2NormOptions": "L2_NORMALIZATION",
@@ -71,9 +74,9 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
-_MOST_BYTES = 1 << 62  # of a tensor; more would not fit into the integers that hold its size
-_TABLE = 8  # bytes that a table takes at least: the offset to it, and from it to its fields
-# What comes of bytes that are no flatbuffer.
+_MOST_BYTES = 1 << 62  # of a tensor; larger sizes would not fit into the integers for sizes
+_TABLE = 8  # smallest table in bytes: the offset to it, and its offset to the list of slots
+# The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
 
@@ -126,12 +129,12 @@ def _fail_damaged(reason: str) -> NoReturn:
 
 
 class _Reader:
-    """Decodes one file; holds what its parts refer to."""
+    """Decodes one file; has the buffers and operator codes that its parts refer to."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
-        # Parts of a flatbuffer can be shared, so that a small file could list more of them than
-        # memory holds. An honest one says nothing twice, or little.
+        # Parts of a flatbuffer can be shared, so a small file could list more parts than fit
+        # into memory. An honest file shares few parts or none.
         self._left = 2 * len(data)
         self._flat: dict[tuple[int, DType], Array] = {}
         self._root = read_root(data)
@@ -188,7 +191,7 @@ class _Reader:
         return self._text(entry["name"]), self._bytes(self._buffer(entry["buffer"]))
 
     def _buffer(self, index: int) -> memoryview:
-        """Return what a buffer holds; nothing if it holds nothing, as number 0 never does."""
+        """Return the bytes of a buffer, which may be empty; buffer 0 is always empty."""
         if index == 0:
             return self._data[:0]
         if index >= len(self._buffers):
@@ -197,7 +200,7 @@ class _Reader:
         return memoryview(buffer["data"]) or self._external_data(buffer["offset"], buffer["size"])
 
     def _external_data(self, offset: int, size: int) -> memoryview:
-        if offset <= 1:  # what stands there when there is no such place
+        if offset <= 1:  # 0 and 1 mean that there are no external data
             return self._data[:0]
         if offset + size > len(self._data):
             raise ModelFileError(
@@ -247,9 +250,9 @@ class _Reader:
         )
 
     def _options(self, code: str, table: Table) -> Options:
-        """Return the options of an operator, all of them 0 if the file has no table of its kind.
+        """Return the options of an operator, all 0 if the file has no table of the operator's kind.
 
-        That is what the kernels see then: their parsers clear the struct, and do not know the
+        The kernels get the same zeros: their parsers clear the struct, and do not apply the
         schema's defaults (ParseOpDataTfLite in flatbuffer_conversions.cc).
         """
         kind = _SHARED.get(code) or _NAMED.get(code.replace("_", ""))
@@ -267,7 +270,7 @@ class _Reader:
             }
         )
 
-    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
+    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
             return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
         if name == "composite_attributes":
@@ -317,7 +320,7 @@ class _Reader:
     def _read_elements(
         self, table: Table, shape: Shape, dtype: DType, *, sparse: bool
     ) -> Array | None:
-        """Return a constant's elements, None if the file holds none."""
+        """Return a constant's elements, None if the file has no elements for the tensor."""
         key = (table["buffer"], dtype)
         if key not in self._flat:
             raw = self._buffer(table["buffer"])
@@ -355,7 +358,7 @@ class _Reader:
             return self._blockwise(details, shape, tensors)
         scale, axis = table["scale"], table["quantized_dimension"]
         if len(shape) == 1:
-            axis = 0  # of biases old converters say the weights' axis
+            axis = 0  # old converters give a bias the axis of its weights
         if not scale.size or (dtype in _ACCUMULATORS and not _are_scales(scale)):
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
@@ -374,7 +377,7 @@ class _Reader:
         )
 
     def _blockwise(self, details: Table, shape: Shape, tensors: Sequence[Table]) -> Quantization:
-        """Return scales that are a tensor of their own, one for each block of the last axis."""
+        """Return scales from a separate tensor, one for each block of the last axis."""
         size = details["block_size"]
         if size <= 0 or not shape or shape[-1] % size:
             raise buffers.ElementsError(
@@ -398,7 +401,7 @@ class _Reader:
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
             raise buffers.ElementsError("its scales or zero points are no constant numbers")
-        self._use_budget(data.nbytes)  # each tensor that has them gets a copy
+        self._use_budget(data.nbytes)  # each tensor with these parameters gets a copy
         return data
 
     def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
@@ -437,14 +440,14 @@ def _pick_tensors(
 
 
 def _values(indices: Table | None) -> Array | None:
-    """Return a vector of a sparse tensor's indices, of whatever integers it is."""
+    """Return a vector of indices of a sparse tensor, of any integer type."""
     return None if indices is None else indices["values"]
 
 
 def _map_of(raw: bytes) -> dict[str, Any]:
-    """Return the options that a flexbuffer holds; none if it is something else, as to the kernels.
+    """Return the options in a flexbuffer; none if the bytes are something else, as in the kernels.
 
-    Some custom operators keep a C struct in place of a flexbuffer.
+    Some custom operators store a C struct instead of a flexbuffer.
     """
     try:
         options = flexbuffer.decode(raw) if raw else {}
@@ -454,7 +457,7 @@ def _map_of(raw: bytes) -> dict[str, Any]:
 
 
 def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
-    """Make names unique, those at the indices `first` being the first to choose."""
+    """Make names unique; on a conflict the names at the indices `first` are kept."""
     taken: set[str] = set()
     chosen: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):

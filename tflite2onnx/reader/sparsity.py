@@ -1,10 +1,10 @@
-"""Sparse constants as dense arrays.
+"""Convert sparse constants to dense arrays.
 
-TFLite stores them as TACO does (Kjolstad et al., "The Tensor Algebra Compiler", 2017): the axes
-of a tensor, and the insides of the blocks that some axes are divided into, are the levels of a
-tree, visited in `traversal_order`. A dense level has all its coordinates below each parent, a
-compressed one those that occur: `segments` says which of the `indices` are whose. The values are
-the leaves, from left to right.
+TFLite uses the format of TACO (Kjolstad et al., "The Tensor Algebra Compiler", 2017): the axes
+of a tensor, and the axes inside blocks if an axis is divided into blocks, are the levels of a tree,
+visited in `traversal_order`. A dense level has all coordinates below each parent. A compressed
+level has only the coordinates that occur: `segments` delimits the range of `indices` of each
+parent. The values are the leaves, from left to right.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
 
-# Room that sparse constants get in any case, and how often as large as what is stored they may
-# become beyond that: more than 99 % of the elements are zeros in no honest model.
+# The dense arrays may take _BYTES, plus _TIMES the stored bytes: no honest model has more than 99 %
+# zeros.
 _BYTES = 1 << 24
 _TIMES = 256
 
@@ -27,8 +27,8 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
     """Return the elements of constants that have a `sparsity`, each shaped like its tensor.
 
     Raises:
-        ModelFileError: a tensor is damaged, or they claim to be so large that a file of this
-            size could only mean to fill the memory.
+        ModelFileError: a tensor is damaged, or the dense arrays would be so large for this file
+            that it can only be meant to fill the memory.
     """
     values = [t.data for t in tensors if t.data is not None]
     if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * bytes_behind(values):
@@ -39,7 +39,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
 
 
 def bytes_behind(arrays: Sequence[Array]) -> int:
-    """Return how many bytes of memory arrays lie in; what they share counts once."""
+    """Return the number of bytes of memory of arrays; shared bytes count once."""
     total = end = 0
     for start, size in sorted((a.ctypes.data, a.nbytes) for a in arrays):
         total += max(start + size - max(start, end), 0)
@@ -61,9 +61,9 @@ def _dense(tensor: Tensor) -> Array:
 
 
 def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
-    """Return where each of `count` values stands in the flat dense array, as int64.
+    """Return the index of each of `count` values in the flat dense array, as int64.
 
-    ValueError says what is damaged.
+    The message of a ValueError names the damaged part.
     """
     rank, order, block_map = len(shape), sparsity.traversal_order, sparsity.block_map
     levels = dict(zip(order, sparsity.axes, strict=False))
@@ -71,7 +71,7 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
         raise ValueError("it has values but no elements")
     if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
         raise ValueError("its levels are not its axes")
-    # Coordinate rank + i is the one inside the block of axis block_map[i].
+    # Coordinate rank + i is the coordinate inside the block of axis block_map[i].
     blocks = {axis: levels[rank + i].size for i, axis in enumerate(block_map)}
     fitting = (0 <= a < rank and n > 0 and shape[a] % n == 0 for a, n in blocks.items())
     if len(blocks) != len(block_map) or not all(fitting):
@@ -79,7 +79,7 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     inside = [prod(shape[axis + 1 :]) for axis in range(rank)]
     sizes = [*(shape[a] // blocks.get(a, 1) for a in range(rank)), *blocks.values()]
     steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
-    # As many parents as there are segments are honest, even if most have no children.
+    # A level may have as many parents as segments, even if most parents have no children.
     most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
     positions = np.zeros(1, np.int64)
     for axis in order:
