@@ -63,7 +63,7 @@ class Table(Mapping[str, Any]):
         offset = self._offset(field)
         return field.read(self, self.position + offset) if offset else field.default
 
-    def place(self, name: str) -> int | None:
+    def offset_of(self, name: str) -> int | None:
         """Return the position of a field in the bytes, None if the file does not have the field."""
         offset = self._offset(self._fields[name])
         return self.position + offset if offset else None
