@@ -102,7 +102,23 @@ class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where 
         self.problems = tuple(problems)
         count = len(self.problems)
         head = f"{count} operator{'s' if count > 1 else ''} cannot be converted:"
-        super().__init__("\n  ".join([head, *(str(p) for p in self.problems)]))
+        super().__init__("\n  ".join([head, *_group_problems(self.problems)]))
+
+
+def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
+    """Yield a line for each type of operator and reason; of a type with many reasons the first."""
+    types: dict[str, dict[str, list[OperatorError]]] = {}
+    for problem in problems:
+        reasons = types.setdefault(problem.place.partition(" (")[0], {})
+        reasons.setdefault(problem.reason, []).append(problem)
+    for code, reasons in types.items():
+        groups = list(reasons.values())
+        for first, *more in groups[:_MOST_REASONS]:
+            place = f"{first.place.removesuffix(')')}, and {len(more):,} more)"
+            yield str(first.with_place(place) if more else first)
+        rest = sum(map(len, groups[_MOST_REASONS:]))
+        if rest:
+            yield f"{code}: {rest:,} more, for other reasons"
 
 
 class ErrorCollector:

@@ -13,7 +13,6 @@ from tests.support import Build, check, sparsify
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
 from tflite2onnx.passes import fold_constants as folding
@@ -465,25 +464,6 @@ def test_shared_weights_stay_shared() -> None:
     readers = [connect(WEIGHTS, DEEP), connect(WEIGHTS, DEEP)]
     one, other = absorb_flatten(graph(*readers)).ops
     assert one.inputs[1] is other.inputs[1] is not WEIGHTS
-
-
-@pytest.mark.parametrize(
-    ("shape", "features", "first"),
-    [
-        ((2, 3, 5), 5, 2),
-        ((2, 3, 5), 15, 1),
-        ((2, 3, 5), 30, 0),
-        ((2, 3, 5), 6, 3),
-        ((), 1, 0),
-        ((2, 1, 5), 5, 2),
-        ((5, 1), 1, 1),
-        ((5, 1), 5, 0),
-        ((0, 3), 0, 0),
-        ((0, 3), 3, 1),
-    ],
-)
-def test_features_from(shape: Shape, features: int, first: int) -> None:
-    assert features_from(shape, features) == first
 
 
 # drop_dead

@@ -1,0 +1,27 @@
+"""Checks that operators share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.tensor import Shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "features", "first"),
+    [
+        ((2, 3, 5), 5, 2),
+        ((2, 3, 5), 15, 1),
+        ((2, 3, 5), 30, 0),
+        ((2, 3, 5), 6, 3),
+        ((), 1, 0),
+        ((2, 1, 5), 5, 2),
+        ((5, 1), 1, 1),
+        ((5, 1), 5, 0),
+        ((0, 3), 0, 0),
+        ((0, 3), 3, 1),
+    ],
+)
+def test_features_from(shape: Shape, features: int, first: int) -> None:
+    assert features_from(shape, features) == first
