@@ -29,10 +29,10 @@ _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
 _TOLERANCE = 1e-4  # as a fraction of the largest element
 _DECIBELS = 25.0  # smallest signal-to-noise ratio of quantized networks
 _NO_NOISE = 200.0
-_STEPS = 50  # of a stream
+_STEPS = 50  # inputs of a stream
 _NUMBERS = "biufc"
 _QUANTIZED = ("int8", "uint8", "int16")
-# Floats for images and waves; small indices for most tables, then indices for any table.
+# Ranges of images, with indices for most tables; ranges of waves, with indices for any table.
 _RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
     {"float32": (0, 1), "int32": (0, 3), "int64": (0, 3)},
     {"float32": (-2, 2), "int32": (0, 1), "int64": (0, 1)},
