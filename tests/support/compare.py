@@ -118,7 +118,7 @@ def _order(port: object, rank: int) -> list[int]:
 
 
 def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
-    """Return the inputs as ONNX stores them, matched by position."""
+    """Return the inputs in the layouts of the ONNX model, matched by position."""
     constants = {each.name for each in result.model.graph.initializer}
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):

@@ -95,7 +95,7 @@ def _save(path: Path, runs: Runs) -> None:
 
 
 def _load(path: Path) -> list[list[Array]]:
-    """Read what `_save` wrote."""
+    """Read arrays written by `_save`."""
     runs: dict[str, list[Array]] = {}
     with np.load(path) as arrays:
         for name in arrays.files:  # in the sequence in which they were written

@@ -36,7 +36,7 @@ def add_list_operator(
 class Keras:
     """The form of a recurrent Keras layer in the file; `cell` is LSTM, GRU, RNN or GRU-before.
 
-    Fields after `times` describe deviations: only with their defaults is the loop a Keras layer.
+    The fields from `first` on describe deviations: only with their defaults is it a Keras layer.
     """
 
     cell: str = "LSTM"
@@ -49,7 +49,7 @@ class Keras:
     times: int = TIMES
     open: bool = False  # the length of the sequence is the number of rounds
     int8: bool = False  # weights are integers
-    rows: bool = False  # each row of them has a scale
+    rows: bool = False  # each row of the weights has a scale
 
     first: int = 0
     step: int = 1
@@ -59,10 +59,10 @@ class Keras:
     one: float = 1
     extra: bool = False  # an additional, unrelated variable
     activation: str = "NONE"
-    limit: str = ""  # "batch" or "sum": the limit of the count instead of the number of rounds
+    limit: str = ""  # "batch" or "sum": the limit of the count, instead of the sequence length
     axis: int = 0
     other: bool = False  # the update gate multiplies the new value
-    stale: bool = False  # the next state is the previous state
+    stale: bool = False  # the next state is computed from the previous state alone
 
     def model(self) -> Build:
         """Return (states, sequence) -> (counts, items, states)."""

@@ -59,12 +59,12 @@ _LACKS = (
         "QuantizeLinear of opset 23",
         lambda n: n.op_type == "QuantizeLinear" and n.opset > 22,
     ),
-    # Otherwise the kernel reads and writes out of bounds.
+    # The older kernel reads and writes out of bounds.
     _Lack((1, 28), "ReverseSequence of any axes", lambda n: n.op_type == "ReverseSequence"),
     _Lack(
         (1, 29), "Cos of doubles", lambda n: n.op_type == "Cos" and TensorProto.DOUBLE in n.inputs
     ),
-    # The output bytes overwrite the half bytes that they are computed from.
+    # The older kernel writes the output bytes over half bytes that it still has to read.
     _Lack(
         (1, 31),
         "Cast of int4 to bytes",
@@ -96,7 +96,7 @@ def needs_onnxruntime(major: int, minor: int, what: str) -> None:
 
 
 def missing_feature(model: onnx.ModelProto, version: Version = VERSION) -> str:
-    """Return why a version cannot run a model; empty if it can."""
+    """Return why a version cannot run a model; empty if the version can."""
     if version >= _NEWEST:
         return ""
     opset = _opset(model)
