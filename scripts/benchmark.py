@@ -1,32 +1,35 @@
-r"""Time and peak memory of whole conversions, and latency of what they make, beside others'.
+r"""Time and peak memory of conversions, and latency of the converted models.
 
-Compare commands over models. The first command is the reference: the ratios of the others are
-their time and memory over its own. Without any, it is the tflite2onnx of this Python::
+Compare commands over models. The first command is the reference: a ratio is the time or memory of
+another command divided by that of the reference. The default command is the tflite2onnx of this
+Python::
 
     python scripts/benchmark.py --runs 5 model1.tflite model2.tflite \
         --command 'ours=tflite2onnx {tflite} {onnx}' \
         --command 'tf2onnx=python -m tf2onnx.convert --tflite {tflite} --output {onnx}'
 
-Or see how fast ONNX Runtime runs what the commands make, beside LiteRT with its default delegate::
+Compare the latency of the converted models in ONNX Runtime with LiteRT and its default delegate::
 
     python scripts/benchmark.py --latency --runs 20 --threads 1 model.tflite --command '...'
 
-Or see how the time grows with the graph, on generated float32 chains of so many operators::
+Measure how the time grows with the graph, on generated float32 chains of these lengths::
 
     python scripts/benchmark.py --chains 1000,5000,20000
 
-Commands take turns (A B C A B C ...) so that a slow minute of the machine hits them all alike; the
-first turn only warms up. Seconds are wall time of the whole process, memory is the largest resident
-set of it or of any one child it waited for, in MB of 10^6 bytes. A command fails by its exit
-status, its time limit, or by leaving no output.
+Commands take turns (A B C A B C ...), so that a slow period of the machine affects all commands
+alike. The first turn only warms up. Seconds are the wall time of the whole process. Memory is the
+largest resident set of the process or of any single child that it waited for, in MB of 10^6 bytes.
+A command fails if its exit status is not 0, if it exceeds its time limit, or if it writes no
+output.
 
-Latency is that of one inference. All models of a .tflite file are loaded by one process, on the
-same number of threads, and take turns there; the ratios are medians of the turns' own. Floats are
-random from 0 to 1, integers of 8 and 16 bits over their whole range, others 0 or 1.
+Latency is the time of one inference. One process loads all models made from a .tflite file, on the
+same number of threads, and they take turns there. A ratio is the median of the ratios of the turns.
+Floats are random from 0 to 1, integers of 8 and 16 bits over their whole range, others 0 or 1.
 
-Linux only. A process inherits the peak of its parent, hence no figure below this script's own of
-about 20 MB; so it stays on the standard library, and other processes generate the chains and run
-the models, which takes numpy, flatbuffers, ai-edge-litert and onnxruntime.
+Linux only. A process inherits the peak of its parent, so no figure is below the peak of this
+script, about 20 MB. The script therefore imports only the standard library. Other processes
+generate the chains and run the models; they need numpy, flatbuffers, ai-edge-litert and
+onnxruntime.
 """
 
 import argparse
@@ -57,7 +60,7 @@ OURS = f"tflite2onnx={shlex.quote(sys.executable)} -m tflite2onnx -q {{tflite}} 
 
 
 def named_command(text: str) -> tuple[str, list[str]]:
-    """Split ``name=command line`` into the name and words with {tflite} and {onnx} in them."""
+    """Split ``name=command line`` into the name and words, which contain {tflite} and {onnx}."""
     name, _, line = text.partition("=")
     if not name or " " in name or "{tflite}" not in line or "{onnx}" not in line:
         raise argparse.ArgumentTypeError(
@@ -68,7 +71,7 @@ def named_command(text: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True)
 class Run:
-    """One process: wall seconds, peak resident bytes, "exit 0" or what failed, its last line."""
+    """One process: wall seconds, peak resident bytes, "exit 0" or the failure, its last line."""
 
     seconds: float
     peak: int
@@ -78,7 +81,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Every counted run of one command on one model, whose size is in bytes."""
+    """The counted runs of one command on one model; the size of the model is in bytes."""
 
     command: str
     model: str
@@ -87,12 +90,12 @@ class Measurement:
 
     @property
     def status(self) -> str:
-        """How the last run ended, the only one that may have failed."""
+        """How the last run ended; only the last run can have failed."""
         return self.runs[-1].status
 
     @property
     def message(self) -> str:
-        """The last words of that run."""
+        """The last line of output of the last run."""
         return self.runs[-1].message
 
     @property
@@ -102,12 +105,12 @@ class Measurement:
 
     @property
     def seconds(self) -> float:
-        """Median wall time, NaN of a command that failed."""
+        """Median wall time, or NaN if the command failed."""
         return nan if self.failed else median(run.seconds for run in self.runs)
 
     @property
     def peak(self) -> float:
-        """Median peak memory in bytes, NaN of a command that failed."""
+        """Median peak memory in bytes, or NaN if the command failed."""
         return nan if self.failed else median(run.peak for run in self.runs)
 
     @property
@@ -122,9 +125,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of an inference in every turn, of a model of so many bytes.
+    """Seconds of an inference in every turn, and the size of the model in bytes.
 
-    `status` is "ran", or what failed with `message` as its last words.
+    `status` is "ran" or the failure; `message` is then the last line of output.
     """
 
     command: str
@@ -140,25 +143,25 @@ class Latency:
         return not self.seconds
 
     def ratio(self, reference: "Latency") -> float:
-        """Median of the turns' ratios: both took each turn under the same load."""
+        """Median of the ratios of the turns: both models run each turn under the same load."""
         turns = [b / a for a, b in zip(reference.seconds, self.seconds, strict=False)]
         return median(turns) if turns else nan
 
     def record(self) -> dict[str, Any]:
-        """Every turn, and the median of those that did not fail."""
+        """Every turn, and the median unless the model failed."""
         return asdict(self) | ({} if self.failed else {"median": median(self.seconds)})
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a mode of this script gives back: a table for people, measurements for programs."""
+    """The result of a mode of this script: a table for people, measurements for programs."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     measurements: list[Measurement | Latency]
 
     def markdown(self) -> str:
-        """Table, then the last words of each command that failed."""
+        """Table, then the last line of output of each command that failed."""
         table = [self.columns, ("---",) * len(self.columns), *self.rows]
         lines = [f"| {' | '.join(cells)} |\n" for cells in table]
         failed = [m for m in self.measurements if m.failed]
@@ -166,7 +169,7 @@ class Report:
         return "".join(lines)
 
     def json(self) -> str:
-        """Everything that was measured."""
+        """All measurements."""
         return json.dumps([m.record() for m in self.measurements], indent=1)
 
 
@@ -181,10 +184,11 @@ def format_times(times: Sequence[float]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, but let Python keep the modules that it compiles.
+    """Return the environment of this process, with Python's writing of bytecode enabled.
 
-    Installed packages have them. Without, a checkout compiles its modules in every turn, which is a
-    third of the time of a small conversion, and installed ones that it is compared with do not.
+    Installed packages have bytecode. Without bytecode, a checkout would compile its modules in
+    every turn, which takes a third of the time of a small conversion, and the installed packages
+    that it is compared with would not.
     """
     return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
@@ -222,7 +226,7 @@ def execute(words: list[str], timeout: float) -> Run:
 
 
 def convert(words: list[str], model: Path, onnx: Path, timeout: float) -> Run:
-    """Convert once, to a file that is not there yet."""
+    """Convert once, to a file that does not exist yet."""
     filled = [w.replace("{tflite}", str(model)).replace("{onnx}", str(onnx)) for w in words]
     run = execute(filled, timeout)
     empty = not onnx.is_file() or onnx.stat().st_size == 0
@@ -231,7 +235,7 @@ def convert(words: list[str], model: Path, onnx: Path, timeout: float) -> Run:
 
 @dataclass(frozen=True)
 class Race:
-    """Commands, by name, that take so many counted turns of at most so many seconds."""
+    """Commands by name, the number of counted turns, and the time limit of a turn in seconds."""
 
     commands: dict[str, list[str]]
     turns: int
@@ -247,7 +251,7 @@ class Race:
                         onnx = Path(directory) / "model.onnx"
                         done.append(convert(self.commands[name], model, onnx, self.timeout))
         file = (str(model), model.stat().st_size)
-        # The first run warms up; it counts only where it failed and so is the only one.
+        # The first run warms up; it counts only if it failed and is thus the only run.
         return [Measurement(name, *file, tuple(done[1:] or done)) for name, done in log.items()]
 
 
@@ -267,9 +271,10 @@ def compare(race: Race, models: Sequence[Path]) -> Report:
 
 
 def scale(race: Race, counts: Sequence[int]) -> Report:
-    """Time per operator, start-up included, of growing chains, with ratios to the shortest.
+    """Time per operator, start-up included, of growing chains, with ratios to the shortest chain.
 
-    A linear converter has ratios below 1, those of a quadratic one grow with the chain.
+    The ratios of a linear converter are below 1; the ratios of a quadratic converter grow with the
+    chain.
     """
     columns = ("operators", "command", "seconds", "ms/operator", "x", "peak MB", "status")
     report = Report(columns, [], [])
@@ -295,7 +300,7 @@ LITERT = "LiteRT"
 
 
 def run_faster(race: Race, models: Sequence[Path], threads: int) -> Report:
-    """Latency of what each command makes, with ratios to that of the first, and of LiteRT."""
+    """Latency of each command's models and of LiteRT, with ratios to the first command."""
     columns = ("model", "command", "MB", "ms", "x", "status")
     report = Report(columns, [], [])
     for model in models:
@@ -345,18 +350,18 @@ class Chain:
         self.tensors: list[object] = []
         self.operators: list[object] = []
         self.tensor(SHAPE)  # the network's input, tensor 0
-        # A row of n weights within 1/n shrinks the values: no chain is long enough to overflow.
+        # A row of n weights within 1/n shrinks the values, so that no chain overflows.
         weights = [self.random.uniform(-1 / 12, 1 / 12) for _ in range(6 * 12)]
         self.weights = {n: self.tensor((6, 1, 1, n), weights[: 6 * n]) for n in (6, 12)}
         self.bias = self.tensor((6,), weights[:6])
 
     def tensor(self, shape: Sequence[int], values: Sequence[float] = ()) -> int:
-        """Add a tensor and return its index; one with values is a constant, of their type."""
+        """Add a tensor and return its index; a tensor with values is a constant of their type."""
         index = len(self.tensors)
         integers = any(isinstance(value, int) for value in values)
         kind = self.schema.TensorType.INT32 if integers else self.schema.TensorType.FLOAT32
         data = struct.pack(f"<{len(values)}{'i' if integers else 'f'}", *values)
-        # Each tensor has a buffer of its own, empty or not, after the empty one of the schema.
+        # Each tensor has its own buffer, even if empty, after the empty buffer 0 of the schema.
         self.buffers.append(self.schema.BufferT(data or None))
         self.tensors.append(self.schema.TensorT(shape, kind, index + 1, f"tensor_{index}"))
         return index
@@ -370,7 +375,7 @@ class Chain:
         if hasattr(self.schema.BuiltinOptions, kind):
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
             operator.builtinOptions = getattr(self.schema, f"{kind}T")(**options)
-        if name == "RESHAPE":  # which says its shape twice, and some converters need both
+        if name == "RESHAPE":  # its shape is stored twice, and some converters need both
             operator.builtinOptions.newShape = shape
         self.operators.append(operator)
         return output
@@ -380,13 +385,13 @@ class Chain:
         return self.apply("CONV_2D", x, self.weights[channels], self.bias, strideH=1, strideW=1)
 
     def add_detour(self, name: str, x: int, shape: Sequence[int], *vectors: Sequence[int]) -> int:
-        """Add a RELU between two TRANSPOSE or RESHAPE, whose constants lead there and back."""
+        """Add a RELU between two TRANSPOSE or RESHAPE; the second undoes the first."""
         there, back = (self.tensor((len(vector),), vector) for vector in vectors)
         y = self.apply("RELU", self.apply(name, x, there, shape=shape), shape=shape)
         return self.apply(name, y, back)
 
     def block(self, name: str, x: int) -> int:
-        """Add an operator and those it takes to go from ``SHAPE`` to ``SHAPE`` in a network."""
+        """Add an operator with the operators around it that keep the shape ``SHAPE``."""
         match name:
             case "ADD" | "MUL":
                 return self.apply(name, x, self.apply("LOGISTIC", self.convolve(x, 6)))
@@ -415,7 +420,7 @@ class Chain:
 
 
 def write_chain(path: Path, count: int) -> None:
-    """Write a TFLite model of ``count`` operators, float32 [1, 4, 5, 6] to the same."""
+    """Write a TFLite model of ``count`` operators, from float32 [1, 4, 5, 6] to the same type."""
     chain, x = Chain(), 0
     while len(chain.operators) < count:
         fits = count - len(chain.operators) >= 4  # operators of the largest block

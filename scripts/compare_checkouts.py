@@ -63,17 +63,17 @@ def every_model(places: Sequence[Path]) -> Iterator[Path]:
 
 
 def convert_all(checkout: Path, cases: Sequence[Case]) -> list[str]:
-    """Return a line about each case, in their order: what a checkout makes of it.
+    """Return the result of a checkout for each case as a line, in the order of the cases.
 
     A process that ends before the last case gets a line about the case at which it ended; the next
-    process goes on behind that case.
+    process continues after that case.
     """
     lines: list[str] = []
     while len(lines) < len(cases):
         text = "".join(json.dumps([str(m), OPTIONS[o]]) + "\n" for m, o in cases[len(lines) :])
         with TemporaryDirectory() as folder:
             worker = [sys.executable, "-c", WORKER, str(checkout), str(Path(folder, "m.onnx"))]
-            done = subprocess.run(  # noqa: S603 - this very Python
+            done = subprocess.run(  # noqa: S603 - the Python of this process
                 worker,
                 input=text,
                 capture_output=True,

@@ -1,4 +1,4 @@
-"""How long TFLite and ONNX models take for an inference, side by side in one process."""
+"""Latency of TFLite and ONNX models, measured side by side in one process."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TURN = 2e-3  # seconds that a turn lasts at least: a single inference may be too short for a clock
+TURN = 2e-3  # smallest duration of a turn in seconds: one inference may be too short to time
 
 Inference = Callable[[], object]
 
@@ -15,8 +15,8 @@ Inference = Callable[[], object]
 def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
-    The models take turns (A B C A B C ...) of as many inferences each as the first, which only
-    warms up, shows to be enough.
+    The models take turns (A B C A B C ...). The first turn only warms up and gives the number of
+    inferences that the other turns of a model run.
     """
     loaded = [load(path, threads) for path in paths]
     seconds: list[list[float]] = [[] for _ in loaded]
@@ -31,7 +31,7 @@ def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[f
 
 
 def measure_time(run: Inference, count: int) -> float:
-    """Return the seconds that one of so many runs takes, which are at least one."""
+    """Return the mean seconds of a run over `count` runs, and at least one run."""
     start = time.perf_counter()
     for _ in range(max(1, count)):
         run()
@@ -39,7 +39,7 @@ def measure_time(run: Inference, count: int) -> float:
 
 
 def load(path: Path, threads: int) -> Inference | str:
-    """Return an inference that has run once, or the last words of the runtime that refuses it."""
+    """Return an inference that has run once, or the last line of the runtime's error."""
     try:
         run = (litert if path.suffix == ".tflite" else onnx_runtime)(path, threads)
         run()
@@ -65,7 +65,7 @@ def onnx_runtime(path: Path, threads: int) -> Inference:
 
 
 def litert(path: Path, threads: int) -> Inference:
-    """Return an inference of a TFLite model, with the delegate that LiteRT takes by default."""
+    """Return an inference of a TFLite model, with the default delegate of LiteRT."""
     package = import_module("ai_edge_litert.interpreter")
     interpreter: Any = package.Interpreter(str(path), num_threads=threads)
     interpreter.allocate_tensors()
@@ -75,8 +75,8 @@ def litert(path: Path, threads: int) -> Inference:
     return partial(interpreter.invoke)
 
 
-def random_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy comes late
-    """Return the random array of a shape and a type, always the same.
+def random_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy is imported late
+    """Return a random array of a shape and a type, the same in every call.
 
     Floats are from 0 to 1, integers of 8 and 16 bits take all their values, others are 0 or 1.
     """

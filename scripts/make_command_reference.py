@@ -22,9 +22,9 @@ def document() -> str:
 
 
 def section(name: str) -> str:
-    """Return what there is to say of a command."""
+    """Return the section of a command."""
     parser = parser_of(name)
-    actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - there is no other way
+    actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - no public API
     words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in actions if _is_file(a)]
     usage = " ".join([parser.prog, *words, "[options]"])
     rows = "".join(f"| {cell(a)} | {escape_cell(a.help or '')} |\n" for a in actions)
@@ -34,7 +34,7 @@ def section(name: str) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Return text as it stands in a cell of a table."""
+    """Return text escaped for a table cell."""
     return text.replace("|", "\\|").replace("%%", "%")
 
 
@@ -43,7 +43,7 @@ def _is_file(action: argparse.Action) -> bool:
 
 
 def cell(action: argparse.Action) -> str:
-    """Return an option as it is typed."""
+    """Return an option as typed on the command line."""
     if _is_file(action):
         return f"`{action.metavar}`"
     value = "\\|".join(action.choices) if action.choices else str(action.metavar)

@@ -33,14 +33,14 @@ MODELS = Path(__file__).resolve().parent.parent / "assets" / "models"
 
 
 def add_normalization(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
-    """Normalize by the statistics of the last batch alone, then activate."""
+    """Normalize by the statistics of only the last batch, then activate."""
     return layers.Activation(activation)(layers.BatchNormalization(momentum=0.0)(x))
 
 
 def inverted_residual(
     x: tf.keras.KerasTensor, expansion: int, channels: int, stride: int
 ) -> tf.keras.KerasTensor:
-    """Expand, filter each channel alone, project: the block of MobileNetV2 (arXiv:1801.04381)."""
+    """Expand, filter depthwise, project: the block of MobileNetV2 (arXiv:1801.04381)."""
     y = layers.Conv2D(expansion * x.shape[-1], 1, use_bias=False)(x)
     y = add_normalization(y, "relu6")
     y = layers.DepthwiseConv2D(3, stride, padding="same", use_bias=False)(y)
@@ -58,13 +58,13 @@ def mobilenet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
         x = inverted_residual(x, expansion, channels, stride)
     x = add_normalization(layers.Conv2D(128, 1, use_bias=False)(x), "relu6")
     x = add_normalization(layers.GlobalAveragePooling2D()(x))
-    # Small weights keep the probabilities away from 0 and 1, also outside of the samples' range.
+    # Small weights keep the probabilities away from 0 and 1, also outside the samples' range.
     small = tf.keras.initializers.VarianceScaling(0.25)
     return layers.Dense(10, activation="softmax", kernel_initializer=small)(x)
 
 
 def double_convolution(x: tf.keras.KerasTensor, channels: int) -> tf.keras.KerasTensor:
-    """Two 3x3 convolutions: what a U-Net does at each resolution."""
+    """Two 3x3 convolutions: the block of a U-Net at each resolution."""
     for _ in range(2):
         x = layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
         x = add_normalization(x, "relu")
@@ -108,7 +108,7 @@ def transformer(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
 
 
 class Remembered(tf.keras.layers.Layer):  # type: ignore[misc]  # TensorFlow publishes no types
-    """The last steps of a stream, [1, n, C], behind those before them: state of that many steps."""
+    """Append a stream, [1, n, C], to the last steps before it, which are kept as a state."""
 
     def __init__(self, steps: int, name: str) -> None:
         super().__init__(name=name)
@@ -121,23 +121,23 @@ class Remembered(tf.keras.layers.Layer):  # type: ignore[misc]  # TensorFlow pub
         )
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Return the steps remembered and the new ones, and remember the last of these."""
+        """Return the stored steps followed by the new steps, and store the last steps."""
         x = tf.concat([self.memory, x], 1)
         self.memory.assign(x[:, -self.steps :])
         return x
 
 
 def constant_initializer(values: npt.ArrayLike) -> Callable[..., tf.Tensor]:
-    """Return an initializer that gives these values, in whatever shape."""
+    """Return an initializer that gives these values, reshaped to the requested shape."""
     return lambda shape, dtype=None: tf.cast(tf.reshape(np.asarray(values), shape), dtype)
 
 
 def chime_detector(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     """Chime detector: 20 ms of sound at 16 kHz, [1, 320, 1], to the probability of a chime, [1, 1].
 
-    A chime is 0.2 s of 660 Hz, then 0.2 s of 880 Hz. The network is no trained one: it correlates
-    the sound with waves of both pitches, 20 ms long and 10 ms apart, and how loud these have been
-    with what a chime makes of them.
+    A chime is 0.2 s of 660 Hz, then 0.2 s of 880 Hz. The network is not trained. It correlates the
+    sound with waves of both pitches, 20 ms long and 10 ms apart, and correlates the loudness of
+    both pitches over time with the loudness pattern of a chime.
     """
     time = 2 * np.pi * np.arange(320) / 16000
     waves = np.stack([wave(time * pitch) for pitch in (660, 880) for wave in (np.sin, np.cos)], -1)
@@ -165,12 +165,12 @@ def draw_noise(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def pixels(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw uniform values in [0, 1), as of images."""
+    """Draw uniform values in [0, 1), like pixels of images."""
     return generator.random(shape, np.float32)
 
 
 def features(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw standard normal values, as of features that were normalized."""
+    """Draw standard normal values, like normalized features."""
     return generator.standard_normal(shape, np.float32)
 
 
@@ -210,7 +210,7 @@ ALL = tuple(SCHEMES)
 
 @dataclass(frozen=True)
 class Network:
-    """A function of symbolic tensors, and what its input looks like."""
+    """A function of symbolic tensors, and the shape and samples of its input."""
 
     body: Callable[[tf.keras.KerasTensor], tf.keras.KerasTensor]
     shape: tuple[int, ...]
@@ -218,7 +218,7 @@ class Network:
     sample: Callable[[np.random.Generator, tuple[int, ...]], Array]
     schemes: tuple[str, ...]
     remembers: bool = False
-    """Whether it has state, and so takes one input at a time; its weights are its own."""
+    """Whether the network has state, and thus takes one input at a time; its weights are fixed."""
 
 
 NETWORKS = {
@@ -239,7 +239,7 @@ def build(name: str, network: Network, samples: Array) -> tf.keras.Model:
     model = tf.keras.Model(x, network.body(x), name=name)
     if network.remembers:
         return model
-    # Biases of zero and scales of one would hide a converter that drops or permutes them.
+    # Zero biases and unit scales would hide errors of a converter that drops or permutes them.
     for variable in model.trainable_variables:
         if variable.name != "kernel":
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))

@@ -1,6 +1,7 @@
-"""Write docs/operators.md: the operators, as their classes describe and the matrix measured them.
+"""Write docs/operators.md: the operators by their classes and the results of the matrix.
 
-python -m scripts.make_operator_table; `python -m tests.conformance` measures, and does so as well.
+Run with python -m scripts.make_operator_table. `python -m tests.conformance` measures the matrix
+and writes the document, too.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _row(code: str, cls: type[Operator], entry: record.Operator | None) -> Itera
 
 
 def _measured_cells(code: str, entry: record.Operator | None) -> Iterator[str]:
-    """Yield the cells of what was measured: types, what it becomes, the smallest opset."""
+    """Yield the measured cells: types, ONNX operators, the smallest opset."""
     if entry is None:
         yield f"see {ELSEWHERE[code]}" if code in ELSEWHERE else ""
         yield ""
@@ -120,7 +121,7 @@ def _measured_cells(code: str, entry: record.Operator | None) -> Iterator[str]:
 def _other_cells(
     code: str, cls: type[Operator] | None, entry: record.Operator | None
 ) -> Iterator[str]:
-    """Yield the cells of an operator of files, or a custom one."""
+    """Yield the cells of a runtime, file or custom operator."""
     yield _link_code(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
     yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
     yield from _measured_cells(code, entry)
@@ -144,7 +145,7 @@ def _summary(cls: type[Operator]) -> str:
 
 
 def _types(kinds: Mapping[str, record.Measured]) -> str:
-    """Return the types with their differences: plain ones, then those with a scale."""
+    """Return the types with their differences: plain types first, then quantized types."""
     plain = [
         f"{kind}{_difference(found)}"
         for kind, found in kinds.items()
@@ -164,7 +165,7 @@ def _types(kinds: Mapping[str, record.Measured]) -> str:
 
 
 def _difference(found: record.Measured) -> str:
-    """Return the largest difference in words, which are few."""
+    """Return the largest difference in a few words."""
     part = f"{found.part:.0e}".replace("e-0", "e-")
     said = [*([part] if found.part else []), *([f"±{found.steps}"] if found.steps else [])]
     return f" ({', '.join(said)})" if said else ""
@@ -182,7 +183,7 @@ def _opsets(kinds: Mapping[str, record.Measured]) -> str:
 def _shared_limits(
     entries: Iterable[tuple[str, record.Operator | None]],
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield each limit with the operators that have it, in the sequence of the first of them."""
+    """Yield each limit with its operators, ordered by the first operator."""
     codes: dict[tuple[str, str], list[str]] = {}
     for code, entry in entries:
         for limit in _operator_limits(code, entry):
@@ -192,7 +193,7 @@ def _shared_limits(
 
 
 def _operator_limits(code: str, entry: record.Operator | None) -> Iterator[tuple[str, str]]:
-    """Yield what is not converted of an operator, and where it differs by much."""
+    """Yield the unsupported cases of an operator, and the cases with large differences."""
     row = ROWS.get(code)
     if row is None:
         return
@@ -203,7 +204,7 @@ def _operator_limits(code: str, entry: record.Operator | None) -> Iterator[tuple
         said.setdefault(reason, []).append(kind)
     found = {} if entry is None else entry.kinds
     for kind, bound in row.bounds.items():
-        # Many operators share bounds, and of some the numbers are equal all the same.
+        # Many operators share bounds; the results of some of them are equal nevertheless.
         if bound.reason and kind in found and (found[kind].part or found[kind].steps):
             said.setdefault(bound.reason, []).append(kind)
     for reason, types in said.items():

@@ -1,6 +1,6 @@
-"""Write the TFLite schema in short, as `tflite2onnx.reader.flatbuffer` reads it.
+"""Write the TFLite schema in the short form that `tflite2onnx.reader.flatbuffer` reads.
 
-The source are the classes that flatc made of schema.fbs, which the package ai-edge-litert has::
+The source is the classes that flatc generated from schema.fbs, in the package ai-edge-litert::
 
     python scripts/make_schema.py > tflite2onnx/reader/schema.py
 """
@@ -33,7 +33,7 @@ ENUMERATIONS = (
     "Padding",
     "TensorType",
 )
-# The type of each field that is a union; the generated classes do not say it.
+# The type of each union field; the generated classes do not contain it.
 UNIONS = {
     "builtin_options": "BuiltinOptions",
     "builtin_options2": "BuiltinOptions2",
@@ -41,11 +41,11 @@ UNIONS = {
     "array_segments": "SparseIndexVector",
     "array_indices": "SparseIndexVector",
 }
-WIDTH = 92  # of a string that is indented by 4, with its quotes and a space or comma
+WIDTH = 92  # of a string indented by 4, with its quotes and a space or comma
 
 
 def text(schema: ModuleType) -> str:
-    """Return the module tflite2onnx/reader/schema.py."""
+    """Return the text of the module tflite2onnx/reader/schema.py."""
     unions = {u: names_by_number(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
     members = {name for union in unions.values() for name in union}
     tables = [t for t in reachable_tables(schema, ROOT, {}) if t not in members]
@@ -59,7 +59,7 @@ def text(schema: ModuleType) -> str:
 
 
 def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
-    """Return the names of an enumeration by their numbers, which have no gaps."""
+    """Return the names of an enumeration in the order of their numbers, which have no gaps."""
     every = vars(getattr(schema, enumeration)).items()
     members = [each for each in every if each[0][0] != "_"]  # __firstlineno__ is a number, too
     names = {number: name for name, number in members if isinstance(number, int)}
@@ -67,7 +67,7 @@ def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
 
 
 def reachable_tables(schema: ModuleType, table: str, seen: dict[str, None]) -> dict[str, None]:
-    """Return the tables that a table is made of, itself first; those of unions are left out."""
+    """Return a table and the tables of its fields, itself first; unions are left out."""
     seen[table] = None
     for field in fields(schema, table):
         inner = field.partition(":")[2].strip("[]")
@@ -94,7 +94,7 @@ def string_lines(key: str, value: str, indent: int) -> list[str]:
 
 
 def fields(schema: ModuleType, table: str) -> list[str]:
-    """Return the fields of a table, as they are written."""
+    """Return the fields of a table as written in the schema."""
     methods = inspect.getmembers(getattr(schema, table), inspect.isfunction)
     bases = [(n, m) for n, m in methods if not re.search("^Init$|(AsNumpy|Length|IsNone)$", n)]
     slots = dict(field(name, inspect.getsource(method)) for name, method in bases)
@@ -102,7 +102,7 @@ def fields(schema: ModuleType, table: str) -> list[str]:
 
 
 def field(name: str, accessor: str) -> tuple[int, str]:
-    """Return the slot of a field, and the field as it is written."""
+    """Return the slot of a field, and the field as written in the schema."""
     (place,) = re.findall(r"Offset\((\d+)\)", accessor)
     name, kind = snake_case(name), kind_of(accessor)
     kind = UNIONS[name] if kind == "Union" else kind

@@ -1,15 +1,15 @@
 """Count the 8-bit networks whose outputs are those of LiteRT's default kernels bit for bit.
 
-A network counts if its operators make quantized numbers of 8 bits, and no real numbers but what
-DEQUANTIZE and custom operators make. LiteRT's Interpreter runs it as it does by default, which is
-with XNNPACK, and ONNX Runtime what tflite2onnx makes of it, on the same random inputs. Integers
-have to be equal, floats to 1e-4 of their range::
+A network is included if its operators produce quantized 8-bit values, and only DEQUANTIZE and
+custom operators produce floats. LiteRT's Interpreter runs the network with its default delegate,
+XNNPACK. ONNX Runtime runs the converted network on the same random inputs. Integers have to be
+equal, floats within 1e-4 of their range::
 
     python scripts/parity.py FOLDER
 
-Of a network that is not equal every operator is run on LiteRT's own inputs. The first operator
-whose output differs is named, and why it does. Every network runs in a process of its own, as
-LiteRT ends the process of some.
+If a network is not equal, each of its operators is run on LiteRT's own inputs. The script names the
+first operator whose output differs, and the reason. Every network runs in its own process, because
+LiteRT aborts the process on some networks.
 """
 
 import argparse
@@ -40,11 +40,11 @@ DEFAULT_KERNELS = "AUTO"
 NARROW = {DType.INT8, DType.UINT8}
 PRODUCTS = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL"}
 
-Finding = tuple[str, ...]  # "equal", "differs", "failed" or "skipped", and what there is to say
+Finding = tuple[str, ...]  # "equal", "differs", "failed" or "skipped", and the details
 
 
 def main() -> None:
-    """Print a line for each network, and how many are equal."""
+    """Print a line for each network, and the number of equal networks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def run_isolated(path: Path, samples: int, timeout: float) -> Finding:
-    """Return the finding of a model in another process, or how that process ended."""
+    """Run `finding` in another process; return its result, or how the process ended."""
     command = [sys.executable, __file__, "--json", "--samples", str(samples), str(path)]
     try:
         done = subprocess.run(  # noqa: S603 - this script itself
@@ -84,7 +84,7 @@ def run_isolated(path: Path, samples: int, timeout: float) -> Finding:
 
 
 def finding(path: Path, samples: int) -> Finding:
-    """Return whether a model is equal, and what differs first."""
+    """Return whether a model is equal, and the first difference."""
     graph = read_model(path).graphs[0]
     if not is_integer_network(graph):
         return ("skipped",)
@@ -102,7 +102,7 @@ def finding(path: Path, samples: int) -> Finding:
 
 
 def is_integer_network(graph: Graph) -> bool:
-    """Return whether operators make 8-bit numbers, and DEQUANTIZE alone makes real numbers."""
+    """Return whether operators produce 8-bit values, and only DEQUANTIZE produces floats."""
     made = [(op, tensor) for op in graph.ops for tensor in op.outputs]
     real = any(t.dtype.is_float and not _may_be_real(op) for op, t in made)
     return not real and any(is_quantized(t) and t.dtype in NARROW for _, t in made)
@@ -117,7 +117,7 @@ def differences(
     result: Result,
     inputs: Iterable[Sequence[np.ndarray]],
 ) -> Iterator[Difference]:
-    """Yield how far each output is off, on one input after another."""
+    """Yield the difference of each output, for one input after another."""
     ends, details = open_model(result), litert.get_input_details()
     for arrays in inputs:
         want = run_litert(litert, arrays)
@@ -128,16 +128,16 @@ def differences(
 
 
 def distance(found: Difference) -> float:
-    """Return how far an array is off; 0 of floats that are as close as they have to be."""
+    """Return the difference of an array; 0 for floats within the tolerance."""
     return 0.0 if found.dtype.startswith("float") and found.ok else found.largest
 
 
 def differing(
     path: Path, graph: Graph, result: Result, inputs: Sequence[Sequence[np.ndarray]]
 ) -> Iterator[str]:
-    """Yield the operators whose outputs differ if they read LiteRT's own inputs, in order.
+    """Yield the operators whose outputs differ on LiteRT's own inputs, in order.
 
-    States are LiteRT's own in the first run alone, where they have their initial values.
+    Only in the first run are the states LiteRT's own: there they have their initial values.
     """
     found = match_places(graph, result.skeleton)
     model = with_more_outputs(path, [place.litert for place in found])
@@ -159,12 +159,12 @@ def differing(
 
 def delegated_tensors(litert: Any) -> set[int]:  # noqa: ANN401 - LiteRT's classes have no types
     """Return the tensors that XNNPACK computes, by index."""
-    nodes = litert._get_ops_details()  # noqa: SLF001 - nothing else tells
+    nodes = litert._get_ops_details()  # noqa: SLF001 - no public API
     return {int(i) for node in nodes if node["op_name"] == "DELEGATE" for i in node["outputs"]}
 
 
 def describe_difference(found: TensorComparison, *, by_xnnpack: bool) -> str:
-    """Return an operator, how many elements of its output differ, and why they do."""
+    """Describe an operator, how many elements of its output differ, and the cause."""
     part = sum(found.steps[1:]) / max(1, sum(found.steps))
     largest = found.difference.reason or f"{found.difference.largest:.3g} at most"
     if by_xnnpack:

@@ -1,7 +1,7 @@
 """Run the whole matrix and write docs/operators.md: python -m tests.conformance [OPERATOR ...].
 
-With names of operators only these are run, and only their lines change. Ends with a summary, and
-with 1 if anything is not as the table says.
+With names of operators, only these operators are run, and only their lines change. The run ends
+with a summary; the exit status is 1 if a result differs from the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tflite2onnx.op import check_module_table
 
 
 def main(codes: Sequence[str]) -> int:
-    """Run it; return what the process ends with."""
+    """Run the matrix; return the exit status."""
     check_module_table()
     began = time.monotonic()
     outcomes = list(run_all([ROWS[code] for code in codes or ROWS]))

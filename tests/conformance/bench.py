@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
 
-# LiteRT's interpreter takes and hands out no such tensors: they come and go by CAST.
+# LiteRT's interpreter has no inputs and outputs of these types: CAST converts them.
 _BY_CAST = frozenset({"bfloat16", "int2", "int4", "uint4"})
 _WORDS = np.array(["a", "b", "", "abc", "ä"], object)
 _FLOATS = (0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 1.0, -1.0, 6.0, -6.0, 3.0, -3.0, 1e-6, -1e-6, 40.0)
 _NOT_FINITE = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -2.5, 7.0)
 _SMALL = {"int2": (-2, 1), "int4": (-8, 7), "uint4": (0, 15)}
-# Scales of eight bits; the steps of sixteen are finer, those of four coarser.
+# Scales relative to those for 8 bits: smaller for 16 bits, larger for 4 and 2 bits.
 _STEPS = {"int16": 1 / 256, "int4": 16.0, "uint4": 16.0, "int2": 64.0}
 _ZEROS = {"int8": (-30, 30), "uint8": (98, 158)}
 QUANTIZED = {f"quantized {dtype}": dtype for dtype in ("int8", "uint8", "int16", "int4")}
 
 
 class Bench(Build):
-    """A model of one operator: its random inputs, all drawn from the name of the case.
+    """A model of one operator with random inputs; the name of the case is the seed.
 
-    `kind` is the case's element type, or "quantized int8" and its like; `values` says which
-    elements the inputs take: "random" ones, "edges" (zeros, ties, extremes) or "not finite".
-    `arrays` are the elements of the inputs, `operands` those of inputs and constants in the
-    sequence in which they were made, `given` the outputs. `over` are the elements in each run of
-    those inputs, by their numbers, whose elements do not just change their places.
+    `kind` is the element type of the case, or a quantized type such as "quantized int8". `values`
+    is the kind of elements of the inputs: "random", "edges" (zeros, ties, extremes) or "not
+    finite". `arrays` are the elements of the inputs, `operands` the elements of inputs and
+    constants in order of creation, `given` the outputs. By default each run rotates the elements
+    of an input; `over` maps the number of an input to its elements in each run instead.
     """
 
     def __init__(self, name: str, kind: str, values: str = "random") -> None:
@@ -52,9 +52,9 @@ class Bench(Build):
         self.over: dict[int, Sequence[Array]] = {}
 
     def type(self, kind: str | None = None, step: float = 1.0) -> TensorFields:
-        """Return the type of a new tensor; of a quantized kind with a scale of its own.
+        """Return the type of a new tensor; a quantized type has a new random scale.
 
-        The scale lies around 0.05 for eight bits, times `step`.
+        The scale is around 0.05 for 8 bits, multiplied by `step`.
         """
         kind = self.kind if kind is None else kind
         if kind not in QUANTIZED:
@@ -71,15 +71,15 @@ class Bench(Build):
         fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
     ) -> Tensor:
-        """Return an input of a type (by default the case's), with elements within a range.
+        """Return an input of a type (by default that of the case), with elements within a range.
 
-        In place of a range all the elements can be given.
+        `within` may also be an array of all elements.
         """
         fields = self._fields(fields)
         dtype = str(fields["dtype"])
         array = self.draw(shape, dtype, within)
         self.operands.append(array)
-        if dtype == "string" and not shape:  # of which the interpreter makes something else
+        if dtype == "string" and not shape:  # LiteRT alters scalar string inputs
             self.arrays.append(array.reshape(1))
             return self.op("RESHAPE", [self.input([1], **fields)], [shape], new_shape=[])[0]
         if dtype not in _BY_CAST:
@@ -94,7 +94,7 @@ class Bench(Build):
         fields: TensorFields | str | None = None,
         within: Range | Array | None = None,
     ) -> Tensor:
-        """Return a constant, as `add_input` does an input."""
+        """Return a constant, with the parameters of `add_input`."""
         fields = self._fields(fields)
         array = self.draw(shape, str(fields["dtype"]), within)
         self.operands.append(array)
@@ -103,7 +103,7 @@ class Bench(Build):
     def output_tensor(
         self, shape: Sequence[int], fields: TensorFields | str | None = None
     ) -> Tensor:
-        """Return a tensor for what an operator makes, of a scale of its own."""
+        """Return a tensor for an output of an operator, with a new scale."""
         return self.tensor(shape, **self._fields(fields))
 
     def add_outputs(self, *tensors: Tensor) -> None:
@@ -116,7 +116,7 @@ class Bench(Build):
             )
 
     def draw(self, shape: Sequence[int], dtype: str, within: Range | Array | None = None) -> Array:
-        """Return elements of a type, within a range or those given."""
+        """Return elements of a type: random within a range, or the given array."""
         kind = carrier(dtype)
         if isinstance(within, np.ndarray):
             return within.astype(kind).reshape(shape)

@@ -1,4 +1,4 @@
-"""One case: what LiteRT, or a reference, makes of it, what becomes of it, and how far apart."""
+"""One case: its conversion, and the difference of ONNX Runtime from LiteRT or a reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tflite2onnx.stateful import Stateful
 RUN, REFUSED, UNCONVERTED, FAULTY = "run", "refused", "unconverted", "faulty"
 LACKING = "lacking"
 NEWEST = 26
-# Nodes that say how tensors are stored, not what is computed.
+# Nodes that only change the storage of tensors.
 _STORAGE = {"DequantizeLinear", "QuantizeLinear", "Transpose", "Identity", "Reshape"}
 
 
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     optimize: bool
 
     def convert(self, data: bytes) -> Result:
-        """Return the conversion: as planned, or with random legal labels."""
+        """Return the conversion with the planned layouts, or with random legal labels."""
         if self.layout is None:
             return convert(data, **self.options)
         return convert_model(
@@ -57,19 +57,19 @@ WHOLE = (
     Form({}, 1, False),
 )
 SAMPLE = ((WHOLE[0], WHOLE[3]), (WHOLE[1], WHOLE[2]))
-# How int8 activations are kept, of which "auto" has chosen one already.
+# The storage of int8 activations; "auto" has already chosen one of these.
 _OF_BYTES = tuple(Form({"activations": kept}, None, True) for kept in ("int8", "uint8"))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a case.
+    """The result of a case.
 
-    `state` is RUN if all forms were run; REFUSED if LiteRT does not run the model, UNCONVERTED if
-    we do not convert it, LACKING if it takes a newer ONNX Runtime; FAULTY if either is not as it
-    has to be. `text` says why.
-    `part` and `steps` are the largest differences, `nodes` what the operator became, `opset` the
-    smallest with which it was converted.
+    `state` is RUN if all forms were run, REFUSED if LiteRT does not run the model, UNCONVERTED if
+    the converter rejects it, LACKING if it needs a newer ONNX Runtime, FAULTY if a result is wrong.
+    `text` is the reason.
+    `part` and `steps` are the largest differences of floats and of integers, `nodes` the ONNX nodes
+    of the operator, `opset` the smallest opset with which it was converted.
     """
 
     name: str
@@ -82,11 +82,11 @@ class Verdict:
 
 
 def judge_case(case: Case, forms: Sequence[Form] = WHOLE, *, opset: bool = False) -> Verdict:
-    """Run a case; with the smallest opset as well, if asked for."""
+    """Run a case; with `opset` find the smallest opset as well."""
     try:
         data, runs, made = case.build()
         want, untrue = reference(data, runs) if made is None else (made, [])
-    except Exception as error:  # noqa: BLE001 - whatever it is, it does not run
+    except Exception as error:  # noqa: BLE001 - any error means that the model does not run
         return Verdict(case.name, REFUSED, f"{type(error).__name__}: {error}")
     if untrue:
         return Verdict(case.name, FAULTY, "; ".join(untrue))
@@ -94,7 +94,7 @@ def judge_case(case: Case, forms: Sequence[Form] = WHOLE, *, opset: bool = False
         return _judge_forms(case, _Given(data, runs, want), forms, opset=opset)
     except ConversionError as error:
         return Verdict(case.name, UNCONVERTED, str(error))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
+    except Exception as error:  # noqa: BLE001 - any error is a fault
         return Verdict(case.name, FAULTY, f"{type(error).__name__}: {error}")
 
 
@@ -135,7 +135,7 @@ def _judge_forms(case: Case, given: _Given, forms: Sequence[Form], *, opset: boo
 def _largest_differences(
     result: Result, given: _Given, bound: Bound, form: Form
 ) -> tuple[str, float, float]:
-    """Return what is wrong, and the largest differences of floats and of integers."""
+    """Return the error in words, and the largest differences of floats and of integers."""
     live = Stateful(session(result.model, optimize=form.optimize))
     part = steps = 0.0
     for inputs, wanted in zip(given.runs, given.want, strict=True):
@@ -154,7 +154,7 @@ def _largest_differences(
 
 
 def _compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
-    """Return what is wrong with an output, and its largest difference."""
+    """Return the error of an output in words, and its largest difference."""
     want = in_bytes(in_pairs(want))
     if want.dtype != have.dtype or want.shape != have.shape:
         made = f"{have.dtype}{list(have.shape)}"
@@ -189,6 +189,6 @@ def _converts(data: bytes, opset: int) -> bool:
 
 
 def main_nodes(nodes: Mapping[str, int]) -> list[str]:
-    """Return what an operator becomes, the most frequent first, storage left out."""
+    """Return the ONNX operators of an operator, the most frequent first, without storage nodes."""
     named = [name for name in nodes if name not in _STORAGE] or list(nodes)
     return sorted(named, key=lambda name: (-nodes[name], name))

@@ -1,4 +1,4 @@
-"""All cases, each kind of an operator in a process of its own: LiteRT may crash."""
+"""All cases; each kind of an operator runs in its own process, because LiteRT may crash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.golden.isolated import Crashed, run_isolated
 
 
 class Outcome(NamedTuple):
-    """What came of the cases of one kind, which is either said to be converted or tried."""
+    """The results of the cases of one kind, which the table lists as converted or as tried."""
 
     row: Row
     kind: str
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 def run_all(rows: Iterable[Row], processes: int = 2) -> Iterator[Outcome]:
-    """Run all cases of some rows, and try all other element types."""
+    """Run all cases of the rows, and try all other element types."""
     jobs = [job for row in rows for job in (*((row, kind) for kind in row.kinds), (row, ""))]
     with ThreadPoolExecutor(processes) as lanes:
         for outcomes in lanes.map(
@@ -37,18 +37,18 @@ def _run_kind(row: Row, kind: str) -> list[Outcome]:
 
 
 def _try_kinds(row: Row) -> list[Outcome]:
-    """Try all kinds in one process; one by one if it dies."""
+    """Try all kinds in one process; try each in its own process if that process crashes."""
     kinds = [case.kind for case in row.trials()]
     try:
         verdicts = run_isolated(_trials, row.code, kinds)
     except Crashed:
-        # Of a type that is foreign to it the kernel may spoil memory: it does not take it.
+        # A kernel may corrupt memory for a type that it does not support: count it as refused.
         verdicts = [_run_isolated(_trials, row.code, [kind], crashed=REFUSED)[0] for kind in kinds]
     return [Outcome(row, kind, True, [v]) for kind, v in zip(kinds, verdicts, strict=True)]
 
 
 def sample(row: Row, seed: int, count: int) -> list[Verdict]:
-    """Run some cases of a row, each as planned and with a random layout."""
+    """Run some cases of a row, each with the planned layout and with a random layout."""
     cases = list(row.cases())
     chosen = random.Random(f"{row.code} {seed}").sample(range(len(cases)), min(count, len(cases)))
     return _run_isolated(_judge_sample, row.code, chosen)

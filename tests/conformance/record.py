@@ -1,4 +1,4 @@
-"""What the last run of the whole matrix found: record.json, of which docs/operators.md is made."""
+"""The results of the last run of the whole matrix: record.json, the source of docs/operators.md."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FILE = Path(__file__).with_name("record.json")
 
 
 class Measured(NamedTuple):
-    """What was found of one kind: how many cases, how far apart, with which smallest opset.
+    """The results of one kind: number of cases, largest differences, smallest opset.
 
-    `part` is the largest difference of floats as a part of the range, rounded up to one digit;
-    `steps` that of integers.
+    `part` is the largest difference of floats as a fraction of the range, rounded up to one digit;
+    `steps` is the largest difference of integers.
     """
 
     cases: int
@@ -29,14 +29,14 @@ class Measured(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """What was found of an operator: its kinds, and the ONNX operators that it becomes."""
+    """The results of an operator: its kinds, and its ONNX operators."""
 
     kinds: Mapping[str, Measured]
     becomes: list[str]
 
 
 def summarize(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
-    """Return what the outcomes say of each operator."""
+    """Return the results of each operator."""
     kinds: dict[str, dict[str, Measured]] = {}
     nodes: dict[str, Counter[str]] = {}
     for outcome in outcomes:
@@ -55,13 +55,13 @@ def summarize(outcomes: Iterable[Outcome]) -> dict[str, Operator]:
 
 
 def faults(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return what is not as the table says."""
+    """Return the results that differ from the table, in words."""
     said = []
     for outcome in outcomes:
         for verdict in outcome.verdicts:
             if outcome.tried:
                 row, kind = outcome.row, outcome.kind
-                # Of numbers that differ the row itself has to say why.
+                # If numbers differ, the row itself must give the reason.
                 known = row.without.get(kind) if verdict.state == FAULTY else row.reason(kind)
                 fine = verdict.state == REFUSED or bool(known)
                 advice = {RUN: "add it to its kinds", UNCONVERTED: "say why"}
@@ -90,7 +90,7 @@ def write(record: Mapping[str, Operator]) -> None:
 
 
 def _round_up(part: float) -> float:
-    """Return a number rounded up to one digit, so that another machine finds the same."""
+    """Return a number rounded up to one digit, so that other machines find the same number."""
     if part in (0.0, math.inf):
         return part
     unit = 10.0 ** math.floor(math.log10(part))

@@ -1,4 +1,4 @@
-"""Rows of operators, and the cases that they stand for."""
+"""Rows of operators, and the cases that they generate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import random_inputs
 from tests.support.facts import carrier
 from tflite2onnx.op import OPERATORS
 
-# All element types that a file can have, but for handles; each operator is tried with each.
+# All element types of files except handles; each operator is tried with each type.
 PLAIN = (
     "float32",
     "float16",
@@ -39,12 +39,12 @@ PLAIN = (
     "uint4",
 )
 KINDS = (*PLAIN, *QUANTIZED)
-# Of elements under eight bits.
+# Element types of less than 8 bits.
 PACKED = ("int4", "int2", "uint4", "quantized int4")
 
 
 class Bound(NamedTuple):
-    """How far apart LiteRT and ONNX Runtime may be: floats as a part of the range, integers."""
+    """The allowed difference of LiteRT and ONNX Runtime: of floats as a fraction, of integers."""
 
     part: float = 0.0
     steps: int = 0
@@ -52,9 +52,9 @@ class Bound(NamedTuple):
 
 
 def coarse(code: str, kind: str, reason: str) -> Bound:
-    """Return the bound that the class of an operator gives for a kind of integers, with its cause.
+    """Return the bound of an operator's class for an integer kind, with its reason.
 
-    `verify` holds operators to the same number of steps.
+    `verify` allows the same number of steps.
     """
     return Bound(0, OPERATORS[code].steps[f"{code} {kind.rsplit(maxsplit=1)[-1]}"], reason)
 
@@ -66,9 +66,9 @@ _STEPS_OF_FLOATS = {
 
 
 class Built(NamedTuple):
-    """A model, elements for its inputs in each run, and what becomes of them if LiteRT has no say.
+    """A model, the elements of its inputs in each run, and reference outputs if there are any.
 
-    What is None there may be anything.
+    A reference output of None is not compared.
     """
 
     data: bytes
@@ -82,21 +82,21 @@ class Row:
 
     Attributes:
         code: its name in TFLite.
-        build: makes a model of it on a bench, given one of each of the choices; or returns one,
-            whose inputs are random then.
-        kinds: the element types that are converted, as the bench understands them.
+        build: builds a model of the operator on a bench for one combination of choices; or
+            returns a model, whose inputs are then random.
+        kinds: the converted element types, in the notation of `Bench`.
         grid: the choices: options, ranks, shapes.
-        values: which elements the inputs take, see `Bench`.
-        exact: nothing is computed, so that no difference is allowed.
-        bounds: by kind, where they are not the usual ones, with the reason.
-        without: element types that LiteRT runs and we do not convert, and why.
-        limits: what else cannot be converted, or differs.
+        values: the kinds of elements of the inputs, see `Bench`.
+        exact: whether nothing is computed, so that no difference is allowed.
+        bounds: by kind, bounds other than the default, with the reason.
+        without: element types that LiteRT runs and the converter rejects, with the reason.
+        limits: other cases that are not converted, or that differ.
         tried: further kinds to try; by default all element types.
-        runs: how often a model is run, which may remember what it did.
-        types: the kinds in words, where they are many.
-        reference: makes outputs of all operands in place of a kernel that LiteRT has not.
-        stream: makes a reference that remembers: it is called once for each run.
-        told: the choices that either is told as well, and "kind" if it has to know the type.
+        runs: the number of runs of a model, which may have state.
+        types: the kinds in words, if there are many.
+        reference: computes the outputs from all operands, if LiteRT has no kernel.
+        stream: makes a reference with state, which is called once for each run.
+        told: the choices passed to `reference` or `stream`, and "kind" if it needs the type.
     """
 
     code: str
@@ -117,7 +117,7 @@ class Row:
 
     @property
     def referred(self) -> bool:
-        """Whether it is held to something else than LiteRT's kernel."""
+        """Whether the operator is compared with a reference instead of LiteRT's kernel."""
         return bool(self.reference or self.stream)
 
     def reason(self, kind: str) -> str:
@@ -133,14 +133,14 @@ class Row:
         return ""
 
     def bound(self, kind: str) -> Bound:
-        """Return how far apart the runtimes may be with a kind."""
+        """Return the allowed difference of the runtimes for a kind."""
         if kind in self.bounds or self.exact:
             return self.bounds.get(kind, Bound())
         usual = Bound(1e-5, int("quantized" in kind or " by " in kind))
         return _STEPS_OF_FLOATS.get(kind, usual)
 
     def cases(self) -> Iterator[Case]:
-        """Yield cases: of the first kind every pair of choices, of the others every choice."""
+        """Yield cases: every pair of choices for the first kind, every choice for other kinds."""
         for place, kind in enumerate(self.kinds):
             values = self.values if kind != "bool" else self.values[:1]
             if "float" not in kind and "complex" not in kind:
@@ -150,7 +150,7 @@ class Row:
             )
 
     def trials(self) -> Iterator[Case]:
-        """Yield a case of each kind that is not said to be converted, if LiteRT has a kernel."""
+        """Yield a case of each kind not listed as converted, if LiteRT has a kernel."""
         for kind in self.tried:
             if kind not in self.kinds and not self.referred:
                 yield next(self._covering_cases(kind, {**self.grid, "values": ["random"]}, 1))
@@ -158,7 +158,7 @@ class Row:
     def _covering_cases(
         self, kind: str, grid: Mapping[str, Sequence[Any]], depth: int
     ) -> Iterator[Case]:
-        """Yield cases until each combination of `depth` choices is in one: the first ones first."""
+        """Yield cases until each combination of `depth` choices occurs, first choices first."""
         every = [
             Case(self, kind, dict(zip(grid, each, strict=True))) for each in product(*grid.values())
         ]
@@ -181,23 +181,23 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What tells it from all others; its random numbers follow from it."""
+        """The unique name of the case, which is also its random seed."""
         words = (f"{key}={value}" for key, value in self.choice.items())
         return " ".join([self.row.code, self.kind.replace(" ", "_"), *words])
 
     def is_default(self, grid: Mapping[str, Sequence[Any]]) -> bool:
-        """Return whether all of it is the first choice."""
+        """Return whether every choice is the first of its list."""
         return all(values[0] == self.choice[key] for key, values in grid.items())
 
     def combinations(self, depth: int) -> frozenset[tuple[tuple[str, str], ...]]:
-        """Return the combinations of `depth` choices that it is an example of."""
+        """Return the combinations of `depth` choices that the case contains."""
         named = [(key, repr(value)) for key, value in self.choice.items()]
         return frozenset(combinations(named, min(depth, len(named))))
 
     def build(self) -> Built:
-        """Return the model, its inputs, and what a reference makes of them.
+        """Return the model, its inputs, and the outputs of a reference.
 
-        In each run the same elements are in other places, unless the bench says which there are.
+        Each run rotates the same elements, unless the bench defines the elements of each run.
         """
         choice = dict(self.choice)
         bench = Bench(self.name, self.kind, choice.pop("values"))
@@ -217,7 +217,7 @@ class Case:
     def _reference_outputs(
         self, bench: Bench, runs: Sequence[Sequence[Array]]
     ) -> list[list[Array | None]] | None:
-        """Return what the reference makes in each run, in the types of the outputs."""
+        """Return the outputs of the reference in each run, in the types of the model's outputs."""
         known = {**self.choice, "kind": self.kind}
         told = {key: known[key] for key in self.row.told}
         if self.row.stream:
@@ -229,7 +229,7 @@ class Case:
 
 
 def _outputs(bench: Bench, made: Any) -> list[Array | None]:
-    """Return what a reference made, in the types of the outputs."""
+    """Return the result of a reference, in the types of the model's outputs."""
     outputs = made if isinstance(made, (list, tuple)) else [made]
     return [
         None if array is None else np.asarray(array).astype(carrier(tensor.dtype))

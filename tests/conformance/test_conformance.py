@@ -1,7 +1,7 @@
 """A sample of the matrix of `tests.conformance`, which runs whole with python -m tests.conformance.
 
-Every operator gives some of its cases, chosen by the seed; what they make and how far they are
-apart has to be as the table says.
+The seed chooses some cases of every operator. Their results and differences must agree with the
+table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_operators(code: str) -> None:
 
 
 def test_every_operator_is_there() -> None:
-    """It has a row, or is proven elsewhere: of the runtime, of files, custom and TensorFlow's."""
+    """An operator has a row, or other tests: runtime, file, custom and TensorFlow operators."""
     runtime = TFLITE.keys() - NO_KERNEL
     assert len(runtime) == 172
     assert runtime <= OPERATORS.keys()
@@ -52,13 +52,13 @@ def test_every_operator_is_there() -> None:
 
 
 def test_references_stand_for_what_litert_has_not() -> None:
-    """A kernel that LiteRT has is what its operator is held to."""
+    """If LiteRT has a kernel, the operator is compared with that kernel."""
     for code in TFLITE.keys() - NO_KERNEL:
         assert code in ELSEWHERE or not ROWS[code].referred
     for code in ROWS.keys() - TFLITE.keys():
         m = Build()
         m.input([1])
-        m.output(*m.custom(code, [], [[1]]))  # without inputs none is so much as begun
+        m.output(*m.custom(code, [], [[1]]))  # a kernel without inputs fails in Prepare
         with pytest.raises((ValueError, RuntimeError)) as error:
             run_tflite(m.bytes(), [np.zeros(1, np.float32)])
         unknown = re.search("unresolved custom op|Select TensorFlow op", str(error.value))
@@ -67,7 +67,7 @@ def test_references_stand_for_what_litert_has_not() -> None:
 
 @pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
 def test_operators_without_a_kernel(code: str) -> None:
-    """LiteRT looks up all codes of a file, used or not, and knows none of these."""
+    """LiteRT looks up all codes of a file, used or not, and finds no kernel for these codes."""
     m = Build()
     m.output(m.input([1]))
     number = TFLITE[code]
@@ -77,7 +77,7 @@ def test_operators_without_a_kernel(code: str) -> None:
 
 
 def test_cases_are_always_the_same() -> None:
-    """So are their random numbers: a case that fails can be run again by its name."""
+    """The random numbers are the same, too: a failing case can be run again by its name."""
     one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
     assert [case.name for case in one] == [case.name for case in other]
     assert len({case.name for case in one}) == len(one)
@@ -88,7 +88,7 @@ def test_cases_are_always_the_same() -> None:
 
 
 def test_all_choices_are_in_cases() -> None:
-    """Every pair of choices of the first kind, every choice of the others."""
+    """Every pair of choices for the first kind, every choice for other kinds."""
     row = ROWS["ADD"]
     for kind in row.kinds:
         mine = [case.choice for case in row.cases() if case.kind == kind]
@@ -101,7 +101,7 @@ def test_all_choices_are_in_cases() -> None:
 
 @pytest.mark.parametrize("code", [code for code in ROWS if code in OPERATORS])
 def test_verify_allows_the_same_steps(code: str) -> None:
-    """The bounds of this table are those that the classes of operators give to `verify`."""
+    """The bounds of this table equal the bounds of the operator classes that `verify` uses."""
     cases = {case.kind: case for case in reversed([*ROWS[code].cases()])}
     for kind, case in cases.items():
         if "quantized" not in kind and " by " not in kind:
@@ -118,7 +118,7 @@ def judge_first_case(row: Row) -> Verdict:
 
 
 def test_verdicts() -> None:
-    """What LiteRT does not run, what is too far apart, and what it is about."""
+    """A model that LiteRT does not run, a difference above the bound, and the text for it."""
     add = ROWS["ADD"]
     assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
     exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)
@@ -129,7 +129,7 @@ def test_verdicts() -> None:
 
 
 def test_faults() -> None:
-    """A type that LiteRT runs needs a line, or a reason."""
+    """A type that LiteRT runs needs a row entry, or a reason."""
     row = Row("ADD", ROWS["ADD"].build, ["int32"], without={"float32": "say so"})
     run, refused = (Verdict("ADD x", state) for state in (RUN, REFUSED))
     assert record.faults([Outcome(row, "int32", False, [run])]) == []
@@ -140,7 +140,7 @@ def test_faults() -> None:
 
 
 def test_the_record_is_of_this_table() -> None:
-    """Each kind of each operator was measured, and none that is there no longer."""
+    """The record has each kind of each operator, and no removed kind."""
     known = record.read_record()
     assert {code: list(entry.kinds) for code, entry in known.items()} == {
         code: list(row.kinds) for code, row in sorted(ROWS.items())

@@ -1,1 +1,1 @@
-"""Real models: the text of their ONNX graphs, what these may cost, and whether LiteRT agrees."""
+"""Real models: the text of their ONNX graphs, budgets of their cost, comparison with LiteRT."""

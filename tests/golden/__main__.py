@@ -1,7 +1,7 @@
 """Bring budgets.json and the texts in data/ up to date: python -m tests.golden.
 
-Budgets are lowered, never raised: to let a model cost more, delete its line first, which the
-commit will show. The models in the folder that TFLITE2ONNX_ZOO names are included.
+Budgets are lowered, never raised. To let a model cost more, delete its line first, so that the
+change is visible in the commit. The models in the folder TFLITE2ONNX_ZOO are included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether a converted network is as close to LiteRT as LiteRT is to itself.
+"""Whether a converted network is as close to LiteRT as LiteRT's kernels are to each other.
 
-Rounding adds up over the many layers of a network, and a quantized network rounds at each. LiteRT
-is not one reference, either: its plain kernels, its reference kernels and XNNPACK differ. As far
-as they do, ONNX Runtime may too.
+Rounding errors add up over the layers of a network, and a quantized network rounds at each layer.
+LiteRT has several sets of kernels with different results: its plain kernels, its reference kernels
+and XNNPACK. ONNX Runtime may differ by as much as these kernels differ.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tflite2onnx import Endpoint, Result, Stateful
 
 _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
-_TOLERANCE = 1e-4  # of the largest element
-_DECIBELS = 25.0  # of signal to noise, in quantized networks
+_TOLERANCE = 1e-4  # as a fraction of the largest element
+_DECIBELS = 25.0  # smallest signal-to-noise ratio of quantized networks
 _NO_NOISE = 200.0
-_STEPS = 50  # of a stream
+_STEPS = 50  # inputs of a stream
 _NUMBERS = "biufc"
 _QUANTIZED = ("int8", "uint8", "int16")
-# Images and waves; indices that are small enough for most tables, and for any.
+# Ranges of images, with indices for most tables; ranges of waves, with indices for any table.
 _RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
     {"float32": (0, 1), "int32": (0, 3), "int64": (0, 3)},
     {"float32": (-2, 2), "int32": (0, 1), "int64": (0, 1)},
@@ -41,10 +41,10 @@ _RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
 
 @dataclass(frozen=True)
 class Distance:
-    """How far an array is from the one that was wanted.
+    """The difference between an array and the expected array.
 
-    `largest` is the largest difference, `relative` the same as a part of the largest element,
-    `decibels` the ratio of signal to noise.
+    `largest` is the largest difference, `relative` the same as a fraction of the largest element,
+    `decibels` the signal-to-noise ratio.
     """
 
     largest: float = 0.0
@@ -53,7 +53,7 @@ class Distance:
 
     @staticmethod
     def measure(want: Array, have: Array) -> Distance:
-        """Measure; NaN is equal to NaN, and an infinity to itself alone."""
+        """Measure the distance; NaN is equal to NaN, and an infinity only to itself."""
         a, b = (x.astype(complex if x.dtype.kind == "c" else float) for x in (want, have))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         with np.errstate(invalid="ignore"):
@@ -81,7 +81,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class _Run:
-    """What LiteRT makes of some inputs; `quantized` says of which outputs it makes integers."""
+    """LiteRT's outputs for some inputs; `quantized` marks the quantized outputs."""
 
     inputs: Sequence[Array]
     outputs: Sequence[Array]
@@ -91,7 +91,7 @@ class _Run:
     def stream(
         data: bytes, inputs: Sequence[Sequence[Array]], kernels: OpResolverType = _PLAIN
     ) -> list[_Run]:
-        """Run a network on one input after another, from the state at the start on."""
+        """Run a network on one input after another, from the initial state."""
         interpreter = _interpreter(data, kernels)
         ports = interpreter.get_output_details()
         quantized = [_is_quantized(port) for port in ports]
@@ -120,7 +120,7 @@ def _is_quantized(detail: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class ConvertedModel:
-    """An ONNX model as the bytes of its file, its interface, and how often to run it in a row."""
+    """An ONNX model as bytes, its interface, and the number of consecutive runs."""
 
     model: bytes
     inputs: Sequence[Endpoint]
@@ -129,7 +129,7 @@ class ConvertedModel:
 
     @staticmethod
     def from_result(result: Result) -> ConvertedModel:
-        """Return what can be sent to another process."""
+        """Return the picklable part of a result, for another process."""
         steps = _STEPS if result.states else 1
         return ConvertedModel(result.skeleton.serialize(), result.inputs, result.outputs, steps)
 
@@ -143,23 +143,24 @@ def _session(converted: ConvertedModel) -> onnxruntime.InferenceSession:
 
 
 def load(converted: ConvertedModel) -> None:
-    """Check a model, and let ONNX Runtime load it.
+    """Check a model with the ONNX checker, and load it in ONNX Runtime.
 
     Raises:
-        AssertionError: one of them refuses it.
+        AssertionError: the checker or ONNX Runtime rejects the model.
     """
     _session(converted)
 
 
 def compare_with_litert(data: bytes, converted: ConvertedModel) -> None:
-    """Compare what ONNX Runtime makes of random inputs with what LiteRT does.
+    """Compare the outputs of ONNX Runtime with those of LiteRT on random inputs.
 
-    A float network may be off by 1e-4 of the range of an output, a quantized one may be so in
-    the mean (25 dB) or by one step of an output; either by what LiteRT's own kernels differ in.
-    One that remembers has to keep to that at each step of a stream of inputs.
+    The outputs of a float network may differ by 1e-4 of their range. The outputs of a quantized
+    network need a signal-to-noise ratio of 25 dB, or may differ by one step. Either may differ by
+    as much as LiteRT's own kernels differ. A network with state has to meet this limit at each step
+    of a stream of inputs.
 
     Raises:
-        AssertionError: it makes something else.
+        AssertionError: an output differs by more than the limit.
         RuntimeError: LiteRT cannot run the network.
     """
     live = _session(converted)
@@ -196,7 +197,7 @@ def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
 
 
 def _streams(data: bytes, length: int) -> list[list[_Run]]:
-    """Return what LiteRT makes of random streams that it takes: indices have to fit."""
+    """Return LiteRT's runs of random streams that it accepts: indices must be in range."""
     streams: list[list[_Run]] = []
     refusals: list[RuntimeError] = []
     for seed, ranges in enumerate(_RANGES):
@@ -213,7 +214,7 @@ def _streams(data: bytes, length: int) -> list[list[_Run]]:
 def _run_onnx(
     stream: Sequence[_Run], converted: ConvertedModel, live: onnxruntime.InferenceSession
 ) -> list[list[Array]]:
-    """Return what ONNX Runtime makes of the same inputs, in TFLite's layouts."""
+    """Return ONNX Runtime's outputs for the same inputs, in TFLite's layouts."""
     session = Stateful(live)
     return [_step(run, converted, session) for run in stream]
 
@@ -231,7 +232,7 @@ def _step(run: _Run, converted: ConvertedModel, session: Stateful) -> list[Array
 
 
 def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Distance]:
-    """Return for each output how far it is off in all runs together."""
+    """Return the distance of each output over all runs together."""
     return [
         Distance.measure(np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]))
         if want.dtype.kind in _NUMBERS
@@ -241,7 +242,7 @@ def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Di
 
 
 def _run_other_kernels(data: bytes, streams: Sequence[Sequence[_Run]]) -> list[list[list[_Run]]]:
-    """Return what LiteRT's other kernels make of the same inputs, where they run the network."""
+    """Run LiteRT's other kernels on the same inputs, if they can run the network."""
     others = []
     for kernels in _OTHERS:
         with contextlib.suppress(RuntimeError, ValueError):
@@ -253,7 +254,7 @@ def _run_other_kernels(data: bytes, streams: Sequence[Sequence[_Run]]) -> list[l
 def _ambiguity(
     runs: Sequence[_Run], others: Sequence[Sequence[Sequence[_Run]]], step: int
 ) -> Distance:
-    """Return how far LiteRT's own kernels are from each other at a step."""
+    """Return the distance between LiteRT's own kernels at a step."""
     made = [[stream[step].outputs for stream in streams] for streams in others]
     return reduce(
         Distance.worse_of, (d for each in made for d in _distances(runs, each)), Distance()

@@ -1,4 +1,4 @@
-"""An ONNX model as text that is read, and compared line by line."""
+"""An ONNX model as text that can be read, and compared line by line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-# Constants of up to so many elements stand where they are used, and so do those without a name of
-# their own: their numbers change with every constant before them.
+# Constants of up to this many elements are written where they are used. Constants with generated
+# names are, too: the numbers in these names change with every constant before them.
 _SHOWN = 8
 _NAMELESS = re.compile(r"constant(_\d+)?")
 _DIGITS = 12
@@ -22,11 +22,11 @@ _ENDS = ("tflite2onnx.inputs", "tflite2onnx.outputs", "tflite2onnx.states")
 
 
 def dump(model: onnx.ModelProto) -> str:
-    """Return the text of a converted model: what it is called, of which types, and computed how.
+    """Return the text of a converted model: the names, types and nodes of its graph.
 
-    A node is a line: what it makes = its type(its inputs; its attributes). An input or output of
-    the model comes with its layouts in TFLite and in ONNX, a constant with the beginning of its
-    elements' SHA-256; if it is small, or has no name, it stands in the node.
+    A node is a line: outputs = type(inputs; attributes). An input or output of the model has its
+    layouts in TFLite and in ONNX. A constant has the first digits of the SHA-256 of its elements;
+    a small constant, or a constant without a name of its own, is written in the node.
     """
     properties = {p.key: p.value for p in model.metadata_props}
     layouts = {
@@ -44,7 +44,7 @@ def dump(model: onnx.ModelProto) -> str:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What is known by name where a graph's nodes stand: types, and constants without a line."""
+    """The names visible in a graph: types of values, and constants without their own line."""
 
     types: Mapping[str, str]
     constants: Mapping[str, str]
@@ -106,7 +106,7 @@ def _attribute(attribute: AttributeProto) -> str:
 def _scalar(value: object) -> str:
     if isinstance(value, bytes):
         return _word(value.decode(errors="backslashreplace"))
-    # Floats of attributes have single precision: 0.2 is meant, not 0.20000000298023224.
+    # Float attributes have single precision: write 0.2, not 0.20000000298023224.
     return str(np.float32(value)) if isinstance(value, float) else str(value)
 
 
@@ -139,6 +139,6 @@ def _constant(tensor: TensorProto) -> str:
     if _is_small(tensor):
         values = numpy_helper.to_array(tensor).reshape(-1)
         return f"{kind}{{{', '.join(map(_scalar, values))}}}"
-    # Strings, and they alone, are not stored as raw bytes.
+    # Only strings are not stored as raw bytes.
     raw = tensor.raw_data or b"\0".join(tensor.string_data)
     return f"{kind} {sha256(raw).hexdigest()[:_DIGITS]}"

@@ -1,4 +1,4 @@
-"""What is asked of a model's conversion, each as an assertion that says what to do."""
+"""Requirements on the conversion of a model, as assertions whose messages give the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDER = {DType.FLOAT32, DType.FLOAT16, DType.INT16}
 
 
 def compare_text(case: Case) -> None:
-    """Compare the ONNX graph with the text that is kept of it."""
+    """Compare the ONNX graph with its recorded text."""
     text = dump(convert(case.path).model)
     kept = case.golden.read_text() if case.golden.exists() else ""
     lines = difflib.unified_diff(
@@ -36,7 +36,7 @@ def compare_text(case: Case) -> None:
 
 
 def check_budget(case: Case, records: Records) -> None:
-    """Let the model cost what its record says, and not less: a budget has to be lowered at once."""
+    """Require the recorded cost, neither more nor less: a budget must be lowered at once."""
     now, _ = measure(case.path.read_bytes())
     known = records.record_of(case, now.sha256)
     if known is None:
@@ -51,10 +51,10 @@ def check_budget(case: Case, records: Records) -> None:
 
 
 def check_integer_kernels(case: Case, records: Records) -> None:
-    """Have ONNX Runtime compute a model that is 8-bit integers throughout with integers alone.
+    """Require ONNX Runtime to compute a fully 8-bit model with integer kernels only.
 
-    Only where it has no such kernel at all it need not (docs/quantization.md lists these). QUANTIZE
-    of real numbers multiplies them.
+    Operators without an integer kernel in ONNX Runtime are exempt (docs/quantization.md lists
+    them). QUANTIZE of floats multiplies floats.
     """
     record = records.record_of(case, sha256(case.path.read_bytes()).hexdigest())
     graph = read_model(case.path).graphs[0]
@@ -67,7 +67,7 @@ def check_integer_kernels(case: Case, records: Records) -> None:
 
 
 def hold_exactness(case: Case) -> None:
-    """Have ONNX Runtime run no product of integers that saturates on processors without VNNI."""
+    """Require that no integer product saturates on processors without VNNI."""
     lossy = run_isolated(_lossy_products, convert(case.path).skeleton.serialize())
     assert not lossy, f"{len(lossy)} products of {case.name} may saturate: {lossy}"
 
@@ -78,14 +78,14 @@ def _lossy_products(model: bytes) -> list[str]:
 
 
 def check_numbers(case: Case) -> None:
-    """Compare what ONNX Runtime makes of random inputs with what LiteRT does."""
+    """Compare the outputs of ONNX Runtime with those of LiteRT on random inputs."""
     run_isolated(
         compare_with_litert, case.path.read_bytes(), ConvertedModel.from_result(convert(case.path))
     )
 
 
 def check_difference(case: Case) -> None:
-    """Be sure that numbers which are known to differ from LiteRT's still do."""
+    """Require that outputs recorded as different from LiteRT's still differ."""
     try:
         check_numbers(case)
     except AssertionError:
@@ -94,5 +94,5 @@ def check_difference(case: Case) -> None:
 
 
 def check_loaded(case: Case) -> None:
-    """Have ONNX Runtime take a model that LiteRT cannot run."""
+    """Require that ONNX Runtime loads a model that LiteRT cannot run."""
     run_isolated(load, ConvertedModel.from_result(convert(case.path)))

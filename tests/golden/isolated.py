@@ -1,7 +1,7 @@
-"""Calls in processes of their own: a runtime that crashes, or spoils its memory, harms no other.
+"""Calls in separate processes: a runtime that crashes or corrupts memory affects no other call.
 
-Every call gets a fresh process, forked from a server that has imported the runtimes and what most
-calls need, and done nothing else.
+Every call runs in a fresh process, forked from a server. The server has only imported the runtimes
+and the modules that most calls need.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["__main__", "tests.golden.closeness", "tests.conformance.matrix"])
 
 
-class Crashed(Exception):  # noqa: N818 - says what happened to the process
-    """The process ended without an answer."""
+class Crashed(Exception):  # noqa: N818 - the state of the process
+    """The process ended without a result."""
 
 
 def run_isolated(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Return what a function of a module makes of picklable arguments, or raise what it raises.
+    """Call a function of a module with picklable arguments; return its result or raise its error.
 
     Raises:
-        Crashed: the process was ended by a signal, or by itself.
+        Crashed: the process was ended by a signal, or exited.
     """
     receiver, sender = _context.Pipe(duplex=False)
     process = _context.Process(target=_answer, args=(sender, function, args, kwargs))

@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime runs: integer ones of DequantizeLinear, operator, QuantizeLinear."""
+"""Which fused integer kernels ONNX Runtime runs for DequantizeLinear, operator, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.fusions import count_optimized_nodes
 
 # QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
-# What is left real though there is an integer kernel for it; elementwise operators are left out
-# of which the integer form is told from the other by types alone.
+# Float nodes for which an integer kernel exists. Elementwise operators are left out if only the
+# types distinguish their integer form from their float form.
 _REAL = re.compile(
     "(Fused)?(Conv|Gemm|MatMul)$|Add$|Mul$|(Global)?AveragePool$|Sigmoid$|LeakyRelu$|Softmax$"
 )
@@ -23,7 +23,7 @@ _REAL = re.compile(
 
 @contextmanager
 def as_assertion_error(refusal: str) -> Iterator[None]:
-    """Make an AssertionError of whatever is raised: these errors have no class in common."""
+    """Convert any exception to AssertionError: the errors of ONNX Runtime share no class."""
     try:
         yield
     except Exception as error:
@@ -31,7 +31,7 @@ def as_assertion_error(refusal: str) -> Iterator[None]:
 
 
 def runtime() -> str:
-    """Return what decides which nodes are fused: version of ONNX Runtime, and processor."""
+    """Return the version of ONNX Runtime and the processor, which decide the fused nodes."""
     version = ".".join(onnxruntime.__version__.split(".")[:2])
     return f"onnxruntime {version} {platform.machine()}"
 
@@ -40,7 +40,7 @@ def kernels(model: bytes) -> dict[str, int]:
     """Return how many nodes of each type are in the graph that ONNX Runtime would run.
 
     Raises:
-        AssertionError: it does not take the model.
+        AssertionError: ONNX Runtime rejects the model.
     """
     with as_assertion_error("ONNX Runtime does not take it"):
         return dict(sorted(count_optimized_nodes(model).items()))
@@ -52,15 +52,15 @@ def integer(counts: Mapping[str, int]) -> int:
 
 
 def count_real_kernels(counts: Mapping[str, int]) -> int:
-    """Return the number of kernels that compute in real numbers what others do in integers."""
+    """Return the number of float kernels for which an integer kernel exists."""
     return sum(count for name, count in counts.items() if _REAL.match(name))
 
 
 def portable(counts: Mapping[str, int]) -> Counter[str]:
-    """Return the counts without what the width of the processor's vectors decides.
+    """Return the counts without the nodes that depend on the vector width of the processor.
 
-    Real convolutions are computed in blocks of 8 or 16 channels where these are as many: then
-    activations are fused with them in another way, and Reorder nodes surround them.
+    Float convolutions with enough channels are computed in blocks of 8 or 16 channels. Then
+    activations are fused with them differently, and Reorder nodes surround them.
     """
     names = {name: re.sub("^Fused(?=Conv)", "", name) for name in counts}
     left = [name for name in counts if name not in ("ReorderInput", "ReorderOutput")]

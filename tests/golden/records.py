@@ -1,4 +1,4 @@
-"""What is known of each model: whether it is converted, and at what cost at most."""
+"""The record of each model: whether it is converted, and the budget of its cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ZOO = "TFLITE2ONNX_ZOO"
 
 EQUAL, DIFFER, UNKNOWN = "equal", "differ", "unknown"
 
-# In the zoo a graph is pictured if it is a network, and computes in real numbers: those say most.
+# In the zoo only graphs of float networks have a recorded text: they show the most.
 _NETWORK = 3
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
@@ -28,7 +28,7 @@ BUDGETS = Path(__file__).with_name("budgets.json")
 
 @dataclass(frozen=True)
 class Case:
-    """A model file of a collection: the assets, or the zoo; `name` is its path in there."""
+    """A model file of a collection, the assets or the zoo; `name` is its path in the collection."""
 
     collection: str
     name: str
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def golden(self) -> Path:
-        """Where the text of its ONNX model is kept."""
+        """The path of the recorded text of its ONNX model."""
         return DATA / self.collection / f"{self.name.removesuffix('.tflite')}.txt"
 
 
@@ -46,7 +46,7 @@ def assets() -> list[Case]:
 
 
 def zoo() -> list[Case]:
-    """Return the models in the folder that TFLITE2ONNX_ZOO names; none if it is not set."""
+    """Return the models in the folder TFLITE2ONNX_ZOO; none if the variable is not set."""
     folder = os.environ.get(ZOO)
     return _cases("zoo", Path(folder)) if folder else []
 
@@ -58,11 +58,12 @@ def _cases(collection: str, folder: Path) -> list[Case]:
 
 @dataclass(frozen=True)
 class Record:
-    """A file, and what came of it: the name of an error, or the cost of the ONNX model.
+    """A file and the result of its conversion: the name of an error, or the cost of the ONNX model.
 
-    `sha256` tells the file from another of the same name, of which nothing is known. `kernels` is
-    how many of each type ONNX Runtime runs for a quantized model. `numbers` are those of LiteRT
-    ("equal"), are not ("differ"), or LiteRT cannot run the model ("unknown").
+    `sha256` distinguishes the file from another file of the same name, for which the record does
+    not hold. `kernels` counts the kernels that ONNX Runtime runs for a quantized model, by type.
+    `numbers` is "equal" or "differ" by comparison with LiteRT's outputs, or "unknown" if LiteRT
+    cannot run the model.
     """
 
     sha256: str
@@ -73,10 +74,10 @@ class Record:
     numbers: str = EQUAL
 
     def changes(self, now: Record, *, fused: bool = True) -> tuple[list[str], list[str]]:
-        """Return in words what is worse than it was, and what is better.
+        """Return in words the costs that got worse, and those that got better.
 
-        The kernels count if both are `fused` by the same runtime: the fewer integer ones there are
-        and the more real ones in their place, the worse.
+        Kernels are compared if both records are `fused` by the same runtime: fewer integer kernels
+        and more float kernels in their place are worse.
         """
         if self.error or now.error:
             texts = [record.error or "converted" for record in (self, now)]
@@ -98,7 +99,7 @@ class Record:
         return worse, better
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that say something."""
+        """Return the fields that are not empty."""
         if self.error:
             return {"sha256": self.sha256, "error": self.error}
         usual = {"error": "", "numbers": EQUAL, "kernels": {}}
@@ -106,7 +107,7 @@ class Record:
 
 
 def measure(data: bytes) -> tuple[Record, Result | None]:
-    """Convert a model and return its record, numbers unseen, with the result if there is one."""
+    """Convert a model; return its record without a numerical comparison, and the result if any."""
     digest = sha256(data).hexdigest()
     try:
         result = convert(data)
@@ -120,7 +121,7 @@ def _kernels(result: Result) -> dict[str, int]:
         return {}
     try:
         return run_isolated(kernels, result.skeleton.serialize())
-    except AssertionError:  # its numbers are judged to differ
+    except AssertionError:  # counted as a difference of `numbers`
         return {}
 
 
@@ -130,14 +131,14 @@ def _is_quantized(result: Result) -> bool:
 
 
 def is_pictured(case: Case, result: Result) -> bool:
-    """Return whether the text of a model's graph is kept."""
+    """Return whether the text of a model's graph is recorded."""
     network = result.nodes >= _NETWORK and not _is_quantized(result)
     return case.collection == "assets" or network
 
 
 @dataclass(frozen=True)
 class Records:
-    """All records, by collection and name; `runtime` is what the kernels were fused by."""
+    """All records, by collection and name; `runtime` is the runtime that fused the kernels."""
 
     runtime: str
     collections: Mapping[str, Mapping[str, Record]]
@@ -156,17 +157,17 @@ class Records:
         )
 
     def record_of(self, case: Case, digest: str) -> Record | None:
-        """Return what is known of a file with these contents."""
+        """Return the record of a file with these contents."""
         record = self.collections.get(case.collection, {}).get(case.name)
         return record if record and record.sha256 == digest else None
 
     @property
     def fused_here(self) -> bool:
-        """True if integer kernels can be compared with those of this machine."""
+        """Whether integer kernels can be compared with those of this machine."""
         return self.runtime == runtime()
 
     def with_records(self, records: Mapping[Case, Record]) -> Records:
-        """Return these records and those, which are of this machine's runtime."""
+        """Return these records updated with others, made with the runtime of this machine."""
         collections = {name: dict(models) for name, models in self.collections.items()}
         for case, record in records.items():
             collections.setdefault(case.collection, {})[case.name] = record

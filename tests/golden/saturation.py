@@ -1,27 +1,28 @@
-"""Which integer products of a graph lose something on some processor: all that is known of it.
+"""Which integer products of a graph may saturate on some processor.
 
 On processors with AVX2 or AVX-512 but without VNNI ONNX Runtime multiplies uint8 data by int8
 weights with VPMADDUBSW, which adds two products in 16 bits and saturates. A node cannot saturate if
 one of these holds:
 
-1. Its weights are uint8. These products are computed in 16 by 16 bits, and added in 32.
-2. It is a depthwise QLinearConv: each group has one channel and one filter. Its kernels add no
-   products before they have 32 bits. More filters for each channel, or one channel alone with more
-   filters, make it a product of matrices.
-3. It is MatMulNBits, whose kernels take odd and even bytes apart before they multiply.
-4. Its weights are constant, and in each pair of them that is added the positive ones are 128 at
-   most together, the negative ones -128 at least: of all uint8 data 255 x 128 fits into 16 bits.
-   Zero points do not matter, as they are allowed for afterwards. The pairs are the weights 0 and 1,
-   2 and 3, ... of a column; of a convolution the columns are the filters with their channels last.
+1. Its weights are uint8. Products with uint8 weights are computed in 16 by 16 bits, and added in
+   32 bits.
+2. It is a depthwise QLinearConv: each group has one channel and one filter. Its kernels widen the
+   products to 32 bits before they add them. A convolution with several filters per channel, or
+   with a single channel and several filters, is computed as a matrix product.
+3. It is MatMulNBits, whose kernels separate odd and even bytes before they multiply.
+4. Its weights are constant, and in each pair of weights whose products are added, the sum of the
+   positive weights is at most 128 and the sum of the negative weights at least -128: for all uint8
+   data 255 x 128 fits into 16 bits. Zero points do not matter, because the kernels account for
+   them after the sum. The pairs are the weights 0 and 1, 2 and 3, ... of a column. The columns of a
+   convolution are its filters with channels last.
+5. It is MatMulInteger of int8 data, for which x86-64 has no kernel with this instruction. For other
+   nodes the type of the data does not matter: ONNX Runtime may convert int8 data to uint8.
 
-5. It is MatMulInteger of int8 data, for which x86-64 has no kernel with this instruction. Of other
-   nodes the type of the data does not matter: ONNX Runtime may make uint8 of int8 data.
+On ARM64 the kernels of 2 and 4 add two products of int8 in 16 bits. This overflows only if both
+products are -128 by -128: constant int8 weights may hold at most one -128 in a column.
 
-On ARM64 the kernels of 2 and 4 add two products of int8 in 16 bits, which is too narrow only for
-twice -128 by -128: constant int8 weights may hold one -128 in a column at most.
-
-ConvInteger multiplies with the operands swapped, so that it is the data that must not be int8: no
-node of it is allowed.
+ConvInteger multiplies with the operands swapped, so that its data must not be int8. No ConvInteger
+node is allowed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from onnx import TensorProto, numpy_helper
 
 from tests.support.runtimes import Array
 
-# Where products have their weights, as [..., terms, columns], and where these have zero points.
+# The input index of the weights, [..., terms, columns], and of their zero points.
 _WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "QLinearConv": ((3, 5),),
     "QGemm": ((3, 5),),
@@ -58,7 +59,7 @@ def saturating(model: onnx.ModelProto) -> list[str]:
 def _saturating(
     graph: onnx.GraphProto, around: Mapping[str, TensorProto], types_around: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield the nodes of a graph, and of the graphs in it, which see the names around them."""
+    """Yield the nodes of a graph and of its inner graphs, which can use outer names."""
     constants = {**around, **{each.name: each for each in graph.initializer}}
     infos = (*graph.value_info, *graph.input, *graph.output)
     types = {**types_around, **{each.name: each.type.tensor_type.elem_type for each in infos}}
@@ -77,7 +78,7 @@ def _saturating(
 
 
 def _type(node: onnx.NodeProto, places: tuple[int, int], types: Mapping[str, int]) -> int:
-    """Return the type of an operand, by its zero point if there is no other word of it."""
+    """Return the type of an operand, from its zero point if the type is not declared."""
     for place in places:
         name = node.input[place] if place < len(node.input) else ""
         if types.get(name):
@@ -114,7 +115,7 @@ def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 
 
 def pairs_saturate(weights: Array) -> bool:
-    """Return whether a pair of int8 weights, [..., terms, columns], is too much for 16 bits."""
+    """Return whether a pair of int8 weights, [..., terms, columns], may exceed 16 bits."""
     terms = weights.shape[-2]
     pad = [(0, 0)] * (weights.ndim - 2) + [(0, terms % 2), (0, 0)]
     even = np.pad(weights.astype(np.int32), pad)

@@ -1,6 +1,6 @@
-"""The project's own models: how their ONNX graphs read, what they cost, and what they compute.
+"""The project's own models: text, cost and numerical results of their ONNX graphs.
 
-Then the means for that: the text of a graph, distances of numbers, budgets, processes.
+Then the helpers of these tests: the text of a graph, distances, budgets, processes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_numbers(case: Case) -> None:
 
 
 def model_of(nodes: list[onnx.NodeProto], *initializers: onnx.TensorProto) -> onnx.ModelProto:
-    """Return a model of these nodes that makes y of x."""
+    """Return a model of these nodes, with the input x and the output y."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, "n"])
     graph = helper.make_graph(nodes, "main", [x], [y], list(initializers))
@@ -232,7 +232,7 @@ def test_kernels_of_another_runtime_do_not_count() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of a project that has one model, and no record of it."""
+    """Return the folder of a project that has one model without a record."""
     monkeypatch.delenv(ZOO, raising=False)
     monkeypatch.setattr(records, "ASSETS", tmp_path)
     monkeypatch.setattr(records, "DATA", tmp_path / "data")

@@ -1,4 +1,4 @@
-"""tests/golden/saturation.py says of a product what an emulated processor makes of it."""
+"""The findings of tests/golden/saturation.py agree with emulated processors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.emulation import run_models, why_not
 from tests.support.fusions import optimize_model
 from tests.support.runtimes import Array
 
-# Weights of one column or filter, and whether a pair of them is too much.
+# Weights of one column or filter, and whether a pair of them saturates.
 COLUMNS = [
     ([127, 1, 127, 1], False),
     ([0, 0, 127, 2], True),
@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 def model(node: Any, x: list[int], y: int, **constants: Array) -> ModelProto:
-    """Return a model of one node whose data are the uint8 `x`, and whose output is of type `y`."""
+    """Return a model of one node with uint8 data of shape `x` and an output of type `y`."""
     graph = helper.make_graph(
         [node],
         "main",
@@ -43,7 +43,7 @@ def model(node: Any, x: list[int], y: int, **constants: Array) -> ModelProto:
 
 
 def product(column: list[int]) -> tuple[ModelProto, Array, Array]:
-    """Return a product of matrices, its data, and what it has to make."""
+    """Return a matrix product, its data, and its expected output."""
     w = np.array([column] * 3, np.int8).T
     x = np.full((2, len(column)), 255, np.uint8)
     node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
@@ -51,9 +51,9 @@ def product(column: list[int]) -> tuple[ModelProto, Array, Array]:
 
 
 def convolution(w: Array, group: int = 1) -> tuple[ModelProto, Array, Array]:
-    """Return a convolution by filters [out, in, width], its data, and what it has to make.
+    """Return a convolution by filters [out, in, width], its data, and its expected output.
 
-    A bias takes most of the sum away, which a byte then holds to a step.
+    A bias cancels most of the sum, so that a byte holds the rest to within a step.
     """
     x = np.full((1, w.shape[1] * group, w.shape[2]), 255, np.uint8)
     sums = w.astype(np.int32).sum((1, 2)) * 255
@@ -78,7 +78,7 @@ def convolution(w: Array, group: int = 1) -> tuple[ModelProto, Array, Array]:
 
 
 def filters(column: list[int], channels: int) -> Array:
-    """Return two filters; the channels of a place lie side by side in the column."""
+    """Return two filters; the channels of a position are adjacent in the column."""
     rows = np.array([column] * 2, np.int8)
     return np.ascontiguousarray(rows.reshape(2, -1, channels).swapaxes(1, 2))
 
@@ -110,7 +110,7 @@ def test_what_an_emulated_processor_makes(tmp_path: Path) -> None:
 
 
 def test_two_products_of_the_least() -> None:
-    """They are too much on ARM64, even of a depthwise convolution."""
+    """The sum overflows on ARM64, even in a depthwise convolution."""
     twice, once = (np.array([[row]] * 8, np.int8) for row in ([-128, 0, 0, -128], [-128, 0, 0, 0]))
     for group in (1, 8):
         assert saturating(convolution(np.repeat(twice, 8 // group, 1), group)[0])
@@ -118,7 +118,7 @@ def test_two_products_of_the_least() -> None:
 
 
 def test_weights_that_are_turned() -> None:
-    """The pairs of QGemm with transB are those of rows."""
+    """The pairs of QGemm with transB are pairs within rows."""
     constants: dict[str, Array] = {"one": np.array(np.float32(1)), "zero": np.array(np.int8(0))}
     constants |= {"none": np.array(np.uint8(0)), "w": np.array([[127, 2], [0, 0]], np.int8)}
     names = ["x", "one", "none", "w", "one", "zero", "", "one", "none"]
@@ -128,7 +128,7 @@ def test_weights_that_are_turned() -> None:
 
 
 def test_weights_that_are_computed() -> None:
-    """What is no constant may be anything, if it is int8."""
+    """Computed int8 weights may have any values."""
     for kind, count in ((TensorProto.INT8, 1), (TensorProto.UINT8, 0)):
         node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
         made = model(node, [2, 3], TensorProto.INT32)
@@ -148,7 +148,7 @@ def test_data_that_stays_signed() -> None:
 
 
 def test_products_in_branches() -> None:
-    """They see the constants around them."""
+    """Inner graphs can use constants of the outer graph."""
     inner = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["made"])],
         "inner",

@@ -1,4 +1,4 @@
-"""What the tests stand on: TFLite models built in the test, and LiteRT against ONNX Runtime."""
+"""Helpers of the tests: builders of TFLite models, and comparison of LiteRT with ONNX Runtime."""
 
 from tests.support.build import Build, Subgraph
 from tests.support.compare import Converted, check, difference

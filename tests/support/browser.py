@@ -1,6 +1,6 @@
-"""A page in headless Chromium: what it has become once its script has run.
+"""Evaluation of a page in headless Chromium, after its scripts have run.
 
-Debian's package `chromium` is enough; Google's Chrome does as well.
+Debian's package `chromium` is enough; Google Chrome works, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# Runs in a page around the one that is looked at, which is as wide as is asked for.
+# Script of an outer page that shows the tested page in a frame of the requested width.
 _FRAME = """<!doctype html><html><body style="margin:0"><iframe src="{page}"
 style="border:0;width:{width}px;height:900px"></iframe><pre id="told"></pre><script>
 addEventListener("load", () => {{
@@ -33,7 +33,7 @@ def browser() -> str:
 
 
 def evaluate_script(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
-    """Return what a script finds in a page, `page` and `view` being its document and window."""
+    """Return the result of a script; `page` and `view` are the document and window of the page."""
     frame = page.with_name(f"frame_{width}.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, script=script))
     command = [

@@ -1,4 +1,4 @@
-"""TFLite models, built in the test.
+"""Builder of TFLite models.
 
     m = Build()
     x = m.input([2, 5, 7, 3])
@@ -8,7 +8,7 @@
     m.output(y)
     data = m.bytes()
 
-What the methods take and return are tensors of the one sub-graph that made them.
+The methods take and return tensors; a tensor belongs to the sub-graph that made it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class File:
-    """What all sub-graphs of a model share."""
+    """The buffers and operator codes shared by all sub-graphs of a model."""
 
     def __init__(self, description: str | None) -> None:
-        # Buffer 0 is by convention the empty one of all tensors without data.
+        # Buffer 0 is by convention empty, and used by all tensors without data.
         self.model = schema.ModelT(
             version=3,
             description=description,
@@ -67,8 +67,8 @@ class File:
         key = (builtin, custom, version)
         if key not in self._codes:
             self._codes[key] = len(self._codes)
-            # The first field is a byte: files from before 2020 have no other, and newer codes
-            # leave the placeholder 127 in it.
+            # The first field is a byte: files from before 2020 have only this field. Codes that
+            # do not fit have the placeholder 127 in it.
             old = min(builtin, schema.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES)
             code = schema.OperatorCodeT(old, custom, version, builtin)
             self.model.operatorCodes.append(code)
@@ -85,13 +85,13 @@ class Subgraph:
         file.model.subgraphs.append(self._graph)
 
     def input(self, shape: Shape, **fields: Unpack[TensorFields]) -> Tensor:
-        """A new input, float32 unless `dtype` says otherwise."""
+        """A new input, by default float32."""
         tensor = self.tensor(shape, **fields)
         self._graph.inputs.append(tensor.index)
         return tensor
 
     def tensor(self, shape: Shape | None, **fields: Unpack[TensorFields]) -> Tensor:
-        """A new tensor without data. `None` as its shape is an unknown rank."""
+        """A new tensor without data. A shape of `None` is an unknown rank."""
         return self._tensor(shape, fields, buffer=0)
 
     def constant(
@@ -102,7 +102,7 @@ class Subgraph:
         external: bool = False,
         **fields: Unpack[TensorFields],
     ) -> Tensor:
-        """A new tensor with data, of the array's type unless `dtype` says otherwise.
+        """A new tensor with data, by default of the array's type.
 
         Python lists are float32, int32, bool or string. "int4", "uint4" and "int2" take one value
         per element and are packed here. `shape` is the dense shape where `sparsity` is given;
@@ -133,7 +133,7 @@ class Subgraph:
     ) -> list[Tensor]:
         """A new operator, and its outputs.
 
-        An output is a shape, or a tensor of `m.tensor` where it needs more words. A shape makes a
+        An output is a shape, or a tensor of `m.tensor` if it needs other fields. A shape makes a
         tensor of the type (and the per-tensor quantization) of the operator's data, which is its
         first input but for facts.DATA_INPUT; `dtype`, `scale` and `zero_point` override that for
         all shapes. `None` is an absent optional input.
@@ -258,7 +258,7 @@ class Build(Subgraph):
         self._file.model.metadata.append(entry)
 
     def model(self) -> facts.Table:
-        """The ModelT itself, for a test that has to damage it; see `pack`."""
+        """The ModelT itself, for a test that corrupts it; see `pack`."""
         return self._file.model
 
     def bytes(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What proves a conversion: LiteRT and ONNX Runtime agree on the same inputs."""
+"""Check of a conversion: LiteRT and ONNX Runtime agree on the same inputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Converted(Protocol):
-    """What a converter returns: a model, and what became of each input and each output.
+    """The result of a converter: a model, and a description of each input and output.
 
     The objects in `inputs` and `outputs` may have an `order`: the TFLite axes in the sequence in
-    which ONNX stores them. Without one the axes stay as they are.
+    which ONNX stores them. Without an `order` the axes are those of TFLite.
     """
 
     @property
@@ -41,16 +41,16 @@ class Converted(Protocol):
 
 
 class Live(Protocol):
-    """A session: ONNX Runtime's, or one that remembers what its model does."""
+    """A session of ONNX Runtime, or a session that keeps the state of its model."""
 
     def run(self, names: None, feeds: dict[str, Array]) -> Sequence[Any]:
         """Return the outputs."""
 
 
 def distance(want: Array, have: Array) -> Array:
-    """How far apart the elements are; infinitely far where that is no number."""
+    """The absolute differences of the elements; infinite where the difference is NaN."""
     if want.dtype.kind in "iu":
-        # The difference of two signed extremes wraps around to the right unsigned number.
+        # The difference of two signed extremes wraps around to the correct unsigned number.
         return (np.maximum(want, have) - np.minimum(want, have)).view(f"u{want.dtype.itemsize}")
     same = want == have
     if want.dtype.kind != "f":
@@ -68,9 +68,9 @@ def _tolerated_difference(want: Array, tolerance: float, steps: int) -> float:
 
 
 def span(want: Array) -> float:
-    """How far apart the smallest and the largest element are, which is never nothing.
+    """The distance of the smallest and the largest element, which is never 0.
 
-    The range includes 0, as that of a quantization does: one number alone would have none.
+    The range includes 0, like the range of a quantization: a constant array would have no range.
     """
     finite = want[np.isfinite(want)].astype(np.float64)
     spread = finite.max(initial=0) - finite.min(initial=0)
@@ -78,7 +78,7 @@ def span(want: Array) -> float:
 
 
 def in_bytes(array: Array) -> Array:
-    """Strings as bytes, which is what LiteRT makes of them."""
+    """Strings as bytes, the form in which LiteRT returns them."""
     if array.dtype.kind not in "OSU":
         return array
     strings = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
@@ -87,10 +87,10 @@ def in_bytes(array: Array) -> Array:
 
 
 def difference(want: Array, have: Array, *, tolerance: float = 1e-5, steps: int = 0) -> str:
-    """How `have` is not the array that was wanted, in words; empty if it is.
+    """The difference of `have` from the expected array in words; empty if there is none.
 
     Floats may differ by `tolerance` of the range of `want` (which includes 0), integers by
-    `steps`. NaN equals NaN, an infinity only itself; booleans and strings have to be equal.
+    `steps`. NaN equals NaN, an infinity equals only itself; booleans and strings must be equal.
     """
     want, have = in_bytes(want), in_bytes(have)
     if want.dtype != have.dtype or want.shape != have.shape:
@@ -118,7 +118,7 @@ def _order(port: object, rank: int) -> list[int]:
 
 
 def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
-    """Return the inputs as ONNX stores them, matched by position."""
+    """Return the inputs in the layouts of the ONNX model, matched by position."""
     constants = {each.name for each in result.model.graph.initializer}
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):
@@ -133,7 +133,7 @@ def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
 
 
 def in_pairs(array: Array) -> Array:
-    """Complex numbers as pairs of real ones along a new last axis; all others as they are."""
+    """Complex numbers as pairs of real numbers on a new last axis; other types unchanged."""
     return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
 
 
@@ -142,7 +142,7 @@ def _in_tflite_order(port: object, array: Array) -> Array:
 
 
 def run_restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a converted model, in TFLite's layout, as its session makes them."""
+    """The outputs of a session of a converted model, in TFLite's layout."""
     have = [np.asarray(output) for output in live.run(None, _feeds(result, inputs))]
     infos = result.model.graph.output[: len(result.outputs)]  # states come after them
     for info, array in zip(infos, have, strict=True):
@@ -155,7 +155,7 @@ def run_restored(result: Converted, live: Live, inputs: Sequence[Array]) -> list
 
 
 def _shape_mismatch(info: onnx.ValueInfoProto, have: Array) -> str:
-    """How the shape of an output is not the one that the ONNX model declares."""
+    """The difference of an output's shape from the shape that the ONNX model declares, in words."""
     declared = [
         dim.dim_value if dim.HasField("dim_value") else None
         for dim in info.type.tensor_type.shape.dim
@@ -196,7 +196,7 @@ def _cases(
 
 
 def _default_convert() -> Callable[..., Converted]:
-    # Here and not above, so that the toolkit can be tested without the converter.
+    # Imported late, so that these helpers can be tested without the converter.
     convert: Callable[..., Converted] = import_module("tflite2onnx").convert
     return convert
 
@@ -216,7 +216,7 @@ def _check_cases(
     allowed: Mapping[str, Any],
     name: str = "",
 ) -> None:
-    """Raise an AssertionError if a converted model does not make what is wanted."""
+    """Raise an AssertionError if a converted model does not have the expected outputs."""
     onnx.checker.check_model(result.model, full_check=True)
     stateful = import_module("tflite2onnx.stateful").Stateful
     for level in optimize:
@@ -245,25 +245,25 @@ def check(  # noqa: PLR0913 - options, all of them keywords
     runs: int = 1,
     **convert_options: object,
 ) -> Converted:
-    """Convert a model and hold ONNX Runtime to what LiteRT makes of the same inputs.
+    """Convert a model and compare the outputs of ONNX Runtime with those of LiteRT.
 
-    The inputs are `inputs` (in TFLite's layout), or random ones for each of `seeds` within
+    The inputs are `inputs` (in TFLite's layout), or random inputs for each of `seeds` within
     `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
-    is any function of (data, **convert_options); tflite2onnx.convert by default. `optimize` says
-    at which levels ONNX Runtime runs: all graph optimizations, none, or each. Each case is so
-    many `runs`, one after another: a model with state has to remember what LiteRT does.
+    is any function of (data, **convert_options), by default tflite2onnx.convert. `optimize` is the
+    optimization level of ONNX Runtime: all graph optimizations, none, or both in turn. Each case
+    has `runs` consecutive runs, so that a model with state must keep the same state as LiteRT.
 
-    Without a `convert` of its own the model is converted again for each seed in `random_layouts`,
-    with every tensor in a random order as far as its operators allow: those models have to make
+    If `convert` is not given, the model is converted again for each seed in `random_layouts`, with
+    every tensor in a random layout that its operators allow. The outputs of these models must be
     the same, too (see `tests.support.layouts`).
 
     Returns:
-        What `convert` returned.
+        The result of `convert`.
 
     Raises:
         AssertionError: an output differs, or its declared shape does.
-        ValueError: the TFLite file declares a tensor otherwise than LiteRT computes it; then the
-            test has to be mended, not the converter.
+        ValueError: the TFLite file declares a tensor with another type or shape than LiteRT
+            computes; then the test is wrong, not the converter.
     """
     cases = [
         (label, sequence, *reference(data, sequence))

@@ -30,12 +30,12 @@ def op(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
 
 
 def add_less(m: Subgraph, xs: Sequence[Tensor], most: int = ROUNDS) -> Tensor:
-    """Return whether the first of some numbers is below one."""
+    """Return whether the first tensor is less than `most`."""
     return m.op("LESS", [xs[0], number(m, most)], [xs[0].shape], dtype="bool")[0]
 
 
 def graph(m: Build, name: str, inputs: Sequence[Tensor], change: Change) -> Subgraph:
-    """Return a sub-graph with inputs like those, and what becomes of them as outputs."""
+    """Return a sub-graph with inputs like `inputs`; its outputs are the results of `change`."""
     inner = m.subgraph(name)
     given = [
         inner.input(t.shape, dtype=t.dtype, quantization=t.quantization, name=f"given_{i}")
@@ -52,7 +52,7 @@ def loop(
     condition: Callable[[Subgraph, Sequence[Tensor]], Tensor] = add_less,
     at: Subgraph | None = None,
 ) -> list[Tensor]:
-    """Return the outputs of a WHILE; `change` makes the next values of variables."""
+    """Return the outputs of a WHILE; `change` computes the next values of the variables."""
     cond = graph(m, "cond", variables, lambda inner, xs: [condition(inner, xs)])
     body = graph(m, "body", variables, change)
     place = at or m
@@ -79,7 +79,7 @@ def add_if(
     other: Change,
     at: Subgraph | None = None,
 ) -> list[Tensor]:
-    """Return the outputs of an IF, which are like its inputs, or the first of these."""
+    """Return the outputs of an IF, which are like its inputs or the first of its inputs."""
     place = at or m
     graphs = [graph(m, name, inputs, change) for name, change in (("then", then), ("else", other))]
     count = len(m.model().subgraphs[graphs[0].index].outputs)
@@ -102,7 +102,7 @@ def counter(m: Build) -> Tensor:
 
 
 def build_growing_list(start: int) -> Build:
-    """Return a loop that joins a row to its list each time."""
+    """Return a loop that appends a row to its list in each round."""
     m = Build()
     count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
 

@@ -1,9 +1,9 @@
-"""ONNX Runtime on processors that QEMU emulates: an integer kernel is chosen by the processor.
+"""ONNX Runtime on processors emulated by QEMU: the processor decides the integer kernel.
 
     made = run_models([(model, [[x], [x]])], "Haswell", folder)
 
-The models are converted before; the emulated process only runs them, by this file as its script.
-AArch64 is not emulated: that takes a Python and an ONNX Runtime of that architecture.
+The models are converted before. The emulated process only runs them; its script is this file.
+AArch64 is not emulated: this needs a Python and an ONNX Runtime of that architecture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NATIVE = "native"
 
 
 def why_not() -> str:
-    """Return why no processor can be emulated here; empty if it can."""
+    """Return why processors cannot be emulated here; empty if they can."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return f"ONNX Runtime is installed for {platform.machine()}, not for x86-64"
     if shutil.which(QEMU) is None:
@@ -41,15 +41,15 @@ def why_not() -> str:
 
 
 def run_script(processor: str, script: Path, *words: str) -> None:
-    """Run a Python script on a processor: one that QEMU has by this name, or this machine's.
+    """Run a Python script on a processor: a QEMU processor of this name, or this machine's.
 
-    The script imports what this process can import.
+    The script has the same import paths as this process.
 
     Raises:
         AssertionError: the script ends with an error, which is in the message.
     """
-    # The link in a virtual environment leads to the file that QEMU has to load; without the link
-    # Python finds its own library alone, and all others by their paths.
+    # QEMU has to load the file that the link in a virtual environment resolves to. Without the
+    # link Python finds only its standard library; other packages are given by their paths.
     python = str(Path(sys.executable).resolve())
     command = [python, str(script), *words]
     if processor != NATIVE:
@@ -71,9 +71,9 @@ def run_models(
 ) -> list[list[list[Array]]]:
     """Run models on a processor, all in one process, with all graph optimizations.
 
-    Each model comes with its inputs in each run; a model without any run is loaded. The files that
-    pass between the processes lie in the folder. `config` has further entries "session.NAME" of
-    the sessions by their names.
+    Each model has its inputs for each run; a model without runs is only loaded. The processes
+    exchange files in the folder. `config` has further session config entries "session.NAME" by
+    their names.
 
     Returns:
         For each model the outputs of each run.
@@ -95,7 +95,7 @@ def _save(path: Path, runs: Runs) -> None:
 
 
 def _load(path: Path) -> list[list[Array]]:
-    """Read what `_save` wrote."""
+    """Read arrays written by `_save`."""
     runs: dict[str, list[Array]] = {}
     with np.load(path) as arrays:
         for name in arrays.files:  # in the sequence in which they were written

@@ -1,7 +1,7 @@
-"""Models whose integer products are as large as they can be, each with what LiteRT makes of them.
+"""Models with the largest possible integer products, and LiteRT's outputs.
 
-Sums of two products that go beyond 16 bits are frequent here, and none of them is lost in the
-output: its scale lets the largest sum of all just fit.
+Sums of two products often exceed 16 bits here. The output shows each overflow: its scale is the
+smallest for which the largest sum fits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.facts import carrier
 from tests.support.runtimes import Array, reference
 
 _PLAIN = {**WINDOW, "stride_h": 1}
-# As wide as the kernels' blocks of rows, columns and terms are, and a little more.
+# Slightly larger than the kernels' blocks of rows, columns and terms.
 WIDE = {
     "1x1": Shape("CONV_2D", [1, 5, 7, 67], [37, 1, 1, 67], [1, 5, 7, 37], 0, _PLAIN),
     "3x3": Shape("CONV_2D", [1, 6, 5, 16], [35, 3, 3, 16], [1, 6, 5, 35], 0, _PLAIN),
@@ -46,7 +46,7 @@ WIDE = {
     "rows": Shape("FULLY_CONNECTED", [19, 135], [67, 135], [19, 67]),
 }
 _SCHEMES = ("uint8", "int8", "int8 per channel", "int4 per channel", "int16 per channel")
-# Of 2^19 multiplications and more, which are of integers.
+# At least 2^19 integer multiplications.
 _LARGE = {
     "large row": Shape("FULLY_CONNECTED", [1, 1031], [521, 1031], [1, 521]),
     "large rows": Shape("FULLY_CONNECTED", [5, 521], [257, 521], [5, 257]),
@@ -59,7 +59,7 @@ _QUANTIZED_AGAIN = 0.01
 
 
 class Sample(NamedTuple):
-    """A model, its inputs and LiteRT's outputs in each run, and how far from these is allowed."""
+    """A model, its inputs and LiteRT's outputs in each run, and the allowed difference."""
 
     name: str
     data: bytes
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
         steps: int = 1,
         tolerance: float = 1e-5,
     ) -> Sample:
-        """Return a sample that LiteRT has run."""
+        """Return a sample with the outputs of LiteRT."""
         want, untrue = reference(data, runs)
         if untrue:
             raise ValueError("; ".join(untrue))
@@ -85,10 +85,10 @@ class Sample(NamedTuple):
 
 
 def extreme(dtype: str, shape: Sequence[int], channel: int, *, least: int | None = None) -> Array:
-    """Return integers of which the channels take turns.
+    """Return integers whose pattern depends on the channel, in a cycle.
 
-    All are largest, all smallest, the one by the other, one in two pairs, either at random, and
-    any at random.
+    The patterns are: all largest, all smallest, largest and smallest alternating, alternating in
+    pairs, either extreme at random, and any integer at random.
     """
     low, high = LIMITS[dtype]
     low = low if least is None else least
@@ -111,7 +111,7 @@ def extreme(dtype: str, shape: Sequence[int], channel: int, *, least: int | None
 
 @dataclass(frozen=True)
 class Extreme(Layer):
-    """A layer of such weights; among its inputs are the largest alone and the smallest alone."""
+    """A layer with extreme weights; two of its inputs are all largest and all smallest."""
 
     @cached_property
     def weights(self) -> Array:
@@ -120,7 +120,7 @@ class Extreme(Layer):
 
     @cached_property
     def inputs(self) -> list[Array]:
-        """First what makes the largest sums."""
+        """The inputs; the first inputs make the largest sums."""
         low, high = LIMITS[self.scheme.x]
         kind = carrier(self.scheme.x)
         either = self._random(4).choice(np.array([low, high], kind), self.shape.x)
@@ -202,7 +202,7 @@ _HYBRID = (
 
 
 def hybrids() -> Iterator[Sample]:
-    """Yield layers of float data and integer weights."""
+    """Yield hybrid layers: float data and integer weights."""
     shapes = {**SHAPES, **WIDE, **_LARGE}
     for name, dtype, per_channel, asymmetric in _HYBRID:
         tolerance = 1e-5 if name in _LARGE and dtype != "int4" else _QUANTIZED_AGAIN
@@ -221,13 +221,13 @@ def _hybrid(
 ) -> Sample:
     dense = shape.code == "FULLY_CONNECTED"
     options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
-    # LiteRT's kernels for AVX2 take -128 for 128; uint8 are read as the bits of int8.
+    # LiteRT's kernels for AVX2 treat -128 as 128; uint8 weights are read as the bits of int8.
     signed = "int8" if dtype == "uint8" else dtype
     w = extreme(signed, shape.w, shape.channel, least=max(LIMITS[signed][0], -127))
     data = hybrid(shape, dtype, per_channel=per_channel, integers=w.view(carrier(dtype)), **options)
     least = -128 if asymmetric else -127
     generator, runs = np.random.default_rng(shape.x), []
-    for many in (0.5, 0.95):  # of both extremes half, and few of the least
+    for many in (0.5, 0.95):  # the fraction of largest elements: half, and nearly all
         integers = generator.choice([least, 127], shape.x, p=(1 - many, many))
         integers.reshape(-1, shape.x[-1])[:, :2] = least, 127
         runs.append([(integers / 8).astype(np.float32)])
@@ -236,7 +236,7 @@ def _hybrid(
 
 
 def float_products() -> Iterator[Sample]:
-    """Yield products of float data that were integers: ONNX Runtime multiplies these."""
+    """Yield products of dequantized data: ONNX Runtime multiplies the integers."""
     features, out = 70, 37
     for code, dtype, rows in product(
         ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 19)
@@ -253,7 +253,7 @@ def float_products() -> Iterator[Sample]:
 
 
 def recurrent() -> Iterator[Sample]:
-    """Yield cells of integer weights and float data, and of integers."""
+    """Yield recurrent cells: hybrid cells, and integer cells."""
     wide = Form(features=35, cells=33, times=4)
     models = {
         "lstm": cells.lstm(replace(wide, weights="int8")),
@@ -278,8 +278,8 @@ _NETWORKS = ("keywords_int8", "keywords_dynamic_range", "mobilenet_int8", "mobil
 def networks() -> Iterator[Sample]:
     """Yield quantized models of the project.
 
-    They are held to XNNPACK's kernels, which LiteRT runs by default and which round once, as ONNX
-    Runtime does: where each layer may be a step off the last one may be more.
+    They are compared with XNNPACK's kernels, the default of LiteRT. These kernels round once, like
+    ONNX Runtime. With a difference of one step in each layer, the last layer could differ by more.
     """
     for case in assets():
         if case.path.stem in _NETWORKS:

@@ -27,10 +27,10 @@ def _members(enumeration: type) -> dict[str, int]:
 
 OPERATORS = _members(schema.BuiltinOperator)
 
-# Tensor types by name, in lower case: what NumPy calls them wherever NumPy knows them.
+# Tensor types by name, in lower case: NumPy's name if NumPy has the type.
 TENSOR_TYPES = {name.lower(): code for name, code in _members(schema.TensorType).items()}
 
-# What one element is in memory. int4 and its kin have no NumPy type: they travel one per byte.
+# The NumPy type of an element. int4, uint4 and int2 have none: arrays hold one value per byte.
 _CARRIERS = {
     "string": np.dtype(object),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -41,7 +41,7 @@ _CARRIERS = {
     "uint4": np.dtype(np.uint8),
 }
 
-# Options tables that several operators share, or that are not called like their operator.
+# Options tables shared by several operators, or with another name than their operator.
 _OPTIONS_OF = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "CONV_3D_TRANSPOSE": "Conv3DOptions",
@@ -86,7 +86,7 @@ _ENUMERATIONS = {
     "weights_format": schema.FullyConnectedOptionsWeightsFormat,
 }
 
-# Operators whose data is not their first input: it is the data that gives an output its type.
+# Operators whose data is not their first input; the type of an output is that of the data.
 DATA_INPUT = {
     "EMBEDDING_LOOKUP": 1,
     "EMBEDDING_LOOKUP_SPARSE": 4,
@@ -134,7 +134,7 @@ def type_name(dtype: DTypeLike | str) -> str:
 
 
 def carrier(dtype: str) -> np.dtype[Any]:
-    """The NumPy type in which the elements of a tensor of this type travel."""
+    """The NumPy type of arrays that hold elements of this tensor type."""
     return _CARRIERS.get(dtype) or np.dtype(dtype)
 
 

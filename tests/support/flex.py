@@ -17,7 +17,7 @@ def flex_options(name: str, **attributes: Any) -> bytes:
     builder = flexbuffers.Builder()
     with builder.Vector():
         builder.String(name)
-        # A protobuf is no text; its bytes are.
+        # A protobuf is a string if all its bytes are ASCII, else a blob.
         raw = node_def(name, **attributes)
         builder.String(raw.decode("latin-1")) if raw.isascii() else builder.Blob(raw)
     return bytes(builder.Finish())

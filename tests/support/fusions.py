@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a graph: which operators it fuses into integer kernels."""
+"""The graph after ONNX Runtime's optimizations: which operators are fused integer kernels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import onnxruntime
 def optimize_model(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
     """The graph that ONNX Runtime runs, with all its optimizations.
 
-    Its own operators (QGemm, MatMulNBits, ...) stand beside those of ONNX. Which it has is a
-    matter of the processor and of its version.
+    The graph has operators of ONNX Runtime (QGemm, MatMulNBits, ...) beside those of ONNX. They
+    depend on the processor and on the version of ONNX Runtime.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = str(path)
-        # It warns that the file it writes fits this processor only.
+        # ONNX Runtime warns that the written file is only valid for this processor.
         options.log_severity_level = 3
         providers = ["CPUExecutionProvider"]
         data = model if isinstance(model, bytes) else model.SerializeToString()
@@ -29,5 +29,5 @@ def optimize_model(model: onnx.ModelProto | bytes) -> onnx.ModelProto:
 
 
 def count_optimized_nodes(model: onnx.ModelProto | bytes) -> Counter[str]:
-    """How many nodes of each type are left when ONNX Runtime has optimized the graph."""
+    """The number of nodes of each type after ONNX Runtime's optimizations."""
     return Counter(node.op_type for node in optimize_model(model).graph.node)

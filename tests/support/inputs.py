@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NAMES = {code: name for name, code in TENSOR_TYPES.items()}
 _LETTERS = np.array(list("abcdefghij"), object)
 
-# Integers that rarely hold a quantized value stay small enough to be multiplied.
+# Types that are rarely quantized have small values, so that products do not overflow.
 _INTEGERS = {
     "int2": (-2, 1),
     "int4": (-8, 7),
@@ -25,7 +25,7 @@ _INTEGERS = {
     "uint32": (0, 100),
     "uint64": (0, 100),
 }
-# Beyond the knees of RELU6 and HARD_SWISH, while exp() stays moderate.
+# Beyond the bounds of RELU6 and HARD_SWISH, with moderate values of exp().
 _FLOATS = (-8.0, 8.0)
 
 

@@ -26,7 +26,7 @@ def add_list_operator(
     outputs: Sequence[Tensor] | None = None,
     **attributes: Any,
 ) -> list[Tensor]:
-    """Return the outputs of an operator on TensorFlow's lists: a list, unless others are given."""
+    """Return the outputs of an operator on TensorFlow's lists, by default a list."""
     made = outputs or [m.tensor([], dtype="variant")]
     options = flex_options(f"TensorList{name}", element_dtype=Type(1), **attributes)
     return m.custom(f"FlexTensorList{name}", inputs, made, options)
@@ -34,35 +34,35 @@ def add_list_operator(
 
 @dataclass(frozen=True)
 class Keras:
-    """How a recurrent layer of Keras is written down; `cell` is LSTM, GRU, RNN or GRU-before.
+    """The form of a recurrent Keras layer in the file; `cell` is LSTM, GRU, RNN or GRU-before.
 
-    With what stands behind `times` it is no such layer any more, unless that is as it is here.
+    The fields from `first` on describe deviations: only with their defaults is it a Keras layer.
     """
 
     cell: str = "LSTM"
     matmul: bool = False  # BATCH_MATMUL in place of FULLY_CONNECTED
-    apart: bool = False  # biases that are added by themselves
-    last: bool = False  # a list with place for the last item alone
-    listed: bool = False  # items are kept in TensorFlow's lists
-    turned: bool = False  # the sequence is an input whose first axis is that of batches
+    apart: bool = False  # biases are added by separate ADD operators
+    last: bool = False  # the list has room only for the last item
+    listed: bool = False  # items are stored in TensorFlow's lists
+    turned: bool = False  # the sequence is an input with the batch as its first axis
     batch: int | None = BATCH
     times: int = TIMES
-    open: bool = False  # the sequence says how many rounds there are
+    open: bool = False  # the length of the sequence is the number of rounds
     int8: bool = False  # weights are integers
-    rows: bool = False  # each row of them has a scale
+    rows: bool = False  # each row of the weights has a scale
 
     first: int = 0
     step: int = 1
-    bounded: bool = False  # the place in the sequence is 1 at most
-    more: int = 0  # items of the sequence than there are rounds
+    bounded: bool = False  # the index into the sequence is at most 1
+    more: int = 0  # items of the sequence in excess of the rounds
     squash: str = "TANH"
     one: float = 1
-    extra: bool = False  # a variable that is something else
+    extra: bool = False  # an additional, unrelated variable
     activation: str = "NONE"
-    limit: str = ""  # "batch" or "sum": what is counted to in place of that size
+    limit: str = ""  # "batch" or "sum": the limit of the count, instead of the sequence length
     axis: int = 0
-    other: bool = False  # the update gate is that of the new value
-    stale: bool = False  # the state that is handed on is the one before
+    other: bool = False  # the update gate multiplies the new value
+    stale: bool = False  # the next state is computed from the previous state alone
 
     def model(self) -> Build:
         """Return (states, sequence) -> (counts, items, states)."""
@@ -87,11 +87,11 @@ class Keras:
 
     @property
     def length(self) -> int:
-        """How many items are kept."""
+        """The number of stored items."""
         return 1 if self.last else self.times
 
     def round_count(self, m: Build, sequence: Tensor) -> Tensor:
-        """Return how many rounds there are."""
+        """Return the number of rounds."""
         if not self.open:
             return number(m, self.times)
         (shape,) = m.op("SHAPE", [sequence], [[3]], dtype="int32", out_type="int32")
@@ -101,7 +101,7 @@ class Keras:
         return op(m, "ADD", most, number(m, 0)) if self.limit == "sum" else most
 
     def items(self, m: Build, most: Tensor) -> Tensor:
-        """Return the list of items as it is first."""
+        """Return the initial list of items."""
         if self.open and not self.last:
             (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
             inputs = [first, m.constant([self.batch or 1, UNITS])]
@@ -116,11 +116,11 @@ class Keras:
 
     @property
     def states(self) -> int:
-        """How many states there are."""
+        """The number of states."""
         return (2 if self.cell == "LSTM" else 1) + self.extra
 
     def condition(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
-        """Return the condition: Keras counts twice."""
+        """Return the condition: Keras has two counters."""
         most = xs[-1] if self.open else number(m, self.times)
         both = [m.op("LESS", [x, most], [[]], dtype="bool")[0] for x in xs[:2]]
         return m.op("LOGICAL_AND", both, [[]])[0]
@@ -151,7 +151,7 @@ class Keras:
 
 
 class Cell:
-    """The operators of a cell, its parameters at random."""
+    """The operators of a cell with random parameters."""
 
     def __init__(self, form: Keras, m: Subgraph) -> None:
         self.form, self.m = form, m
@@ -204,7 +204,7 @@ class Cell:
         return self.m.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
 
     def sums(self, x: Tensor, gates: int, *, bias: bool = True) -> Tensor:
-        """Return products of x for gates."""
+        """Return the products of x and the weights of all gates."""
         columns, shape = gates * UNITS, [x.shape[0], gates * UNITS]
         if self.form.matmul:
             weights = self.constant(x.shape[1], columns)
@@ -220,7 +220,7 @@ class Cell:
         )[0]
 
     def split(self, x: Tensor, count: int) -> list[Tensor]:
-        """Return gates, by SPLIT or, where there are two of them, by STRIDED_SLICE."""
+        """Return the gates, by SPLIT, or by STRIDED_SLICE if there are two gates."""
         shapes = [[x.shape[0], UNITS]] * count
         if count != 2:
             return self.m.op("SPLIT", [number(self.m, -1), x], shapes, num_splits=count)

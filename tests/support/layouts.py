@@ -1,4 +1,4 @@
-"""Random legal layouts: any of them must give the same numbers."""
+"""Random legal layouts: every legal layout must give the same numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRIES = 200
 
 
 def random_label(generator: random.Random, frame: Frame) -> Axes:
-    """Return a random legal label of a free frame, its TFLite order if chance finds no other."""
+    """Return a random legal label of a free frame, or its TFLite order if no draw is legal."""
     assert frame.allows(frame.names), f"{frame} must allow its TFLite order"
     for _ in range(_TRIES):
         label = tuple(generator.sample(frame.names, len(frame.names)))
@@ -26,7 +26,7 @@ def random_label(generator: random.Random, frame: Frame) -> Axes:
 
 
 def random_planner(seed: int) -> Callable[[Sequence[Site]], Plan]:
-    """Return a planner for `convert_model` that labels every free frame at random, if legally.
+    """Return a planner for `convert_model` that gives every free frame a random legal label.
 
     The same seed and sites give the same plan.
     """

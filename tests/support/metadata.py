@@ -1,4 +1,4 @@
-"""Metadata of TFLite, written: dicts to a flatbuffer by the schema that reads them."""
+"""Writer of TFLite metadata: dicts to a flatbuffer, by the schema of the reader."""
 
 from __future__ import annotations
 

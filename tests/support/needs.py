@@ -1,8 +1,8 @@
-"""What older versions of ONNX Runtime cannot do, so that tests which need it say so.
+"""Features that older versions of ONNX Runtime lack; tests that need them are skipped.
 
-A version alone decides, and what a model holds: no error is caught. What 1.23 lacks, which is the
-newest for Python 3.10, was tried on each version up to 1.31: that is where the numbers come from.
-From `_NEWEST` on, to which the project is held, nothing is left out.
+Only the version and the nodes of a model decide; no error is caught. Version 1.23 is the newest for
+Python 3.10. The features that it lacks were tried on each version up to 1.31, which gave the
+numbers below. No test is skipped from `_NEWEST` on, the version that the project supports fully.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx import TensorProto, shape_inference
 Version = tuple[int, int]
 
 _NEWEST: Version = (1, 31)
-# The newest opset of a version; later ones have all that there are.
+# The newest opset of a version; later versions have all opsets.
 _OPSETS: dict[Version, int] = {(1, 23): 23, (1, 24): 24}
 _BYTES = {TensorProto.INT8, TensorProto.UINT8}
 
@@ -41,7 +41,7 @@ class _Node(NamedTuple):
 
 
 class _Lack(NamedTuple):
-    """What a node has that a version before this one has no kernel for, or a wrong one."""
+    """A property of a node for which versions before this one have no kernel or a wrong one."""
 
     until: Version
     what: str
@@ -59,12 +59,12 @@ _LACKS = (
         "QuantizeLinear of opset 23",
         lambda n: n.op_type == "QuantizeLinear" and n.opset > 22,
     ),
-    # Elsewhere it reads and writes what is not its own.
+    # The older kernel reads and writes out of bounds.
     _Lack((1, 28), "ReverseSequence of any axes", lambda n: n.op_type == "ReverseSequence"),
     _Lack(
         (1, 29), "Cos of doubles", lambda n: n.op_type == "Cos" and TensorProto.DOUBLE in n.inputs
     ),
-    # The bytes are written over the halves of bytes that they are made of.
+    # The older kernel writes the output bytes over half bytes that it still has to read.
     _Lack(
         (1, 31),
         "Cast of int4 to bytes",
@@ -83,20 +83,20 @@ _LACKS = (
 
 
 def needs_runtime(model: onnx.ModelProto) -> None:
-    """Skip the test if the ONNX Runtime that is installed cannot run a model."""
+    """Skip the test if the installed ONNX Runtime cannot run a model."""
     why = missing_feature(model)
     if why:
         pytest.skip(why)
 
 
 def needs_onnxruntime(major: int, minor: int, what: str) -> None:
-    """Skip the test if the ONNX Runtime that is installed is older than what it needs of it."""
+    """Skip the test if the installed ONNX Runtime is older than this version."""
     if (major, minor) > VERSION:
         pytest.skip(_needs((major, minor), what))
 
 
 def missing_feature(model: onnx.ModelProto, version: Version = VERSION) -> str:
-    """Return why a version cannot run a model, nothing if it can."""
+    """Return why a version cannot run a model; empty if the version can."""
     if version >= _NEWEST:
         return ""
     opset = _opset(model)
@@ -121,7 +121,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def _nodes(graph: onnx.GraphProto, opset: int, around: dict[str, int]) -> Iterator[_Node]:
-    """Yield the nodes of a graph, and of those within it; `around` are the types outside."""
+    """Yield the nodes of a graph and of its inner graphs; `around` are the types of outer names."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     types = around | {i.name: i.type.tensor_type.elem_type for i in infos}
     types |= {i.name: i.data_type for i in graph.initializer}

@@ -20,13 +20,13 @@ _BITS = {"int2": 2, "int4": 4, "uint4": 4}
 
 @dataclass
 class Buffer:
-    """A BufferT that aligns its data to the 16 bytes that the schema asks for."""
+    """A BufferT that aligns its data to 16 bytes, as the schema requires."""
 
     data: bytes = b""
     offset: int = 0
     size: int = 0
 
-    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802 - as the object API calls it
+    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802 - the name in the object API
         """Write the buffer and return its position."""
         vector = self._vector(builder) if self.data else 0
         schema.BufferStart(builder)
@@ -46,7 +46,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class External:
-    """Bytes after the flatbuffer, and the two fields of `holder` that say where."""
+    """Bytes after the flatbuffer, and the two fields of `holder` with their position and size."""
 
     data: bytes
     holder: Table
@@ -61,9 +61,9 @@ def _flatten(model: Table) -> bytes:
 
 
 def pack(model: Table, external: Sequence[External] = ()) -> bytes:
-    """The file of a ModelT, with what lies outside the flatbuffer appended and aligned."""
-    # A field moves nothing once it is there, so the first pass only measures. Any number but 0
-    # (which means absent) does for that.
+    """The file of a ModelT, with aligned external data appended to the flatbuffer."""
+    # The value of a field does not change the size of the flatbuffer. The first pass only measures
+    # the size, with any value except 0, because a field of 0 is absent.
     for part in external:
         setattr(part.holder, part.offset, _ALIGNMENT)
         setattr(part.holder, part.size, len(part.data))
@@ -78,7 +78,7 @@ def pack(model: Table, external: Sequence[External] = ()) -> bytes:
 
 
 def _pack_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
-    """Several values per byte, the first one in the lowest bits."""
+    """Several values per byte, the first value in the lowest bits."""
     per_byte = 8 // bits
     flat = np.pad(values.ravel().view(np.uint8), (0, -values.size % per_byte))
     fields = flat.reshape(-1, per_byte) & ((1 << bits) - 1)
@@ -96,7 +96,7 @@ def _string_table(strings: Sequence[str | bytes]) -> bytes:
 
 
 def encode_array(array: np.ndarray[Any, Any], dtype: str) -> bytes:
-    """An array as a buffer of this tensor type holds it.
+    """The bytes of an array in a buffer of this tensor type.
 
     Raises:
         ValueError: an integer that this type cannot hold.

@@ -1,4 +1,4 @@
-"""What the tests of reading share: arrays of a type, and small files as they are read."""
+"""Helpers shared by the tests of the reader: typed arrays, and small files after reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def absolute(*, name: str = "x") -> Build:
 
 
 def constant(values: Any, **fields: Any) -> Tensor:
-    """Return a constant as it is read from a file."""
+    """Return a constant in the form that the reader returns."""
     m = Build()
     tensor = m.constant(values, **fields)
     m.output(tensor)
@@ -34,6 +34,6 @@ def constant(values: Any, **fields: Any) -> Tensor:
 
 
 def only_op(m: Build) -> Op:
-    """Return the operator of a model that has one."""
+    """Return the only operator of a model."""
     (op,) = read_model(m.bytes()).graphs[0].ops
     return op

@@ -20,13 +20,13 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 def _interpreter(data: bytes) -> Interpreter:
-    # Without the default delegates it is the kernels that run, which define the operators.
+    # Without the default delegates LiteRT runs its own kernels, which define the operators.
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     return Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
 
 
 def _dynamic(data: bytes) -> set[int]:
-    """The tensors of the primary sub-graph whose shape, or rank, the file does not know."""
+    """The tensors of the primary sub-graph whose shape or rank is unknown in the file."""
     graph = schema.Model.GetRootAs(data).Subgraphs(0)
     tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
     return {
@@ -42,9 +42,9 @@ def _type(detail: Mapping[str, Any]) -> str:
 
 
 def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[Array]], list[str]]:
-    """LiteRT's outputs of each run, one after another in one interpreter.
+    """LiteRT's outputs of consecutive runs in one interpreter, and wrong declarations of the file.
 
-    And each tensor of which the file says something else than LiteRT does.
+    A declaration is wrong if LiteRT's type or shape of the tensor is another.
     """
     interpreter = _interpreter(data)
     ports = interpreter.get_input_details()
@@ -82,19 +82,19 @@ def _invoke(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
 def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of the primary sub-graph, in its order, from a fresh interpreter.
 
-    An input of another shape than the file's resizes the model.
+    An input whose shape differs from the file resizes the model.
     """
     return reference(data, [inputs])[0][0]
 
 
 def runners(data: bytes, keys: Iterable[str]) -> list[Callable[..., dict[str, Array]]]:
-    """What runs each of some signatures in one interpreter: inputs and outputs are by name."""
+    """Functions that run the signatures in one interpreter; inputs and outputs are by name."""
     interpreter = _interpreter(data)
     return [interpreter.get_signature_runner(key) for key in keys]
 
 
 def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a signature, by their names there."""
+    """The outputs of a signature, by their names in the signature."""
     (run,) = runners(data, [key])
     return run(**inputs)
 
@@ -102,7 +102,7 @@ def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[st
 def session(model: onnx.ModelProto, *, optimize: bool) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session with all graph optimizations or with none.
 
-    It skips the test where that needs a newer ONNX Runtime, see `needs`.
+    The test is skipped if the model needs a newer ONNX Runtime, see `needs`.
     """
     needs_runtime(model)
     levels = onnxruntime.GraphOptimizationLevel

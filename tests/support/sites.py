@@ -1,4 +1,4 @@
-"""Random small graphs as the layout planner sees them, and the best plan that there is."""
+"""Random small graphs in the form of the layout planner, and a cheapest plan of a graph."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def transpose_site(x: Tensor, y: Tensor, permutation: Sequence[int]) -> Site:
 
 
 def convolution_site(x: Tensor, y: Tensor, before: Order, after: Order) -> Site:
-    """Return an operator like a convolution, which means an order for either side."""
+    """Return an operator like a convolution, which prefers an order for input and output."""
     frames = pin_operand(0, before, meaning=True), pin_operand(~0, after, meaning=True)
     return Site((x,), (y,), frames)
 
@@ -75,10 +75,10 @@ def interface(operand: int, t: Tensor, mode: str) -> Frame:
 
 @dataclass
 class Graphs:
-    """Draws graphs; `kinds` are the methods that add operators.
+    """Generator of random graphs; `kinds` are the methods that add operators.
 
-    Axes have `rank` names; the demands come from a few orders; at most `frames` frames are free
-    beside those of the interface.
+    Axes have `rank` names. Demanded orders are from a small set. At most `frames` frames are free,
+    not counting the frames of the interface.
     """
 
     random: random.Random
@@ -121,7 +121,7 @@ class Graphs:
         return [self.random.choice(self.sizes) for _ in range(rank)]
 
     def order(self, rank: int) -> Order:
-        """Return one of the few orders, or any for another rank."""
+        """Return an order from the small set, or any order for another rank."""
         if rank == self.rank:
             return self.random.choice(self.orders)
         return tuple(self.random.sample(range(rank), rank))
@@ -145,7 +145,7 @@ class Graphs:
         return elementwise([x, *others], writes)
 
     def loop(self, x: Tensor) -> list[Site]:
-        """Run an operator again and again: a variable is one frame, and the body reads it."""
+        """Run an operator in a loop: a variable is one frame, and the body reads it."""
         last, now = tensor(*x.shape), tensor(*x.shape)
         body = self.random.choice((self.demanding, self.elementwise))(now)
         return [elementwise([x, body.writes[0]], [last, now]), body]
@@ -168,7 +168,7 @@ class Graphs:
         return Site((x,), (y,), (Frame({0: names, ~0: tuple(names[i] for i in kept)}, names),))
 
     def reshape(self, x: Tensor) -> Site:
-        """Merge two axes, or put one of size 1 in or take it out."""
+        """Merge two axes, or insert or remove an axis of size 1."""
         shape, at = list(x.shape), self.random.randrange(max(x.rank, 1))
         if 1 in shape and self.random.random() < 0.5:
             shape.remove(1)
@@ -180,7 +180,7 @@ class Graphs:
         return Site(op.inputs, op.outputs, tuple(operator_for(op).frames()))
 
     def product(self, x: Tensor) -> Site:
-        """Replace the last axis by another, which has to stay last: a product of matrices."""
+        """Replace the last axis by another, which must stay last: a matrix product."""
         inner = axis_names(x.rank)
         names = (*inner, "out")
         slots = {0: inner, 1: ("out", inner[-1]), ~0: (*inner[:-1], "out")}
@@ -189,7 +189,7 @@ class Graphs:
 
 
 def free_frames(sites: Sequence[Site]) -> list[Frame]:
-    """Return the frames that have a choice."""
+    """Return the frames with a choice of labels."""
     return [frame for site in sites for frame in site.frames if frame.label is None]
 
 
@@ -199,7 +199,7 @@ def legal_labels(frame: Frame) -> list[Axes]:
 
 
 def semantic_labels(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
-    """Return each free frame with each label that some operator's meaning reaches it with."""
+    """Return each free frame with each label propagated to it by the semantics of operators."""
     ends: dict[Tensor, list[tuple[Frame, Axes]]] = {}
     for site in sites:
         operands = {i: t for i, t in enumerate(site.reads) if t is not None}
@@ -239,7 +239,7 @@ def candidates(sites: Sequence[Site]) -> Iterator[tuple[Frame, list[Axes]]]:
 
 
 def find_cheapest_plan(sites: Sequence[Site], most: int) -> Plan | None:
-    """Return a cheapest plan of all that there are; None if they are more than `most`."""
+    """Return a cheapest plan by exhaustive search; None if there are more than `most` plans."""
     frames, labels = zip(*candidates(sites), strict=True) if free_frames(sites) else ((), ())
     count = 1
     for choices in labels:

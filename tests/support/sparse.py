@@ -20,7 +20,7 @@ _VECTORS = {
 
 
 def _split_blocks(dense: np.ndarray[Any, Any], blocks: Mapping[int, int]) -> np.ndarray[Any, Any]:
-    """Each axis of `blocks` divided by its block; the insides of the blocks as last axes."""
+    """Divide each axis of `blocks` by its block size; append the axes within blocks at the end."""
     shape: list[int] = []
     outer, inner = [], []
     for axis, size in enumerate(dense.shape):
@@ -55,9 +55,9 @@ def sparsify(
 ) -> tuple[np.ndarray[Any, Any], Table]:
     """The stored values (1-D) and the SparsityParametersT of a dense array.
 
-    `formats` says "dense" or "csr" of each level of the traversal, which visits the axes and then
-    the insides of the blocks in the sequence `traversal` (default: as they come). `blocks` is
-    axis -> block size; `index_type` is "int32", "uint16" or "uint8". Hand both results to
+    `formats` is "dense" or "csr" for each level of the traversal. `traversal` is the order of the
+    levels: the axes, then the axes within blocks (by default in their own order). `blocks` maps an
+    axis to its block size; `index_type` is "int32", "uint16" or "uint8". Pass both results to
     `m.constant(values, shape=dense.shape, sparsity=sparsity)`.
     """
     blocks = blocks or {}

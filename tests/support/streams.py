@@ -1,4 +1,4 @@
-"""Models that remember, and what they are built of."""
+"""Models with state, and their operators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assign(m: Subgraph, variable: Tensor, value: Tensor) -> None:
 
 
 def build_sum(name: str = "memory") -> bytes:
-    """Return a model that adds all of its inputs to the numbers from 0 on: "x" -> "y"."""
+    """Return a model that accumulates its inputs, starting from 0, 1, 2, ...: "x" -> "y"."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, **{name: np.arange(30, dtype=np.float32).reshape(SHAPE)})
@@ -54,5 +54,5 @@ def build_sum(name: str = "memory") -> bytes:
 
 
 def states(result: Any) -> list[tuple[str, str]]:
-    """Return the names of the inputs and outputs that are state."""
+    """Return the names of the inputs and outputs of the states."""
     return [(state.input.name, state.output.name) for state in result.states]

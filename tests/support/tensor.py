@@ -1,4 +1,4 @@
-"""What a tensor of a test model is: its type, its quantization, its place."""
+"""A tensor of a test model: its type, quantization and position."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Shape: TypeAlias = "Sequence[int | None]"
 
 
 class TensorFields(TypedDict, total=False):
-    """What a tensor may say of itself beside its shape.
+    """Optional fields of a tensor besides its shape.
 
     dtype: a NumPy type, or a name of the schema in lower case ("int4", "bfloat16", "string").
     scale, zero_point: one number, or one per slice along `axis`; zero_point is 0 by default.
     axis: the quantized dimension, 0 by default.
-    quantization: a QuantizationParametersT, for what scale, zero_point and axis cannot say.
-    shape_signature: as `shape`, with -1 where the size is dynamic (None in `shape` says so too).
+    quantization: a QuantizationParametersT, if scale, zero_point and axis are not enough.
+    shape_signature: as `shape`, with -1 for a dynamic size (or None in `shape`).
     sparsity: a SparsityParametersT, see `sparsify`.
     variable: state that lasts from one inference to the next.
     name: "tensor_<index>" by default.
@@ -54,7 +54,7 @@ class Tensor:
 
 
 def quantization_of(fields: TensorFields) -> facts.Table:
-    """The QuantizationParametersT of a tensor; None without any."""
+    """The QuantizationParametersT of a tensor; None if it is not quantized."""
     scale = fields.get("scale")
     if scale is None:
         return fields.get("quantization")
@@ -69,7 +69,7 @@ def quantization_of(fields: TensorFields) -> facts.Table:
 
 
 def type_of(values: ArrayLike) -> str:
-    """The tensor type of an array; of Python's numbers TFLite's usual ones, float32 and int32."""
+    """The tensor type of an array; for Python numbers float32 and int32, as is usual in TFLite."""
     own = facts.type_name(np.asarray(values).dtype)
     usual = {} if hasattr(values, "dtype") else {"float64": "float32", "int64": "int32"}
     return usual.get(own, own)
@@ -81,11 +81,11 @@ def output_fields(
     scale: ArrayLike | None = None,
     zero_point: ArrayLike | None = None,
 ) -> TensorFields:
-    """The type of an output that is only a shape."""
+    """The fields of an output that is given only as a shape."""
     own = facts.type_name(dtype) if dtype is not None else data.dtype if data else "float32"
     if scale is not None or data is None or data.dtype != own or data.quantization is None:
         return {"dtype": own, "scale": scale, "zero_point": zero_point}
     scales = data.quantization.scale
-    # The axis of a per-axis quantization is not the output's: the test has to say it.
+    # A per-axis quantization does not carry over to the output: the test has to specify it.
     inherited = data.quantization if scales is not None and len(scales) == 1 else None
     return {"dtype": own, "quantization": inherited}

@@ -1,4 +1,4 @@
-"""`check` sees every difference, and nothing else."""
+"""`check` reports every difference, and no false one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def addition(constant: Array, order: Sequence[int]) -> Result:
 
 
 def addition_in_tflite() -> bytes:
-    """The same in TFLite."""
+    """The same addition as a TFLite file."""
     m = Build()
     m.output(*m.op("ADD", [m.input([2, 3, 5]), m.constant(CONSTANT)], [[2, 3, 5]]))
     return m.bytes()
@@ -69,7 +69,7 @@ def test_check_follows_the_orders(order: tuple[int, ...]) -> None:
 
 
 def test_check_takes_no_order_for_none() -> None:
-    """A converter that never moves an axis need not say so."""
+    """A converter that never permutes axes needs no `order`."""
     plain = SimpleNamespace(
         model=addition(CONSTANT, (0, 1, 2)).model, inputs=[None], outputs=[object()]
     )
@@ -77,7 +77,7 @@ def test_check_takes_no_order_for_none() -> None:
 
 
 def test_check_sees_a_wrong_value() -> None:
-    """The message says where, how much, and in which run."""
+    """The message gives the position, the size and the run of the difference."""
     wrong = CONSTANT.copy()
     wrong[1, 2, 3] += 0.5
     message = r"seed 7, optimize=False: output 0 \(y\): 1 of 30 .* 0\.5\d* at \[1, 2, 3\]: LiteRT"
@@ -91,7 +91,7 @@ def test_check_sees_a_wrong_value() -> None:
 
 
 def test_check_sees_wrong_ports() -> None:
-    """An order of another rank, an output too few, a shape that is not the one made."""
+    """An order of another rank, a missing output, a declared shape that is wrong."""
     result = addition(CONSTANT, (0, 1, 2))
     with pytest.raises(AssertionError, match="order"):
         check(addition_in_tflite(), convert=lambda _: Result(result.model, [Port((0,))]))
@@ -102,7 +102,7 @@ def test_check_sees_wrong_ports() -> None:
 
 
 def test_check_sees_a_wrong_shape() -> None:
-    """Shape inference cannot tell what a model makes of a shape that it computes."""
+    """Shape inference cannot find the output shape if the model computes it at run time."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Reshape", ["x", "s"], ["y"]),
@@ -121,7 +121,7 @@ def test_check_sees_a_wrong_shape() -> None:
 
 
 def test_check_leaves_unknown_shapes_alone() -> None:
-    """Only what the file claims to know is held against it; a resized input changes the rest."""
+    """Only known shapes are checked; a resized input changes dynamic shapes."""
     m = Build()
     (y,) = m.op("ABS", [m.input([None, 3])], [m.tensor(None)])
     m.output(*m.op("NEG", [y], [[1, 3]]))
@@ -138,7 +138,7 @@ def test_check_leaves_unknown_shapes_alone() -> None:
 
 
 def test_check_sees_a_file_that_is_not_true() -> None:
-    """A wrong type or shape in the test's own model is not the converter's fault."""
+    """A wrong type or shape in the test's own model is not an error of the converter."""
     m = Build()
     x = m.input([3])
     m.output(*m.op("LESS", [x, x], [[3]]), *m.op("ABS", [x], [[7]]))
@@ -171,7 +171,7 @@ def test_check_sees_a_file_that_is_not_true() -> None:
 def test_difference(
     dtype: DTypeLike, want: list[Any], have: list[Any], steps: int, *, same: bool
 ) -> None:
-    """What agrees, and what does not."""
+    """Arrays within the tolerance, and arrays outside it."""
     assert (difference(np.array(want, dtype), np.array(have, dtype), steps=steps) == "") == same
 
 

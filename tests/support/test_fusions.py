@@ -1,4 +1,4 @@
-"""The count of what ONNX Runtime runs."""
+"""The count of the nodes that ONNX Runtime runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fusions import count_optimized_nodes
 
 
 def test_fused_operators() -> None:
-    """A pair of dequantized inputs and a quantized output make one node of three."""
+    """Dequantized inputs, an operator and a quantized output are fused into one node."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),
         helper.make_node("Add", ["a", "a"], ["b"]),

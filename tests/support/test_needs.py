@@ -1,4 +1,4 @@
-"""What is known of older versions of ONNX Runtime."""
+"""Missing features of older versions of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def maximum(dtype: int, opset: int = 17) -> onnx.ModelProto:
 
 
 def test_a_model_needs_a_version() -> None:
-    """For its opset, or for a kernel of a type."""
+    """A model needs a version for its opset, or for a kernel of a type."""
     assert missing_feature(maximum(TensorProto.FLOAT), (1, 23)) == ""
     want = "needs ONNX Runtime 1.24: Max and Min of 8-bit integers"
     assert missing_feature(maximum(TensorProto.INT8), (1, 23)) == want
@@ -48,7 +48,7 @@ def test_what_is_inside_counts() -> None:
 
 
 def test_a_test_needs_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is skipped on older ones, and says why."""
+    """The test is skipped on older versions, with a reason."""
     monkeypatch.setattr(needs, "VERSION", (1, 23))
     needs_onnxruntime(1, 23, "nothing")
     with pytest.raises(pytest.skip.Exception, match=r"needs ONNX Runtime 1\.24: a kernel"):

@@ -1,4 +1,4 @@
-"""The tests' own foundation: LiteRT runs what `Build` builds and gives NumPy's answer."""
+"""The helpers of the tests: LiteRT runs models of `Build` and gives the same result as NumPy."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_quantized_convolution() -> None:
 
 
 def test_outputs_take_the_type_of_the_data() -> None:
-    """The type and the one scale of the data go on; several scales have an axis, which does not."""
+    """Outputs take the type and a single scale of the data, but not a per-axis quantization."""
     m = Build()
     x = m.input([4], dtype="int8", scale=0.5, zero_point=3)
     channels = m.input([4], dtype="int8", scale=[1, 2, 3, 4])
@@ -101,7 +101,7 @@ def test_integer_addition() -> None:
 
 @pytest.mark.parametrize(("dtype", "low", "high"), [("int4", -8, 7), ("int2", -2, 1)])
 def test_packed_constants(dtype: str, low: int, high: int) -> None:
-    """The last byte of 15 values is not full, neither with two nor with four in it."""
+    """The last byte of 15 values is not full, with two and with four values per byte."""
     m = Build()
     values = np.resize(np.arange(low, high + 1), (3, 5))
     w = m.constant(values, dtype=dtype, scale=0.5)
@@ -116,7 +116,7 @@ def test_packed_constants(dtype: str, low: int, high: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats(dtype: str) -> None:
-    """NumPy knows the one, the schema and ml_dtypes the other."""
+    """float16 is a type of NumPy, bfloat16 a type of ml_dtypes."""
     m = Build()
     w = m.constant([1.5, -2.0, 0.0], dtype=dtype)
     m.output(*m.op("CAST", [w], [[3]], dtype="float32", out_data_type="float32"))
@@ -181,7 +181,7 @@ def test_control_flow_and_signatures() -> None:
 
 
 def test_external_buffers() -> None:
-    """What is external lies after the flatbuffer, aligned, and LiteRT finds it there."""
+    """External data is aligned after the flatbuffer, and LiteRT finds it."""
     m = Build()
     values = RANDOM.standard_normal((1000, 3)).astype(np.float32)
     x = m.input([1000, 3])
@@ -260,7 +260,7 @@ def test_codes_metadata_and_determinism() -> None:
 
 
 def test_number_of_inputs() -> None:
-    """LiteRT itself would run with what happens to be in memory."""
+    """LiteRT itself would run with uninitialized memory."""
     m = Build()
     m.output(m.input([2]))
     with pytest.raises(ValueError, match="1 inputs, not 2"):
@@ -268,7 +268,7 @@ def test_number_of_inputs() -> None:
 
 
 def test_random_inputs() -> None:
-    """A seed is a seed; ranges go by name first, then by type."""
+    """The same seed gives the same inputs; ranges are looked up by name first, then by type."""
     m = Build()
     names = {"a": "float32", "b": "float32", "c": "int8", "d": "bool", "e": "string"}
     for name, dtype in names.items():

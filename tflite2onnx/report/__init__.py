@@ -1,4 +1,4 @@
-"""A page about one conversion: `write_report` makes it, of what `verify` has found."""
+"""Report of one conversion: `write_report` renders the results of `verify` as a page."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Facts", "facts", "page", "write_report", "write_report_on_success"]
 def write_report(
     path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
 ) -> None:
-    """Write a page about a conversion: one file of HTML that needs no other, and no network.
+    """Write the report of a conversion: one self-contained HTML file that needs no network.
 
     Raises:
         VerifyError: a runtime cannot run its model.
-        OutputError: the place cannot be written to.
+        OutputError: the path cannot be written to.
     """
     with write_report_on_success(path, model, converted, report):
         pass
@@ -33,7 +33,7 @@ def write_report(
 def write_report_on_success(
     path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
 ) -> Iterator[None]:
-    """Do the same around other work: there is no page if that fails."""
+    """Write the report around other work; no report remains if that work fails."""
     html = page(facts(model, converted, report))
     with target_path(path) as target, replace_atomically(target) as file:
         file.write(html.encode())

@@ -1,4 +1,4 @@
-"""What a report tells: the conversion, its graph, what ONNX Runtime makes of it, how fast it is."""
+"""The data of a report: conversion, graph, optimized graph of ONNX Runtime, and latency."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tflite2onnx.verification.runtimes import (
     run_litert,
 )
 
-# Seconds that a runtime is timed for, and runs that are enough.
+# The time in seconds for which a runtime is timed, and the number of runs that is enough.
 _SECONDS, _RUNS = 0.5, 50
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The median of an inference in milliseconds, of how many runs."""
+    """The median latency of an inference in milliseconds, and the number of runs."""
 
     name: str
     milliseconds: float
@@ -45,10 +45,10 @@ class Latency:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a page is made of.
+    """The data of a page.
 
-    `kinds` counts nodes by their kind: as they are in the file, as ONNX Runtime has them after its
-    optimizations. `tflite_bytes` and `onnx_bytes` are sizes of files.
+    `kinds` counts nodes by operator type, in the file and after the optimizations of ONNX Runtime.
+    `tflite_bytes` and `onnx_bytes` are file sizes.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Facts:
 
 
 def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
-    """Gather what there is to say of a conversion that has been verified.
+    """Collect the data of a verified conversion.
 
     Raises:
         VerifyError: a runtime cannot run its model.
@@ -120,7 +120,7 @@ def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
 
 
 def _count_optimized_nodes(data: bytes) -> Counter[str]:
-    """Return the kinds of nodes that ONNX Runtime runs in the end."""
+    """Count the nodes that ONNX Runtime runs after its optimizations, by type."""
     runtime = package("onnxruntime")
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         path = f"{directory}/optimized.onnx"
@@ -133,7 +133,7 @@ def _count_optimized_nodes(data: bytes) -> Counter[str]:
 
 
 def _single_thread_inference(data: bytes, feeds: Mapping[str, Array]) -> Callable[[], object]:
-    """Return an inference in one thread, as LiteRT has by default."""
+    """Return an inference on one thread, the default of LiteRT."""
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -1,8 +1,9 @@
-"""A graph as a strip: nodes below each other in order of execution, values in lanes beside them.
+"""A graph as a strip: one node per row in order of execution, values in lanes beside the nodes.
 
-A lane is a column that a value keeps from the node that makes it to the last that reads it; the
-lowest free one is taken, and a node stands in the lane of an input that ends there. The picture
-is as wide as there are values at a time, and as long as the graph is deep.
+A lane is a column that a value occupies from the node that produces it to its last reader. A value
+takes the lowest free lane. A node takes the lane of an input that it is the last to read. The
+number of lanes is the largest number of values alive at a time; the number of rows is the number
+of nodes.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from tflite2onnx.builder.builder import Port
 from tflite2onnx.interface import endpoint
 from tflite2onnx.layout import channels_first, identity
 
-# What stands between integers and real numbers is left out, as runtimes do.
+# Nodes that only quantize or dequantize are left out: runtimes fuse them away.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}
-_LAYOUT_RANK = 3  # axes from which on a layout is more than a matter of rows and columns
+_LAYOUT_RANK = 3  # the smallest rank at which layouts are distinguished
 
 
 @dataclass(frozen=True)
 class GraphRow:
-    """A node: `lane` is where it stands, `name` and `shape` belong to what it makes.
+    """A node: `lane` is its column; `name` and `shape` belong to its output.
 
-    `region` is the layout of that: "tflite", "first" (channels first), "other", or "" where no
-    tensor of the TFLite model or no layout is known; `layout` is its letters.
+    `region` is the layout of the output: "tflite", "first" (channels first), "other", or "" if no
+    TFLite tensor or no layout is known. `layout` is the layout in letters.
     """
 
     kind: str
@@ -40,7 +41,7 @@ class GraphRow:
 
 
 class Line(NamedTuple):
-    """A value from the row and lane where it is made to (row, lane) where it is read."""
+    """A value, from the row and lane of its producer to the (row, lane) of a reader."""
 
     row: int
     lane: int
@@ -48,7 +49,7 @@ class Line(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Rows from top to bottom, the lines between them, and how many lanes these take."""
+    """Rows from top to bottom, the lines between them, and the number of lanes."""
 
     rows: tuple[GraphRow, ...]
     lines: tuple[Line, ...]
@@ -56,7 +57,7 @@ class Strip(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A node before it has a place: the values that it reads and makes."""
+    """A node before it is placed: the values that it reads and writes."""
 
     kind: str
     reads: tuple[str, ...]
@@ -64,10 +65,10 @@ class _Step(NamedTuple):
 
 
 def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
-    """Return the picture of the main graph of a model, whose values hold these tensors."""
+    """Return the strip of a model's main graph; `tensors` describe its values."""
     graph = proto.graph
     constants = {each.name for each in graph.initializer}
-    same: dict[str, str] = {}  # a value for each that has the same numbers
+    same: dict[str, str] = {}  # from a value to the value that has the same elements
     inputs = [each.name for each in graph.input if each.name not in constants]
     steps = [_Step("input", (), (name,)) for name in inputs]
     steps += _steps(graph.node, same, constants)
@@ -83,7 +84,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
 def _steps(
     nodes: Sequence[onnx.NodeProto], same: dict[str, str], constants: set[str]
 ) -> Iterator[_Step]:
-    """Yield the nodes; what is computed from constants is constant, as runtimes have it."""
+    """Yield the nodes; nodes computed from constants are constants, as in runtimes."""
     known = set(constants)
     for node in nodes:
         reads = [same.get(name, name) for name in node.input if name]
@@ -99,7 +100,7 @@ def _steps(
 
 
 def _outer(graph: onnx.GraphProto) -> list[str]:
-    """Return what the nodes of an inner graph name; what is not ours will not be found."""
+    """Return the names that nodes of an inner graph read; inner names match no outer value."""
     return [name for node in graph.node for name in node.input]
 
 
@@ -107,7 +108,7 @@ def _place_nodes(
     steps: Sequence[_Step], ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
 ) -> Strip:
     last = {name: i for i, step in enumerate(steps) for name in step.reads}
-    lanes: dict[str, int] = {}  # of the values that are alive
+    lanes: dict[str, int] = {}  # of the live values
     lines: dict[str, Line] = {}
     rows: list[GraphRow] = []
     widest = 0
@@ -132,7 +133,7 @@ def _place_nodes(
 
 
 def _fill_regions(rows: Sequence[GraphRow], lines: Sequence[Line]) -> tuple[GraphRow, ...]:
-    """Give nodes inside an operator the layout of what is made of them, rank by rank."""
+    """Give nodes inside an operator the layout of their consumers, per rank."""
     readers = {line.row: line.ends[0][0] for line in reversed(lines)}
     found = list(rows)
     for i in reversed(range(len(found))):
@@ -163,7 +164,7 @@ def _row(
 
 
 def region(order: tuple[int, ...]) -> str:
-    """Return which layout an order is: "tflite", "first", "other", "" for one of few axes."""
+    """Return the region of an order: "tflite", "first", "other", or "" if the rank is small."""
     rank = len(order)
     if rank < _LAYOUT_RANK:
         return ""

@@ -1,4 +1,4 @@
-"""Pieces of a page: tables, keys and bars, of text that is escaped here and nowhere else."""
+"""HTML elements of a page: tables, legends and bars. Text is escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tflite2onnx.verification import Verdict
 
 
 def text(words: object) -> str:
-    """Return text as HTML: names come from the file, and may hold anything."""
+    """Return text as escaped HTML: names come from the file and may contain any characters."""
     return escape(printable(str(words)))
 
 
 def section(title: str, *parts: str) -> str:
-    """Return a section, nothing if it has no parts."""
+    """Return a section, or an empty string if it has no parts."""
     inner = "\n".join(part for part in parts if part)
     return f"<section>\n<h2>{text(title)}</h2>\n{inner}\n</section>" if inner else ""
 
 
 def paragraph(words: str, kind: str = "") -> str:
-    """Return a paragraph of words."""
+    """Return a paragraph."""
     return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table that scrolls where it is too wide; numbers go to the right.
+    """Return a table that scrolls if it is too wide; numbers are aligned to the right.
 
-    A column is of names, the end of which is shown if they are long, if its head ends in a star,
-    of numbers if it ends in a number sign, and of text that may be broken if in a tilde.
+    The last character of a heading gives the kind of its column: "*" for names, of which only the
+    end is shown if they are long, "#" for numbers, "~" for text that may wrap.
     """
     kinds = [{"*": "name", "#": "number", "~": "broken"}.get(name[-1:], "") for name in head]
     names = [name.rstrip("*#~") for name in head]
@@ -60,7 +60,7 @@ def _class(kind: str, cell: object) -> str:
 
 
 def shorten(name: object, longest: int = 30) -> str:
-    """Return the end of a name, which tells it from others."""
+    """Return the end of a name, the part that distinguishes it from other names."""
     words = str(name)
     return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
 
@@ -73,13 +73,13 @@ def _cell(cell: object) -> str:
 
 
 def keys(entries: Iterable[tuple[str, str]]) -> str:
-    """Return what colours mean, as (class, words)."""
+    """Return a legend of colours; an entry is (class, meaning)."""
     items = "".join(f'<li class="{kind}"><i></i>{text(words)}</li>' for kind, words in entries)
     return f'<ul class="keys">{items}</ul>'
 
 
 def bars(rows: Iterable[tuple[str, float, str]]) -> str:
-    """Return bars as (what, part of the whole width, what it says)."""
+    """Return a bar chart; a row is (label, fraction of the full width, text of the bar)."""
     cells = "".join(
         f'<span>{text(name)}</span><span><span class="bar" style="display:block;'
         f'width:{100 * part:.2f}%"></span></span><span class="number">{text(words)}</span>'
@@ -88,7 +88,7 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
     return f'<div class="bars">{cells}</div>'
 
 
-def data(name: str, value: Any) -> str:  # noqa: ANN401 - what JSON can hold
-    """Return data for the script; nothing in it can end the element that it stands in."""
+def data(name: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return data for the script, escaped so that it cannot end its script element."""
     content = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{content}</script>'

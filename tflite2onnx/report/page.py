@@ -1,4 +1,4 @@
-"""The page: one file that needs no other, of what a conversion is and how close it comes."""
+"""The page: one self-contained file on a conversion and its numerical differences."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
 _WORST_FIRST = (Verdict.WRONG, Verdict.DIFFERS, Verdict.RIGHT)
-_EQUAL = -99  # a decade for what does not differ
-_SMALLEST = 1e-7  # part of the elements that a bar can show
+_EQUAL = -99  # the decade of tensors that do not differ
+_SMALLEST = 1e-7  # the smallest fraction of the elements that a bar shows
 
 
 def page(facts: Facts) -> str:
@@ -187,7 +187,7 @@ def _decade_label(decade: int) -> str:
 
 
 def _log(part: float) -> float:
-    """Return how long a bar is: parts differ by orders of magnitude."""
+    """Return the length of a bar on a log scale: fractions differ by orders of magnitude."""
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
 
 

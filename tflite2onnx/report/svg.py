@@ -1,4 +1,4 @@
-"""What is drawn on a page: tensors along the depth of a network, and its graph as a strip."""
+"""SVG figures of a page: tensors along the depth of a network, and its graph as a strip."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _REGIONS = (
     ("move", "Transpose"),
 )
 _GRID = 20  # dB between lines
-_LINKED = 120  # dots that are joined; more would fill the plot with lines
+_LINKED = 120  # most dots that are joined by lines; more would fill the plot
 
 
 def depth(report: Report, bound: float | None) -> str:
-    """Return a plot of signal to noise over the tensors of a report, in order of execution.
+    """Return a plot of the signal-to-noise ratio of the tensors of a report, in order of execution.
 
-    Below so many decibels as `bound` tensors are too far off; None if that is no matter of noise.
+    Tensors below `bound` decibels fail; `bound` is None if the verdict is not based on noise.
     """
     chain, alone = report.tensors, report.operators
     far = {name for name, verdict in report.verdicts.items() if verdict is not Verdict.RIGHT}
@@ -33,7 +33,7 @@ def depth(report: Report, bound: float | None) -> str:
     finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
     low = _GRID * math.floor(min((*finite, 0 if bound else 5 * _GRID)) / _GRID)
     high = _GRID * math.ceil(max((*finite, low + 2 * _GRID)) / _GRID)
-    top = high + (high - low) / 8  # where what is equal stands
+    top = high + (high - low) / 8  # where equal tensors are drawn
 
     def position(compared: TensorComparison) -> tuple[float, float]:
         decibels = compared.difference.decibels
@@ -104,7 +104,7 @@ def _tooltip_lines(
 
 
 def format_difference(difference: Difference) -> str:
-    """Return how far off a tensor is, in short."""
+    """Return the difference of a tensor in short form."""
     if difference.reason:
         return difference.reason
     if not difference.largest:
@@ -114,7 +114,7 @@ def format_difference(difference: Difference) -> str:
 
 
 def graph(picture: Strip) -> str:
-    """Return a graph as a list of its nodes, beside lanes in which their values run."""
+    """Return a graph as a list of its nodes beside the lanes of their values."""
     gutter = picture.lanes * _LANE + _LANE
     height = len(picture.rows) * _ROW
     marks = "".join(_mark(i, row.kind, row.region, row.lane) for i, row in enumerate(picture.rows))
@@ -155,7 +155,7 @@ def _mark(row: int, kind: str, region: str, lane: int) -> str:
 
 
 def _curve(line: Line) -> str:
-    """Return a value: down its lane, and over to the nodes that stand in others."""
+    """Return the curve of a value: down its lane, then across to a node in another lane."""
     x, top = _x(line.lane), _y(line.row)
     parts, bottom = [], top
     for row, lane in line.ends:
