@@ -282,12 +282,27 @@ class BatchMatMul(DynamicShape):
         return self.output.dtype is DType.INT32
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
-        if not self.reads_stored_integers():
-            # ONNX Runtime has integer kernels for one matrix that all batches share.
-            one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
-            return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
-        # The kernel multiplies the stored integers without their zero points.
-        return g.MatMulInteger(a, b, *(_uint8_offset(g, x) for x in (a, b)))
+        if self.reads_stored_integers():
+            # The kernel multiplies the stored integers without their zero points.
+            return g.MatMulInteger(a, b, *(_uint8_offset(g, x) for x in (a, b)))
+        one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
+        if one and a.tensor.dtype is DType.INT16:
+            return self._multiply_16_bits(g, a, b)
+        # ONNX Runtime has integer kernels for one matrix that all batches share.
+        return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
+
+    def _multiply_16_bits(self, g: Builder, a: View, b: View) -> Value:
+        """Return the product of int16 data by one constant matrix.
+
+        ONNX Runtime 1.32 makes MatMulNBits of MatMul by a dequantized matrix [k, n], also if the
+        data was dequantized from 16 bits (DQMatMulNodeGroupSelector in qdq_selectors.cc).
+        MatMulNBits rounds the data to 8 bits. It is not made of Gemm with `transB`, nor of a
+        matrix that has more than two axes.
+        """
+        if self.output.rank == _MATRIX:
+            rows = (0, 1) if self.options.adj_y else (1, 0)
+            return g.Gemm(a, b.in_order(rows), transB=1)
+        return g.MatMul(a, b.reshape((*(1,) * (self.output.rank - 2), *b.shape[-2:])))
 
 
 def _uint8_offset(g: Builder, x: View) -> Value | None:
