@@ -55,3 +55,14 @@ def test_where_finds_what_is_true() -> None:
     assert len(want) == sum(stored)
     np.testing.assert_array_equal(have, want[: len(have)])
     np.testing.assert_array_equal(have, [[1], [2], [4]])
+
+
+@pytest.mark.parametrize(("stored", "warned"), [([0, 1, 1], False), ([0, 5, 1], True)])
+def test_warning_names_the_constant(
+    stored: list[int], *, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    m = Build()
+    m.output(*m.op("CAST", [constant(m, stored)], [[3]], dtype="float32"))
+    convert(m.bytes())
+    text = "BOOL constant tensor_0 must be 0 or 1, got 5"
+    assert (text in caplog.text) is warned
