@@ -284,6 +284,8 @@ def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]
 
     Axes that share a name, such as two axes that become one, get no letter.
     """
+    if all(tensor in known for tensor, _ in members):
+        return {}
     letters: dict[str, set[str]] = {}
     for tensor, axes in members:
         for name, letter in zip(axes, known.get(tensor, ""), strict=False):
