@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
+
+import pytest
 
 from tflite2onnx import convert
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import TARGETS, ConversionOptions, Target, describe_target
 
 
 def test_convert_takes_every_option_with_its_default() -> None:
@@ -24,3 +26,20 @@ def test_convert_takes_every_option_with_its_default() -> None:
 def test_every_option_has_a_help_text() -> None:
     """The command line shows it."""
     assert all(option.metadata["help"] for option in fields(ConversionOptions))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
+    """Options that a target does not set keep their defaults."""
+    options = asdict(ConversionOptions(target=target, opset=18).with_target())
+    defaults = asdict(ConversionOptions(target=target))
+    assert options == {**defaults, **TARGETS[target], "opset": 18}
+
+
+def test_a_given_option_prevails_over_the_target() -> None:
+    options = ConversionOptions(target="portable", forms="fastest").with_target()
+    assert options.forms == "fastest"
+
+
+def test_a_target_is_described_as_on_the_command_line() -> None:
+    assert describe_target("onnxruntime-vnni") == "--forms fastest --weights int8"

@@ -40,9 +40,11 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.options import (
     ActivationType,
     ConversionOptions,
+    Forms,
     IoLayout,
     NameSource,
     QuantizationMode,
+    Target,
     WeightType,
 )
 from tflite2onnx.passes import (
@@ -101,6 +103,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
     weights: WeightType = "auto",
+    forms: Forms = "auto",
+    target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
     signature: str | None = None,
@@ -128,6 +132,11 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
             right only on processors with VNNI or ARM's dot product), or "auto" (right on every
             processor).
+        forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
+            Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
+            other runtimes expect), or "auto" (the form of the target).
+        target: the runtime for which options that are left at their defaults are chosen; see
+            `options.TARGETS`.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
             "tflite.custom", with their options as attributes.
         static: fix all sizes as in the file. Otherwise the dynamic axes of inputs stay dynamic if
@@ -152,6 +161,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         quantization=quantization,
         activations=activations,
         weights=weights,
+        forms=forms,
+        target=target,
         allow_custom=allow_custom,
         static=static,
         signature=signature,
@@ -198,6 +209,7 @@ def convert_model(
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
     """
+    options = options.with_target()
     index, signature = find_signature(model, options.signature)
     model = apply_passes(MODEL_PASSES, model)
     graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
@@ -278,6 +290,7 @@ def _with_opset(
         float_only=options.quantization == "float",
         int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
         weights=options.weights,
+        canonical=options.forms == "canonical",
     )
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import onnx
@@ -15,11 +15,25 @@ IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "int8", "uint8"]
+Forms = Literal["auto", "fastest", "canonical"]
+Target = Literal["onnxruntime", "onnxruntime-vnni", "portable"]
 NameSource = Literal["tensor", "signature"]
 
 IO_LAYOUTS = get_args(IoLayout)
 ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
+
+# A target is a set of options: the values of options that the user leaves at their defaults.
+TARGETS: Mapping[Target, Mapping[str, Any]] = {
+    "onnxruntime": {"forms": "fastest"},
+    "onnxruntime-vnni": {"forms": "fastest", "weights": "int8"},
+    "portable": {"forms": "canonical"},
+}
+
+
+def describe_target(target: Target) -> str:
+    """Return the options that a target sets, as on the command line."""
+    return " ".join(f"--{name.replace('_', '-')} {v}" for name, v in TARGETS[target].items())
 
 
 def _help(text: str) -> dict[str, str]:
@@ -78,6 +92,21 @@ class ConversionOptions:
             " on every processor (auto)"
         ),
     )
+    forms: Forms = field(
+        default="auto",
+        metadata=_help(
+            "where ONNX has several forms of one computation: the form that ONNX Runtime's CPU"
+            " provider runs fastest (fastest); ONNX's own operator for the computation, which other"
+            " runtimes expect (canonical); or the form of the target (auto)"
+        ),
+    )
+    target: Target = field(
+        default="onnxruntime",
+        metadata=_help(
+            "the runtime for which options that are not given are chosen: "
+            + "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
+        ),
+    )
     allow_custom: bool = field(
         default=False,
         metadata=_help(
@@ -111,6 +140,12 @@ class ConversionOptions:
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
+
+    def with_target(self) -> ConversionOptions:
+        """Return the options with those of the target; options that are given stay."""
+        chosen, default = TARGETS[self.target], ConversionOptions()
+        unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
+        return replace(self, **unset)
 
 
 def _alternatives(words: Sequence[str]) -> str:

@@ -159,7 +159,8 @@ class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
     `int8_as_uint8` stores int8 activations as uint8. `float_only` stores floats in place of all
-    quantized integers. `weights` is the conversion option of that name. A nested graph reads
+    quantized integers. `weights` is the conversion option of that name. `canonical` chooses ONNX's
+    own operator where ONNX Runtime runs another form of a computation faster. A nested graph reads
     tensors of the graph `around` it: they are moved in that graph, outside of any loop, and so are
     constants.
     """
@@ -172,6 +173,7 @@ class Builder(QdqNodes):
         int8_as_uint8: bool = False,
         float_only: bool = False,
         weights: str = "auto",
+        canonical: bool = False,
         budget: ConstantBudget | None = None,
         around: Builder | None = None,
     ) -> None:
@@ -179,6 +181,7 @@ class Builder(QdqNodes):
         self.int8_as_uint8 = int8_as_uint8
         self.float_only = float_only
         self.weights = weights
+        self.canonical = canonical
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
@@ -197,6 +200,7 @@ class Builder(QdqNodes):
             int8_as_uint8=self.int8_as_uint8,
             float_only=self.float_only,
             weights=self.weights,
+            canonical=self.canonical,
             around=self,
         )
 
