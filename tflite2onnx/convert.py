@@ -1,7 +1,8 @@
 """The conversion, from the TFLite file to the ONNX file.
 
 1. `read_model` reads the file: operators over tensors, with TFLite's names.
-2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `MODEL_PASSES` over the whole model;
+2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
+   graph that is converted; `MODEL_PASSES` over the whole model;
    `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
 3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
+from typing import Any
 
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
@@ -53,6 +55,7 @@ from tflite2onnx.passes import (
     apply_passes,
     entry_point_passes,
 )
+from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import check_open, open_dimensions
 from tflite2onnx.passes.flex.translate import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
@@ -62,6 +65,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
     find_signature,
+    rename_as_requested,
     rename_endpoints,
     signature_io_names,
     warn_unconverted,
@@ -109,6 +113,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     static: bool = False,
     signature: str | None = None,
     names: NameSource = "tensor",
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
     external_data: int | None = None,
 ) -> Result:
     """Convert a TFLite model to ONNX.
@@ -143,6 +150,12 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             all operators support that.
         signature: the entry point to convert; None converts the main one.
         names: the source of the names of inputs and outputs: "tensor" or "signature".
+        inputs: the names of the tensors that become the inputs, to cut the model at inner tensors;
+            None keeps the inputs of the model that the outputs need.
+        outputs: the names of the tensors that become the outputs; None keeps the model's outputs.
+            The operators that compute the outputs from the inputs are converted, and no others.
+        rename: other names for inputs and outputs, {"old": "new"}; the old names are those that
+            they have otherwise.
         external_data: the size in bytes from which on weights are written to a second file; see
             `Result.save`.
 
@@ -167,6 +180,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         static=static,
         signature=signature,
         names=names,
+        inputs=inputs,
+        outputs=outputs,
+        rename={} if rename is None else rename,
     )
     if output is not None and isinstance(model, (str, os.PathLike)):
         check_distinct_files(output, model)
@@ -211,15 +227,38 @@ def convert_model(
     """
     options = options.with_target()
     index, signature = find_signature(model, options.signature)
-    model = apply_passes(MODEL_PASSES, model)
+    whole = model.graphs[index]
+    model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
         raise ModelFileError("the model has no output, so there is nothing to convert")
     emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    properties = {"signatures": signature_io_names(model, index, emitted), "metadata": notes}
+    emitted = rename_as_requested(emitted, options.rename)
+    properties = {
+        "signatures": signature_io_names(model, index, emitted),
+        "metadata": notes,
+        "rename": options.rename,
+    }
+    if options.inputs is not None or options.outputs is not None:
+        properties |= _describe_cut(whole, model.graphs[index], notes or {})
     return result_of(emitted, graph.name or "main", properties)
+
+
+def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:
+    """Return the inputs and outputs of a part of a graph, and the metadata `notes` for the part.
+
+    The metadata list the inputs and the outputs of the whole graph in sequence.
+    """
+    names, changed = {}, dict(notes)
+    for key in ("inputs", "outputs"):
+        old, new = getattr(whole, key), getattr(part, key)
+        names[key] = [tensor.name for tensor in new if not tensor.is_variable]
+        known = dict(zip(old, notes.get(key, ()), strict=False))
+        changed[key] = [known.get(tensor, {}) for tensor in new]
+    given = {key: value for key, value in changed.items() if key in notes}
+    return {"cut": names, "metadata": given}
 
 
 def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:

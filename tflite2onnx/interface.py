@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from tflite2onnx.layout import (
     pin_operand,
 )
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
+from tflite2onnx.utils.suggestions import suggest_names
 
 _Members = list[tuple[Tensor, Axes]]  # the tensors of a frame, with its names of their axes
 # The keys of the ONNX model's metadata that describe its interface, in JSON.
@@ -143,8 +143,7 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
 
 def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in tensors:
-        close = difflib.get_close_matches(str(name), tensors, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = suggest_names(name, tensors)
         raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
     return tensors[name]
 

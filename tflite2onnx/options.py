@@ -10,6 +10,7 @@ import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
+from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "float"]
@@ -132,14 +133,39 @@ class ConversionOptions:
         metadata=_help("names of inputs and outputs: as in the TFLite graph, or in the signature"),
     )
 
+    inputs: Sequence[str] | None = field(
+        default=None,
+        metadata=_help(
+            "cut the model: tensors that become its inputs, inner tensors too; operators before"
+            " them are left out (default: the inputs of the model that the outputs need)"
+        ),
+    )
+    outputs: Sequence[str] | None = field(
+        default=None,
+        metadata=_help(
+            "cut the model: tensors that become its outputs, inner tensors too; operators after"
+            " them are left out (default: the outputs of the model)"
+        ),
+    )
+    rename: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=_help(
+            "another name for an input or an output, which otherwise has the name OLD; may be"
+            " repeated"
+        ),
+    )
+
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             value = getattr(self, name)
             if value not in known:
-                raise OptionError(f"{name} must be {_alternatives(known)}, got {value!r}")
+                raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
+        _check_names("inputs", self.inputs)
+        _check_names("outputs", self.outputs)
+        _check_renaming(self.rename)
 
     def with_target(self) -> ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
@@ -148,8 +174,22 @@ class ConversionOptions:
         return replace(self, **unset)
 
 
-def _alternatives(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
+def _check_names(option: str, names: Sequence[str] | None) -> None:
+    """Raise OptionError unless an option is None or a sequence of distinct names."""
+    if names is None:
+        return
+    listed = isinstance(names, (list, tuple)) and names
+    if not listed or not all(isinstance(name, str) and name for name in names):
+        raise OptionError(f"{option} must be a list of names of tensors, got {names!r}")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"{option} must name each tensor once, got {twice} twice")
+
+
+def _check_renaming(names: Mapping[str, str]) -> None:
+    pairs = names.items() if isinstance(names, Mapping) else [("", names)]
+    if not all(isinstance(name, str) and name for pair in pairs for name in pair):
+        raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
 
 
 OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)

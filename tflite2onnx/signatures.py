@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +10,7 @@ from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.suggestions import suggest_names
 from tflite2onnx.utils.unique_names import Names
 
 _logger = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
     for signature in model.signatures:
         if signature.key == key:
             return signature.subgraph, signature
-    close = difflib.get_close_matches(str(key), [s.key for s in model.signatures], n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = suggest_names(key, [s.key for s in model.signatures])
     raise OptionError(f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}")
 
 
@@ -118,6 +117,29 @@ def _tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> lis
     for name, tensor in names.items():
         unused.setdefault(tensor, []).append(name)
     return [unused[t].pop(0) if unused.get(t) else t.name for t in tensors]
+
+
+def rename_as_requested(emitted: Emitted, names: Mapping[str, str]) -> Emitted:
+    """Return the ONNX graph with other names for its inputs, outputs and states: {old: new}.
+
+    Raises:
+        OptionError: no input or output has an old name, or two would have the same name.
+    """
+    ports = (*emitted.inputs, *emitted.outputs)
+    known = [port.name for port in ports]
+    for old in names:
+        if old not in known:
+            hint = suggest_names(old, known, most=3)
+            raise OptionError(f"rename: the model has no input or output {old}{hint}")
+    chosen = [names.get(name, name) for name in known]
+    twice = next((name for name in chosen if chosen.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"rename: two inputs or outputs would be named {twice}")
+    inputs = len(emitted.inputs)
+    return emitted._replace(
+        inputs=_rename_ports(emitted.inputs, chosen[:inputs]),
+        outputs=_rename_ports(emitted.outputs, chosen[inputs:]),
+    )
 
 
 def _rename_ports(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:

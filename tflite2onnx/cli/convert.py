@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +127,29 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         kind = {"choices": CHOICES[name]}
     elif OPTION_TYPES[name] == int | None:
         kind = {"type": int, "metavar": "N"}
+    elif OPTION_TYPES[name] == Sequence[str] | None:
+        kind = {"type": _split_names, "action": "extend", "metavar": "NAME,..."}
+    elif OPTION_TYPES[name] == Mapping[str, str]:
+        kind = {"action": "append", "metavar": "OLD=NEW"}
     flag = f"--{name.replace('_', '-')}"
-    parser.add_argument(flag, default=option.default, help=option.metadata["help"], **kind)
+    default = None if option.default is MISSING else option.default
+    parser.add_argument(flag, default=default, help=option.metadata["help"], **kind)
+
+
+def _split_names(text: str) -> list[str]:
+    """Split names at commas; a name with a comma stands in double quotes, as in CSV files."""
+    return [name for row in csv.reader([text]) for name in row]
+
+
+def _read_renaming(words: Sequence[str]) -> dict[str, str]:
+    """Read OLD=NEW; an old name may contain "=", a new name must not."""
+    names: dict[str, str] = {}
+    for word in words:
+        old, _, new = word.rpartition("=")
+        if not old or not new or old in names:
+            raise OptionError(f"--rename must be OLD=NEW, once for each name, got {word}")
+        names[old] = new
+    return names
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
@@ -319,12 +341,13 @@ def _write(
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options for all models, without layouts, which are for one model."""
     names = (each.name for each in fields(ConversionOptions))
-    return {name: getattr(options, name) for name in names if name != "layouts"}
+    chosen = {name: getattr(options, name) for name in names if name != "layouts"}
+    return {**chosen, "rename": _read_renaming(options.rename or ())}
 
 
 def _refuse_single(options: argparse.Namespace, reason: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    for option in ("layout", "report"):
+    for option in ("layout", "inputs", "outputs", "rename", "report"):
         if getattr(options, option):
             raise OptionError(f"--{option} is for one model, and {reason}")
 

@@ -20,6 +20,7 @@ from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
+from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
 from tflite2onnx.verification.inputs import random_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
 from tflite2onnx.verification.runtimes import (
@@ -74,13 +75,14 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     Raises:
         VerifyError: a runtime cannot run its model.
     """
-    source = read_model(model)
     ends = open_model(converted)
+    entry_point = cut_entry_point(move_signature_first(model, ends.signature), ends.part)
+    source = read_model(entry_point)
     skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes
     (opset,) = [each.version for each in proto.opset_import if not each.domain] or [0]
-    interpreter = interpreter_of(model, "AUTO")
+    interpreter = interpreter_of(entry_point, "AUTO")
     arrays = random_inputs(interpreter, report.seed)
     feeds = store_inputs(ends.inputs, arrays, interpreter.get_input_details())
     data = skeleton.serialize()

@@ -28,7 +28,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.entry_point import move_signature_first
+from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
 from tflite2onnx.verification.images import image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
 from tflite2onnx.verification.inputs import sample
@@ -125,7 +125,8 @@ class _Both:
         *,
         optimize: bool = True,
     ) -> None:
-        self._source, self._model = model, move_signature_first(model, ends.signature)
+        self._source, self._whole = model, move_signature_first(model, ends.signature)
+        self._model = cut_entry_point(self._whole, ends.part)
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
@@ -145,7 +146,7 @@ class _Both:
         """Return the user's arrays by input name, as one mapping per sample."""
         if not images:
             return [inputs]
-        target = image_input(self._model, self._interpreter.get_input_details())
+        target = image_input(self._whole, self._interpreter.get_input_details())
         return [{**inputs, target.name: target.array(path)} for path in images]
 
     def samples(

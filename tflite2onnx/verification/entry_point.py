@@ -1,18 +1,22 @@
-"""Changes to a TFLite model before a runtime opens it: another main sub-graph, more outputs."""
+"""Changes to a TFLite model before a runtime opens it: another main sub-graph, its ends, a part."""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tflite2onnx.reader.flatbuffer import read_root
+from tflite2onnx.errors import OptionError, VerifyError
+from tflite2onnx.passes.cut_graph import cut_graph
+from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.verification.runtimes import ModelFile
+
+_NUMBER = 4  # bytes of an index, or of an offset
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
@@ -44,13 +48,56 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
     """
     data = _bytes(model)
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
-    place, own = graph.offset_of("outputs"), graph["outputs"].tolist()
-    if place is None or not own:
-        raise ValueError("the main sub-graph must have outputs, got none")
-    outputs = np.array([*dict.fromkeys([*own, *indices])], "<i4")
-    data += bytes(-len(data) % 4)
+    own = graph["outputs"].tolist()
+    _append_indices(data, graph, "outputs", [*dict.fromkeys([*own, *indices])])
+    return bytes(data)
+
+
+def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> ModelFile:
+    """Return a model whose main sub-graph is a part of it, as `convert` cuts it.
+
+    `part` are the names of its "inputs" and "outputs"; if empty, the model is returned unchanged.
+
+    Raises:
+        VerifyError: the model does not have the tensors, or has no inputs that can be replaced.
+    """
+    if not part:
+        return model
+    source, data = read_model(model), _bytes(model)
+    try:
+        cut = cut_graph(source, 0, part["inputs"] or None, part["outputs"])
+        numbers = {tensor: i for i, tensor in enumerate(source.graphs[0].tensors)}
+        graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
+        _keep_operators(data, graph["operators"], {op.index for op in cut.ops})
+        for field in ("inputs", "outputs"):
+            _append_indices(data, graph, field, [numbers[t] for t in getattr(cut, field)])
+    except (OptionError, ValueError) as error:
+        raise VerifyError(f"the TFLite model cannot be cut as the ONNX model: {error}") from error
+    return bytes(data)
+
+
+def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -> None:
+    """Shorten the vector of operators in place: its offsets can only point forwards."""
+    first = operators.offset_of(0) if len(operators) else 0
+    ends = [operators[i].position for i in sorted(kept)]
+    for number, end in enumerate(ends):
+        place = first + _NUMBER * number
+        struct.pack_into("<I", data, place, end - place)
+    if len(operators):
+        struct.pack_into("<I", data, first - _NUMBER, len(ends))
+
+
+def _append_indices(data: bytearray, graph: Table, field: str, numbers: Sequence[int]) -> None:
+    """Replace a vector of numbers of a sub-graph by a vector at the end of the file."""
+    place = graph.offset_of(field)
+    if numbers == graph[field].tolist():
+        return
+    if place is None or not len(graph[field]):
+        raise ValueError(f"the main sub-graph must have {field}, got none")
+    indices = np.array(numbers, "<i4")
+    data += bytes(-len(data) % _NUMBER)
     struct.pack_into("<I", data, place, len(data) - place)
-    return bytes(data) + struct.pack("<I", outputs.size) + outputs.tobytes()
+    data += struct.pack("<I", indices.size) + indices.tobytes()
 
 
 def _bytes(model: ModelFile) -> bytearray:

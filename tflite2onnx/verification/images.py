@@ -14,7 +14,7 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.quantize import integer_range
-from tflite2onnx.reader.metadata import TensorMetadata, model_metadata
+from tflite2onnx.reader.metadata import model_metadata
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.verification.inputs import Detail, quantization_of
@@ -87,15 +87,18 @@ class ImageInput(NamedTuple):
 
 
 def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
-    """Return the image input of a model; `details` are LiteRT's descriptions of all inputs.
+    """Return the image input of a model; `details` are LiteRT's descriptions of its inputs.
+
+    A model that is cut has other inputs than the file; `model` is the whole model.
 
     Raises:
         VerifyError: the model has no image input or several, or its metadata are invalid.
     """
-    metadata = model_metadata(read_model(model))
-    said: Sequence[TensorMetadata | None] = metadata.inputs if metadata else ()
-    said = [*said, *[None] * len(details)][: len(details)]
-    found = [(d, t) for d, t in zip(details, said, strict=True) if _takes_pictures(d)]
+    source = read_model(model)
+    metadata = model_metadata(source)
+    names = [tensor.name for tensor in source.graphs[0].inputs]
+    said = dict(zip(names, metadata.inputs if metadata else (), strict=False))
+    found = [(d, said.get(d["name"])) for d in details if _takes_pictures(d)]
     if len(found) != 1:
         raise VerifyError(
             f"the model has {len(found)} inputs that take a picture, [batch, height, width,"

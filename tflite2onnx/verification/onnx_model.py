@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import onnx
@@ -33,12 +34,16 @@ class OpenedModel(NamedTuple):
 
     The session carries the state of the model from one run to the next. `signatures` are the
     signatures of its sub-graph by key: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}.
+    `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
+    names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     """
 
     inputs: Sequence[Endpoint]
     outputs: Sequence[Endpoint]
     session: Stateful
     signatures: Mapping[str, Mapping[str, Mapping[str, str]]]
+    part: Mapping[str, Sequence[str]] = MappingProxyType({})
+    rename: Mapping[str, str] = MappingProxyType({})
 
     @property
     def signature(self) -> str | None:
@@ -82,8 +87,11 @@ def _readable(path: str | os.PathLike[str]) -> str:
 def _build_opened_model(
     session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
 ) -> OpenedModel:
-    said = session.get_modelmeta().custom_metadata_map.get("tflite2onnx.signatures", "{}")
-    return OpenedModel(inputs, outputs, Stateful(session), json.loads(said))
+    said = session.get_modelmeta().custom_metadata_map
+    signatures, part, rename = (
+        json.loads(said.get(f"tflite2onnx.{key}", "{}")) for key in ("signatures", "cut", "rename")
+    )
+    return OpenedModel(inputs, outputs, Stateful(session), signatures, part, rename)
 
 
 def _session_of_result(result: Result, *, optimize: bool) -> Any:
@@ -159,6 +167,9 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
                 weights=weights,
                 names=names,
                 static=static,
+                inputs=ends.part.get("inputs") or None,
+                outputs=ends.part.get("outputs"),
+                rename=ends.rename,
             )
         except ConversionError:
             continue
@@ -173,7 +184,7 @@ def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order
 def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
-        if any(name == own for each in called.values() for name, own in each.items()):
+        if ends.rename or any(name == own for each in called.values() for name, own in each.items()):
             yield key, "signature"
     yield ends.signature, "tensor"
 
@@ -182,9 +193,11 @@ def _pinned_layouts(model: ModelFile, ends: OpenedModel) -> dict[str, tuple[str,
     """Return the layouts of inputs and outputs, by the names of the tensors."""
     source = read_model(model)
     graph = source.graphs[find_signature(source, ends.signature)[0]]
-    pairs = [*zip(graph.inputs, ends.inputs, strict=False)]
-    pairs += zip(graph.outputs, ends.outputs, strict=False)
-    return {tensor.name: end.layout for tensor, end in pairs}
+    whole = {key: [tensor.name for tensor in getattr(graph, key)] for key in ("inputs", "outputs")}
+    names = {**whole, **ends.part}
+    pairs = [*zip(names["inputs"], ends.inputs, strict=False)]
+    pairs += zip(names["outputs"], ends.outputs, strict=False)
+    return {name: end.layout for name, end in pairs}
 
 
 def _types(proto: onnx.ModelProto) -> dict[str, int]:

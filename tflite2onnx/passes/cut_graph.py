@@ -1,0 +1,209 @@
+"""Cut a graph at inner tensors: keep the operators between new inputs and new outputs.
+
+The cut comes before all other passes, so that operators outside of the part need not be supported.
+State that the part reads is kept: the operators that write the same variable, and all that these
+operators need, belong to the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from tflite2onnx.errors import OptionError
+from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.suggestions import suggest_names
+
+_MOST_SUGGESTIONS = 3
+
+
+def cut_model(
+    model: Model, index: int, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> Model:
+    """Return a model whose sub-graph `index` is cut; its signatures keep the names that remain.
+
+    Raises:
+        OptionError: see `cut_graph`.
+    """
+    if inputs is None and outputs is None:
+        return model
+    graph = cut_graph(model, index, inputs, outputs)
+    signatures = tuple(
+        each._replace(
+            inputs={name: t for name, t in each.inputs.items() if t in graph.inputs},
+            outputs={name: t for name, t in each.outputs.items() if t in graph.outputs},
+        )
+        if each.subgraph == index
+        else each
+        for each in model.signatures
+    )
+    graphs = (*model.graphs[:index], graph, *model.graphs[index + 1 :])
+    return model._replace(graphs=graphs, signatures=signatures)
+
+
+def cut_graph(
+    model: Model, index: int, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> Graph:
+    """Return the part of a sub-graph that computes tensors from other tensors, given by name.
+
+    None for `outputs` means the outputs of the sub-graph, None for `inputs` those of its inputs
+    that the part reads.
+
+    Raises:
+        OptionError: a tensor does not exist or cannot be an input or an output; an input is not
+            needed; or the outputs need another input.
+    """
+    graph = model.graphs[index]
+    targets = graph.outputs if outputs is None else _find_outputs(model, graph, outputs)
+    given = () if inputs is None else _find_inputs(model, graph, inputs)
+    ops = _select_ops(model, graph, targets, {*given})
+    read = {t for op in ops for t in op.inputs} | {*targets}
+    needed = tuple(t for t in graph.inputs if t in read)
+    if inputs is not None:
+        _check_inputs(ops, given, read, [t for t in needed if not t.is_variable])
+        given += tuple(t for t in needed if t.is_variable and t not in given)
+    return replace(graph, inputs=given or needed, outputs=targets, ops=ops)
+
+
+def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
+    found = _find_tensors(model, graph, names, "inputs")
+    for tensor in found:
+        if tensor.data is not None:
+            raise OptionError(
+                f"inputs: {tensor.name} is a constant; an input must be an input of the model, or"
+                " a tensor that an operator computes"
+            )
+    return found
+
+
+def _find_outputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
+    found = _find_tensors(model, graph, names, "outputs")
+    known = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
+    for tensor in found:
+        if tensor not in known and tensor.data is None:
+            raise OptionError(f"outputs: no operator computes {tensor.name}")
+    return found
+
+
+def _find_tensors(
+    model: Model, graph: Graph, names: Sequence[str], option: str
+) -> tuple[Tensor, ...]:
+    tensors = {t.name: t for t in graph.tensors}
+    for name in names:
+        if name not in tensors:
+            raise OptionError(f"{option}: {_describe_missing(model, graph, name)}")
+        tensor = tensors[name]
+        if tensor.is_variable or tensor.dtype in (DType.RESOURCE, DType.VARIANT):
+            what = "a variable" if tensor.is_variable else f"of type {tensor.dtype.label}"
+            raise OptionError(f"{option}: {name} is {what}, at which a model cannot be cut")
+    return tuple(tensors[name] for name in names)
+
+
+def _describe_missing(model: Model, graph: Graph, name: str) -> str:
+    for other in model.graphs:
+        if other is not graph and any(t.name == name for t in other.tensors):
+            return (
+                f"{name} is in the sub-graph {other.name or 'without a name'}; a model can be cut"
+                " at the tensors of the converted sub-graph only"
+            )
+    names = [t.name for t in graph.tensors if t.data is None]
+    return f"the model has no tensor {name}{suggest_names(name, names, _MOST_SUGGESTIONS)}"
+
+
+def _check_inputs(
+    ops: Iterable[Op], given: Sequence[Tensor], read: Collection[Tensor | None],
+    needed: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Raise OptionError unless `given` are exactly the inputs that the operators need.
+
+    `needed` are the inputs of the uncut graph that the operators read.
+    """
+    missing = [t.name for t in needed if t not in given]
+    if missing:
+        raise OptionError(
+            f"inputs: the outputs also need {', '.join(missing)}; name every input that is needed,"
+            " or fewer outputs"
+        )
+    for op in ops:
+        both = [t for t in op.outputs if t in given]
+        if both:
+            raise OptionError(
+                f"inputs: {op.place} computes {both[0].name} and another tensor that the outputs"
+                " need; name both tensors as inputs, or none of them"
+            )
+    unread = [t.name for t in given if t not in read]
+    if unread:
+        raise OptionError(f"inputs: no output needs {', '.join(unread)}")
+
+
+def _select_ops(
+    model: Model, graph: Graph, outputs: Iterable[Tensor], given: Collection[Tensor]
+) -> tuple[Op, ...]:
+    """Return the operators that compute `outputs` from `given`, in order of execution."""
+    states = _list_states(model, graph)
+    alive: set[Tensor | None] = {*outputs} - {*given}
+    used: set[Hashable] = set()
+    kept: set[Op] = set()
+    before = -1
+    while before < len(kept):
+        before = len(kept)
+        for op in reversed(graph.ops):
+            writes = _writes_state(op) and not used.isdisjoint(states[op])
+            if op in kept or (alive.isdisjoint(op.outputs) and not writes):
+                continue
+            kept.add(op)
+            used |= states[op]
+            alive |= {*op.inputs} - {*given}
+    return tuple(op for op in graph.ops if op in kept)
+
+
+def _writes_state(op: Op) -> bool:
+    """Return whether an operator may write a state although nothing reads its outputs."""
+    return not op.outputs or any(t is not None and t.is_variable for t in op.inputs)
+
+
+def _list_states(model: Model, graph: Graph) -> Mapping[Op, Collection[Hashable]]:
+    """Return the variables and tables that each operator uses, in its sub-graphs too."""
+
+    @cache
+    def own(index: int) -> Mapping[Op, Collection[Hashable]]:
+        return _list_own_states(model.graphs[index])
+
+    def of_subgraphs(op: Op) -> set[Hashable]:
+        reached = [*_subgraph_indices(model, op)]
+        for index in reached:  # the list grows in the loop
+            inner = (i for each in own(index) for i in _subgraph_indices(model, each))
+            reached += [i for i in dict.fromkeys(inner) if i not in reached]
+        return {state for i in reached for states in own(i).values() for state in states}
+
+    return {op: {*states, *of_subgraphs(op)} for op, states in _list_own_states(graph).items()}
+
+
+def _list_own_states(graph: Graph) -> Mapping[Op, Collection[Hashable]]:
+    """Return the variables and tables of each operator: a tensor, or what makes its handle."""
+    handles: dict[Tensor | None, Hashable] = {
+        t: (op.code, repr(dict(op.options)), op.custom_options)
+        for op in graph.ops
+        for t in op.outputs
+        if t.dtype is DType.RESOURCE
+    }
+    return {
+        op: {
+            handles.get(t, t)
+            for t in (*op.inputs, *op.outputs)
+            if t is not None and (t.is_variable or t.dtype is DType.RESOURCE)
+        }
+        for op in graph.ops
+    }
+
+
+def _subgraph_indices(model: Model, op: Op) -> Iterator[int]:
+    """Yield the indices of the sub-graphs that an operator runs."""
+    for name, value in op.options.items():
+        if "subgraph" in name and not op.custom:
+            numbers = map(int, np.ravel(value))
+            yield from (i for i in numbers if 0 <= i < len(model.graphs))

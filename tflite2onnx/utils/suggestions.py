@@ -1,0 +1,18 @@
+"""Suggestions in error messages for names that are not found."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def join_alternatives(words: Sequence[str]) -> str:
+    """Return words as alternatives: "a", "a or b", "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def suggest_names(name: object, known: Iterable[str], most: int = 1) -> str:
+    """Return the end of a message with the names closest to `name`, "" if none is close."""
+    close = difflib.get_close_matches(str(name), known, n=most)
+    return f"; did you mean {join_alternatives(close)}?" if close else ""
