@@ -10,6 +10,7 @@ import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
+from tflite2onnx.utils.console import alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "float"]
@@ -107,14 +108,10 @@ class ConversionOptions:
         for name, known in CHOICES.items():
             value = getattr(self, name)
             if value not in known:
-                raise OptionError(f"{name} must be {_alternatives(known)}, got {value!r}")
+                raise OptionError(f"{name} must be {alternatives(known)}, got {value!r}")
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
-
-
-def _alternatives(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)
