@@ -345,7 +345,11 @@ KINDS = ("float32", "int8", "uint8", "int16x8", "dynamic_range")
 def test_files_of_any_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, kind: str, words: list[str]
 ) -> None:
-    """All tensors are known, and each operator is right on LiteRT's own inputs."""
+    """All tensors are known, and each operator is right on LiteRT's own inputs.
+
+    int8 weights with uint8 data are wrong on x86-64 processors without VNNI, as documented. There
+    `verify` must say that the kernels are the cause.
+    """
     monkeypatch.chdir(tmp_path)
     model = str(MODELS / f"keywords_{kind}.tflite")
     first = convert(model).inputs[0]
@@ -353,8 +357,13 @@ def test_files_of_any_option(
     mapping = f'{{"{first.name}": ["{letters}", "{letters[0] + letters[:0:-1]}"]}}'
     Path("mapping.json").write_text(mapping)
     assert main([model, "model.onnx", "-q", *words]) == 0
-    assert main(["verify", model, "model.onnx", "--per-operator", "--samples", "1"]) == 0
-    out = capsys.readouterr().out
+    status = main(["verify", model, "model.onnx", "--per-operator", "--samples", "1"])
+    out, err = capsys.readouterr()
+    if status and words == ["--weights", "int8"]:
+        assert "VNNI no" in out
+        assert "the cause is its kernels on this processor, not the conversion" in err
+        return
+    assert status == 0
     assert " right, 0 differ, 0 wrong" in out
     assert " operators, each on LiteRT's own inputs: 0 wrong" in out
 

@@ -145,7 +145,7 @@ def _select_ops(
 ) -> tuple[Op, ...]:
     """Return the operators that compute `outputs` from `given`, in order of execution."""
     states = _list_states(model, graph)
-    alive: set[Tensor | None] = {*outputs} - {*given}
+    alive: set[Tensor | None] = {t for t in outputs if t not in given}
     used: set[Hashable] = set()
     kept: set[Op] = set()
     before = -1
@@ -156,7 +156,7 @@ def _select_ops(
             if op in kept or (alive.isdisjoint(op.outputs) and not writes):
                 continue
             kept.add(op)
-            used |= states[op]
+            used.update(states[op])
             alive |= {*op.inputs} - {*given}
     return tuple(op for op in graph.ops if op in kept)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def join_alternatives(words: Sequence[str]) -> str:
-    """Return words as alternatives: "a", "a or b", "a, b or c"."""
+    """Return one or more words as alternatives: "a", "a or b", "a, b or c"."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
