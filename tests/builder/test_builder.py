@@ -21,7 +21,7 @@ def test_a_tensor_that_is_neither_known_nor_computed() -> None:
     view = View(tensor, (0, 1), REAL)
     with pytest.raises(OperatorError, match="x is not computed yet"):
         _ = view.value
-    with pytest.raises(OperatorError, match="x is not constant"):
+    with pytest.raises(OperatorError, match="x must be constant"):
         _ = view.constant
     g = Builder(17)
     with pytest.raises(OperatorError, match="x is neither constant nor computed"):

@@ -180,7 +180,7 @@ def test_axes_that_are_not_there() -> None:
     said = refusal_reason(
         m, *m.op("CONV_2D", [m.input([5, 5, 7]), w, b], [[1, 5, 5, 3]], padding="SAME")
     )
-    assert "is [5, 5, 7] where NHWC is expected" in said
+    assert "axes NHWC, none empty, got [5, 5, 7]" in said
 
 
 def test_windows_with_too_few_numbers_or_with_scales() -> None:

@@ -104,7 +104,7 @@ class View(NamedTuple):
     def constant(self) -> Array:
         """The elements in TFLite order; OperatorError if the tensor is not constant."""
         if self.tensor.data is None:
-            raise OperatorError(f"{self.tensor.name} is not constant")
+            raise OperatorError(f"{self.tensor.name} must be constant")
         return self.tensor.data
 
     @property

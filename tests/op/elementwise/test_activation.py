@@ -117,5 +117,5 @@ def test_integers_without_a_scale() -> None:
     """The kernel takes them, and makes nothing of them."""
     m = Build()
     m.output(*m.op("RELU", [m.input([3], dtype="int8")], [[3]]))
-    with pytest.raises(ConversionError, match="must all have one type of float32, got int8"):
+    with pytest.raises(ConversionError, match="must all be float32, got int8"):
         convert(m.bytes())

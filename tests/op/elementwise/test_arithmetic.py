@@ -356,7 +356,7 @@ def test_what_the_kernels_refuse() -> None:
     m = Build()
     a, b, c = m.input([3], dtype="uint8"), m.input([3]), m.input([2])
     assert "got uint8 and float32" in refusal_reason(m, *m.op("ADD", [a, b], [[3]]))
-    assert "one type of float32, int16, int32, got uint8" in refusal_reason(
+    assert "all be float32, int16 or int32, got uint8" in refusal_reason(
         m, *m.op("ABS", [a], [[3]])
     )
     assert "must broadcast to each other, got [3] and [2]" in refusal_reason(

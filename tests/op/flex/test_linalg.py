@@ -95,7 +95,7 @@ def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
         ("MatrixInverse", [(3, 5)], [(3, 5)], "must be square matrices"),
         ("MatrixInverse", [(3,)], [(3,)], "must be square matrices"),
         ("MatrixInverse", [(65, 65)], [(65, 65)], "must be square matrices"),
-        ("MatrixSolve", [(3, 3), (5, 2)], [(5, 2)], "is expected"),
+        ("MatrixSolve", [(3, 3), (5, 2)], [(5, 2)], r"must be float32\["),
         ("MatrixTriangularSolve", [(3, 3), (5, 2)], [(5, 2)], "must have 3 rows and a batch"),
         (
             "MatrixTriangularSolve",

@@ -131,11 +131,11 @@ def test_refuses() -> None:
     m = Build()
     assert "at least 0 and below [3]" in refusal(m.input([3, 5]), m, [0, -1])
     m = Build()
-    assert "int64[2] where int32[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
+    assert "int32[2], got int64[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
     m = Build()
-    assert "int32 where one of int8" in refusal(m.input([3, 5], dtype="int32"), m)
+    assert "int8, uint8, int4 or int2, got int32" in refusal(m.input([3, 5], dtype="int32"), m)
     m = Build()
-    assert "int8 where one of float32" in refusal(m.constant(table("uint8", 5)), m, dtype="int8")
+    assert "float32 or float16, got int8" in refusal(m.constant(table("uint8", 5)), m, dtype="int8")
     m = Build()
     assert "must have a scale per tensor, per row" in refusal(m.constant(table("int8", 5)), m)
     m = Build()
@@ -199,7 +199,7 @@ def test_sums_of_rows(
 
 def test_sums_of_rows_refuse() -> None:
     for indices, shape, row, reason in (
-        ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 2\] where int32\[1, 3\]"),
+        ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 3\], got int32\[1, 2\]"),
         ([[0, 0]], [3, -2], [5], "shape of the sparse tensor must be"),
         ([[0, 0]], [3, 2], [], "at least two axes, got 1"),
     ):
@@ -249,9 +249,9 @@ def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
 
 def test_mean_of_tokens_refuses() -> None:
     for tokens, made, reason in (
-        ([2, 3], [1, 10], "int32\\[2, 3\\] where int32\\[1, 3\\]"),
+        ([2, 3], [1, 10], "int32\\[1, 3\\], got int32\\[2, 3\\]"),
         ([3], [1, 10], "must be a non-empty matrix"),
-        ([1, 3], [1, 11], "where float32\\[1, 10\\] is expected"),
+        ([1, 3], [1, 11], "float32\\[1, 10\\], got"),
     ):
         m = Build()
         encoding, book = np.zeros((ROWS, 2), np.uint8), np.zeros((3, 5), np.float32)

@@ -136,8 +136,8 @@ def test_scatter_nd_refuses() -> None:
     assert "at least 0 and below [3]" in scatter([[-1]], (1, 5), [3, 5])
     assert "1 to 2 elements, got the shape [1, 3]" in scatter([[0, 0, 0]], (1,), [3, 5])
     assert "1 to 2 elements, got the shape []" in scatter(0, (1, 5), [3, 5])
-    assert "float32[2, 5] where float32[1, 5]" in scatter([[0]], (2, 5), [3, 5])
-    assert "float32 where one of int32" in scatter([[0.0]], (1, 5), [3, 5])
+    assert "float32[1, 5], got float32[2, 5]" in scatter([[0]], (2, 5), [3, 5])
+    assert "int32, got float32" in scatter([[0.0]], (1, 5), [3, 5])
 
 
 def test_sparse_to_dense_refuses() -> None:
@@ -149,8 +149,8 @@ def test_sparse_to_dense_refuses() -> None:
         [1, 2], (2,), 0.0, [3, 5]
     )
     assert "for each value, got the shape [1, 1, 2]" in dense([[[1, 2]]], (1,), 0.0, [3, 5])
-    assert "float32[3] where float32[2]" in dense([1, 2], (3,), 0.0, [7])
-    assert "int32[] where float32[]" in dense([1, 2], (2,), 0, [7])
+    assert "float32[2], got float32[3]" in dense([1, 2], (3,), 0.0, [7])
+    assert "float32[], got int32[]" in dense([1, 2], (2,), 0, [7])
 
 
 def test_segments_refuse() -> None:
@@ -159,8 +159,8 @@ def test_segments_refuse() -> None:
     assert "must be less than 4, got 4" in refusal(code, [x, [0, 4, 1], 4], [4, 5])
     assert "must be less than -1, got -1" in refusal(code, [x, [-1, -1, -1], -1], [4, 5])
     assert "at least one axis, got 0" in refusal(code, [x, 0, 4], [4, 3, 5])
-    assert "int32[2] where int32[3]" in refusal(code, [x, [0, 1], 4], [4, 5])
-    assert "where float32[4, 5]" in refusal(code, [x, [0, 1, 2], 4], [3, 5])
+    assert "int32[3], got int32[2]" in refusal(code, [x, [0, 1], 4], [4, 5])
+    assert "float32[4, 5], got" in refusal(code, [x, [0, 1, 2], 4], [3, 5])
     assert "must have one axis, got 2" in refusal("SEGMENT_SUM", [x, [[0, 1, 1, 1, 1]] * 3], [2])
     assert "must rise from 0 in steps of 0 or 1" in refusal("SEGMENT_SUM", [x, [0, 2, 3]], [4, 5])
     assert "must rise from 0 in steps of 0 or 1" in refusal("SEGMENT_SUM", [x, [1, 2, 3]], [4, 5])

@@ -132,7 +132,7 @@ def test_gather_refuses() -> None:
         "start_index_map must be different axes of 3, got [1, 1]",
         "start_index_map must have an axis for each of 2 elements, got [0]",
         "in ascending order, got [3, 2]",
-        "where float32[2, 2, 2, 3] is expected",
+        "float32[2, 2, 2, 3], got",
     ):
         assert reason in reasons
 
@@ -255,6 +255,6 @@ def test_scatter_refuses() -> None:
         "must be different axes of 4, got [2, 2]",
         "batch axes of the indices, [2, 3], got [2, 2]",
         "must be different axes of 3, got [3, 0]",
-        "where float32[2, 3, 2, 2]",
+        "float32[2, 3, 2, 2], got",
     ):
         assert reason in reasons

@@ -66,8 +66,8 @@ def test_new_rows(positions: list[int]) -> None:
     [
         ((11, 3, 5), (1, 2, 3, 5), 2, "must be [1, time, heads, depth]"),
         ((2, 11, 3, 5), (2, 2, 3, 5), 2, "must be [1, time, heads, depth]"),
-        ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5] is expected"),
-        ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2] is expected"),
+        ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5], got"),
+        ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2], got"),
         ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "elements at most, got 268,435,456"),
     ],
 )

@@ -73,9 +73,9 @@ def test_stored_integers() -> None:
     [
         ([2], 0.0, [3, 5], r"must be 2 positive integers, got \[2\]"),
         ([2, 0], 0.0, [5, 5], r"must be 2 positive integers, got \[2, 0\]"),
-        ([2, 1], 0, [5, 5], r"int32\[\] where float32\[\] is expected"),
-        ([2, 1], 0.0, [6, 5], r"float32\[6, 5\] where float32\[5, 5\] is expected"),
-        ([2.0, 1.0], 0.0, [5, 5], "float32 where"),
+        ([2, 1], 0, [5, 5], r"float32\[\], got int32\[\]"),
+        ([2, 1], 0.0, [6, 5], r"float32\[5, 5\], got float32\[6, 5\]"),
+        ([2.0, 1.0], 0.0, [5, 5], "int32, got float32"),
     ],
 )
 def test_refuses(steps: list[float], value: float, made: list[int], reason: str) -> None:
@@ -152,4 +152,4 @@ def test_pad_refuses() -> None:
     reasons = str(error.value)
     assert reasons.count("must each be 1 integers") == 2
     assert "must be positive, got [0]" in reasons
-    assert "float32[5] where float32[4]" in reasons
+    assert "float32[4], got float32[5]" in reasons

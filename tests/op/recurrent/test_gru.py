@@ -70,4 +70,4 @@ def test_refuses() -> None:
     assert "got [2, 3] and 2" in refusal([2, 3])
     assert "[7, 2, 3] and 1" in refusal([7, 2, 3], 1)
     assert "must be constant" in refusal([7, 2, 3], fixed=False)
-    assert "where float32[10, 9] is expected" in refusal([7, 2, 4])
+    assert "float32[10, 9], got" in refusal([7, 2, 4])

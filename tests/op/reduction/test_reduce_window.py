@@ -162,4 +162,4 @@ def test_refuses() -> None:
     assert reasons.count("ANY, got none") == 2
     assert reasons.count("must be 2 positive integers") == 3
     assert "and [0, 7] windows" in reasons
-    assert "int32[] where float32[]" in reasons
+    assert "float32[], got int32[]" in reasons

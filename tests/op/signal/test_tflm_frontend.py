@@ -152,7 +152,7 @@ def test_refuses() -> None:
     assert "8 elements, 3 and 2" in refusal(
         "SignalEnergy", [x], "uint32", {"start_index": 3, "end_index": 2}
     )
-    assert "is not constant" in refusal(
+    assert "must be constant" in refusal(
         "SignalFilterBank", [wide, *[x] * 5], "uint64", {"num_channels": 2}
     )
     assert "or more gains, got 8" in refusal("SignalPCAN", [wide, wide, x], "uint32", {})

@@ -243,7 +243,7 @@ def test_circular_buffer_refuses() -> None:
     assert "must have the same scale" in refusal(
         build_circular_buffer(7, {"cycles_max": 1}, scale=0.25)
     )
-    assert "int8[1, 7, 2, 3] is expected" in refusal(
+    assert "int8[1, 7, 2, 3], got" in refusal(
         build_circular_buffer(7, {}, dtype="uint8", zero_point=3)
     )
 
@@ -311,7 +311,7 @@ X, FRAMES, PAIR = np.zeros(6, np.int16), [((2, 7), "int16"), FLAG], [((6,), "uin
             X[None].astype(np.int32),
             [((3,), "int32")],
             {"frame_step": 3},
-            "int32 where one of float32, int16 is expected",
+            "float32 or int16, got int32",
         ),
         (
             "SignalOverlapAdd",

@@ -122,10 +122,10 @@ def test_refuses() -> None:
         convert(m.bytes())
     reasons = str(error.value)
     assert "got a window of (3, 3, 3) with strides (1, 0, 1)" in reasons
-    assert "float32[1, 5, 7, 4, 3] is expected" in reasons
+    assert "float32[1, 5, 7, 4, 3], got" in reasons
     assert "the 1 channels of its filters, got 3" in reasons
-    assert "where NDHWC is expected" in reasons
-    assert "int8 where one of float32" in reasons
+    assert "axes NDHWC" in reasons
+    assert "float32, got int8" in reasons
 
 
 def test_transpose_refuses_a_volume_that_does_not_fit() -> None:

@@ -56,9 +56,9 @@ def test_factors_below_zero(alpha: float, beta: float) -> None:
 @pytest.mark.parametrize(
     ("shape", "radius", "dtype", "reason"),
     [
-        ([2, 3, 5], 1, "float32", "where NHWC is expected"),
+        ([2, 3, 5], 1, "float32", "axes NHWC"),
         ([2, 3, 5, 7], -1, "float32", "radius must not be negative, got -1"),
-        ([2, 3, 5, 7], 1, "int32", r"int32\[2, 3, 5, 7\] where float32"),
+        ([2, 3, 5, 7], 1, "int32", r"got int32\[2, 3, 5, 7\]"),
     ],
 )
 def test_refuses(shape: list[int], radius: int, dtype: str, reason: str) -> None:

@@ -119,7 +119,7 @@ def test_refuses() -> None:
     m = Build()
     inputs = [m.input([5, 3]), m.input([5]), m.constant(np.int32(2)), m.input([]), m.input([])]
     m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))
-    refuse(m, r"float32\[5, 3\] where float32\[5, 4\]")
+    refuse(m, r"float32\[5, 4\], got float32\[5, 3\]")
     m = Build()
     inputs[0] = m.input([5, 4])
     for i in (1, 3, 4):

@@ -98,4 +98,4 @@ def test_refuses() -> None:
     assert "VALID or EXPLICIT, got OTHER" in refusal(options(two, two, "OTHER"))
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
     assert "got (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
-    assert "where NDHWC is expected" in refusal(good, shape=(4, 4, 4, 2))
+    assert "axes NDHWC" in refusal(good, shape=(4, 4, 4, 2))

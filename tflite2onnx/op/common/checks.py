@@ -12,6 +12,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import DeclaredShapeError, Operator
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
+from tflite2onnx.utils.console import alternatives
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 
 T = TypeVar("T")
@@ -25,11 +26,11 @@ def ints(operator: Operator, index: int) -> list[int]:
     """
     tensor = operator.input(index)
     if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
-        raise OperatorError(f"{tensor.name} is {tensor.dtype.label} where integers are expected")
+        raise OperatorError(f"{tensor.name} must be integers, got {tensor.dtype.label}")
     if tensor.elements == 0:  # the file holds no data for an empty tensor
         return []
     if tensor.data is None:
-        raise OperatorError(f"{tensor.name} is not constant")
+        raise OperatorError(f"{tensor.name} must be constant")
     return [int(i) for i in tensor.data.reshape(-1)]
 
 
@@ -83,7 +84,9 @@ def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
     computed at run time are not checked.
     """
     if not indices.dtype.is_integer:
-        raise OperatorError(f"{indices.name} is {indices.dtype.label} where indices are expected")
+        raise OperatorError(
+            f"the indices {indices.name} must be integers, got {indices.dtype.label}"
+        )
     data = indices.data
     if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
         raise OperatorError(
@@ -113,7 +116,7 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
-        message = f"{tensor.name} is {declared} where {dtype.label}{list(shape)} is expected"
+        message = f"{tensor.name} must be {dtype.label}{list(shape)}, got {declared}"
         if tensor.dtype is dtype:
             raise DeclaredShapeError(message, tensor, tuple(shape))
         raise OperatorError(message)
@@ -122,10 +125,8 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
 def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     """Raise OperatorError unless a tensor's type is one of these."""
     if tensor.dtype not in types:
-        listed = ", ".join(dtype.label for dtype in types)
-        raise OperatorError(
-            f"{tensor.name} is {tensor.dtype.label} where one of {listed} is expected"
-        )
+        listed = alternatives([dtype.label for dtype in types])
+        raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
 
 
 def expect_real(*tensors: Tensor) -> None:
@@ -141,7 +142,10 @@ def expect_same_shape(one: Tensor, other: Tensor) -> None:
     """Raise DeclaredShapeError unless the file declares the first tensor's shape for the other."""
     if one.shape != other.shape:
         raise DeclaredShapeError(
-            f"{list(one.shape)} cannot become {list(other.shape)}", other, one.shape
+            f"{other.name} must have the shape {list(one.shape)} of {one.name}, "
+            f"got {list(other.shape)}",
+            other,
+            one.shape,
         )
 
 

@@ -29,7 +29,7 @@ class ImageOperator(DynamicShape):
         letters = self.axis_letters(operand)
         if len(letters) != tensor.rank or 0 in tensor.shape:
             raise OperatorError(
-                f"{tensor.name} is {list(tensor.shape)} where {letters} is expected"
+                f"{tensor.name} must have the axes {letters}, none empty, got {list(tensor.shape)}"
             )
         return dict(zip(letters, tensor.shape, strict=True))
 

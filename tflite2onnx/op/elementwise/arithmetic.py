@@ -21,6 +21,7 @@ from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_s
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.utils.console import alternatives, count
 
 # A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.
 Emit = Callable[..., Value]
@@ -56,10 +57,10 @@ def effective(tensor: Tensor) -> DType:
     return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
 
 
-def check_count(op: Op, count: int) -> None:
+def check_count(op: Op, inputs: int) -> None:
     """Raise OperatorError unless the operator has this many inputs."""
-    if len(op.inputs) != count:
-        raise OperatorError(f"it must have {count} inputs, got {len(op.inputs)}")
+    if len(op.inputs) != inputs:
+        raise OperatorError(f"it must have {count(inputs, 'input')}, got {len(op.inputs)}")
 
 
 def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
@@ -120,8 +121,7 @@ class Elementwise(DynamicShape, Foldable):
         types, accepted = self.types(), self.row.types.split()
         if len(types) != 1 or any(self._effective_dtype(t).label not in accepted for t in inputs):
             actual = " and ".join(dtype.label for dtype in types)
-            listed = ", ".join(accepted)
-            raise OperatorError(f"its inputs must all have one type of {listed}, got {actual}")
+            raise OperatorError(f"its inputs must all be {alternatives(accepted)}, got {actual}")
         makes = self.makes or types[0]
         if self.output.dtype is not makes:
             raise OperatorError(f"its output must be {makes.label}, got {self.output.dtype.label}")

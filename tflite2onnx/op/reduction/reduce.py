@@ -16,6 +16,7 @@ from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, e
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.utils.console import alternatives
 
 
 class ReductionRule(NamedTuple):
@@ -88,9 +89,8 @@ class Reduction(DynamicShape, Foldable):
     def check(self) -> None:
         x = self.input(0)
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
-            raise OperatorError(
-                f"{x.name} must be one of {self.row.types.replace(' ', ', ')}, got {x.dtype.label}"
-            )
+            listed = alternatives(self.row.types.split())
+            raise OperatorError(f"{x.name} must be {listed}, got {x.dtype.label}")
         if self.has_data_dependent_shape:
             self._check_dynamic()
         else:

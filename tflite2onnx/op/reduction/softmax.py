@@ -14,6 +14,7 @@ from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Quantization
+from tflite2onnx.utils.console import alternatives
 
 
 class LastAxis(DynamicShape):
@@ -31,10 +32,8 @@ class LastAxis(DynamicShape):
         expect_same_shape(x, y)
         for tensor in (x, y):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
-                listed = self.types.replace(" ", ", ")
-                raise OperatorError(
-                    f"{tensor.name} must be quantized or one of {listed}, got {tensor.dtype.label}"
-                )
+                listed = alternatives([*self.types.split(), "quantized"])
+                raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
         if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
             raise OperatorError(
                 f"{y.name} must be {x.dtype.label} as its input, got {y.dtype.label}"
