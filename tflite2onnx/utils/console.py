@@ -36,9 +36,9 @@ def print_error(model: str, message: str) -> None:
 
 
 def describe_bug(error: Exception) -> str:
-    """Return what to say of an error that nobody foresaw."""
+    """Return a message for an unexpected exception."""
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"please report this bug, with what -v prints ({what})"
+    return f"this is a bug in tflite2onnx; please report it with the output of -v ({what})"
 
 
 def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
