@@ -131,7 +131,7 @@ def test_the_model_is_not_overwritten(
         "hard": lambda: make_link(other.hardlink_to),
     }
     monkeypatch.chdir(model.parent)
-    with pytest.raises(OutputError, match="it is the TFLite model itself"):
+    with pytest.raises(OutputError, match="it is the TFLite model"):
         tflite2onnx.convert(model, ways[way]())
     assert model.read_bytes() == data
 

@@ -167,13 +167,13 @@ def test_links_that_leave_the_folder(tmp_path: Path) -> None:
 
 
 def test_names_that_would_collide() -> None:
-    with pytest.raises(BundleError, match=r"two models .* a\.onnx"):
+    with pytest.raises(BundleError, match=r"different output files, got a\.onnx twice"):
         convert_bundle(archive({"a.tflite": MODEL, "a": MODEL}), "unused")
 
 
 @pytest.mark.parametrize("name", ["/etc/x.tflite", "../x.tflite", "a/../../x", "C:\\x.tflite"])
 def test_names_that_leave_the_folder(name: str) -> None:
-    with pytest.raises(BundleError, match="whose path is empty or leads out"):
+    with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(archive({name: MODEL}))
 
 
@@ -185,13 +185,13 @@ def rename_member(old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize("name", [b"\0.tflite", b"\0" * 8, b"../mmmmm", b"./././..", b"..\0....."])
 def test_names_that_are_none(name: bytes) -> None:
     """A NUL ends a name, which may be empty then."""
-    with pytest.raises(BundleError, match="whose path is empty or leads out"):
+    with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(rename_member(b"x.tflite", name))
 
 
 def test_a_name_that_two_files_have() -> None:
     data = archive({"one": MODEL, "two": MODEL}).replace(b"two", b"one")
-    with pytest.raises(BundleError, match="two files of the bundle are named 'one'"):
+    with pytest.raises(BundleError, match="must be unique, got 'one' twice"):
         read_bundle(data)
 
 
@@ -204,13 +204,13 @@ def nest_bundle(levels: int) -> bytes:
 
 def test_deep_bundles() -> None:
     assert len(read_bundle(nest_bundle(3)).models) == 1
-    with pytest.raises(BundleError, match="nested more than 4 deep"):
+    with pytest.raises(BundleError, match="nested at most 4 deep"):
         read_bundle(nest_bundle(4))
 
 
 def test_bundles_that_would_fill_the_memory() -> None:
     data = archive({"zeros": bytes(module._BYTES + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
-    with pytest.raises(BundleError, match="its files must be at most"):
+    with pytest.raises(BundleError, match=r"it must have at most .* files and"):
         read_bundle(data)
 
 
@@ -219,7 +219,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
     zeros = archive({"zeros": bytes(module._BYTES // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
     many = {f"{i}.task": zeros for i in range(40)}
-    with pytest.raises(BundleError, match="its files must be at most"):
+    with pytest.raises(BundleError, match=r"it must have at most .* files and"):
         read_bundle(archive(many, zipfile.ZIP_DEFLATED))
 
 
@@ -251,7 +251,7 @@ def test_damaged_bundles(task: Path) -> None:
 
 
 def test_no_model() -> None:
-    with pytest.raises(BundleError, match="no TFLite model"):
+    with pytest.raises(BundleError, match="must have a TFLite model"):
         read_bundle(archive({"readme": b"nothing here"}))
 
 

@@ -187,7 +187,7 @@ def test_biases_that_stay_as_they_are() -> None:
 
 def test_wide_biases_of_eight_bits() -> None:
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
-    with pytest.raises(OperatorError, match="t does not fit into 32 bits"):
+    with pytest.raises(OperatorError, match="t must fit into 32 bits"):
         bias_storage(x, w, biases(2**31))
 
 

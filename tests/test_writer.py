@@ -333,7 +333,7 @@ def test_a_long_name(tmp_path: Path, result: Result) -> None:
 
 
 def test_a_pipe(tmp_path: Path, result: Result) -> None:
-    """What is no regular file is written to."""
+    """What is not a regular file is written to."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -64,13 +64,13 @@ def read_bundle(source: str | os.PathLike[str] | bytes) -> Bundle:
     others: list[str] = []
     for name, content in _Unpacker(_TIMES * len(data) + _BYTES).files(data):
         if name in models:
-            raise BundleError(f"two files of the bundle are named {name!r}")
+            raise BundleError(f"file names in the bundle must be unique, got {name!r} twice")
         if content[_IDENTIFIER[0]] == _IDENTIFIER[1]:
             models[name] = content
         else:
             others.append(name)
     if not models:
-        raise BundleError("there is no TFLite model in the bundle")
+        raise BundleError("the bundle must have a TFLite model in it, got none")
     return Bundle(models, tuple(others))
 
 
@@ -132,7 +132,9 @@ def _possible_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mappi
         read_model(data), options.get("signature")
     ):
         return options
-    _logger.warning("%s has no signature: its inputs and outputs are named as its tensors", name)
+    _logger.warning(
+        "%s has no signature: its inputs and outputs get the names of its tensors", name
+    )
     return {**options, "names": "tensor"}
 
 
@@ -172,7 +174,7 @@ class _Unpacker:
     def files(self, data: bytes, place: str = "", level: int = 0) -> Iterator[tuple[str, bytes]]:
         """Yield the files of an archive, and of archives in it, with their paths."""
         if level >= _MOST_LEVELS:
-            raise BundleError(f"bundles are nested more than {_MOST_LEVELS} deep")
+            raise BundleError(f"bundles must be nested at most {_MOST_LEVELS} deep")
         try:
             archive = zipfile.ZipFile(io.BytesIO(data))
             entries = list_entries(archive, self._left)
@@ -186,7 +188,7 @@ class _Unpacker:
                     yield path, data
         except DAMAGED as error:
             raise BundleError(
-                f"{place or 'the bundle'} is not an archive, or is damaged ({error})"
+                f"{place or 'the bundle'} must be a zip archive that is not damaged ({error})"
             ) from error
 
 
@@ -195,7 +197,7 @@ def _check_member_name(name: str) -> str:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0]:
         raise BundleError(
-            f"the bundle has a file {name!r}, whose path is empty or leads out of the bundle"
+            f"the path of a file in the bundle must be inside the bundle, got {name!r}"
         )
     return str(path)
 
@@ -213,7 +215,9 @@ def files_of(bundle: Bundle) -> dict[str, str]:
         folders = [folder.removesuffix(".task") for folder in folders]
         file = "/".join([*folders, f"{last.removesuffix('.tflite')}.onnx"])
         if file in taken:
-            raise BundleError(f"two models of the bundle would become {file}")
+            raise BundleError(
+                f"the models of the bundle must have different output files, got {file} twice"
+            )
         taken.add(file)
         files[name] = file
     return files
@@ -252,5 +256,7 @@ def _place(folder: Path, file: str) -> Path:
     """
     place = resolve_path(folder / file)
     if resolve_path(folder) not in place.parents:
-        raise ValueError(f"the path {file} has a symbolic link that leads out of the folder")
+        raise ValueError(
+            f"the path {file} must stay in the folder, but a symbolic link leads out of it"
+        )
     return place

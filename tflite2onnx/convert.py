@@ -231,7 +231,7 @@ def convert_model(
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
-        raise ModelFileError("the model has no output, so there is nothing to convert")
+        raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_open_sizes(graph, options, planner)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)

@@ -67,7 +67,7 @@ def _site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
     if not op.outputs and not operator.returns_tuple:
-        raise OperatorError("it has no output")
+        raise OperatorError("it must have an output, got none")
     if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
         raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
     unscaled = operator.without_scale

@@ -132,7 +132,7 @@ def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
             yield str(first.with_place(place) if more else first)
         rest = sum(map(len, groups[_MOST_REASONS:]))
         if rest:
-            yield f"{code}: {rest:,} more, for other reasons"
+            yield f"{code}: {rest:,} more operators, for other reasons"
 
 
 class ErrorCollector:

@@ -210,11 +210,11 @@ def ordering_error(graph: Graph) -> str:
     computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
     known = dict.fromkeys(graph.inputs, "an input of the model")
     if len(known) < len(graph.inputs):
-        return "one of its tensors is an input twice"
+        return "its inputs must be different tensors"
     for op in graph.ops:
         for tensor in op.inputs:
             if tensor in computed and tensor not in known:
-                return f"{op.place} reads {tensor.name} before {computed[tensor].place}"
+                return f"{op.place} reads {tensor.name} before {computed[tensor].place} computes it"
         for tensor in op.outputs:
             taken = known.get(tensor, "" if tensor.data is None else "constant")
             if taken:

@@ -238,7 +238,7 @@ def _missing_reason(tensor: Tensor, graph: Graph) -> str:
     for op in graph.ops:
         for part in (part for each in op.graphs for part in each.every_graph()):
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
-                return f"layouts cannot be chosen inside of a sub-graph, here of {op.place}"
+                return f"the tensor must be outside of sub-graphs, got one inside {op.place}"
     return "the tensor is constant, or the ONNX model does not use it"
 
 

@@ -160,7 +160,7 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
     dropped = max(largest.bit_length() - 31, 0)
     if dropped and x.dtype is not DType.INT16:
-        raise OperatorError(f"{bias.name} does not fit into 32 bits")
+        raise OperatorError(f"{bias.name} must fit into 32 bits at the scale of its product")
     scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped
     quantization = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
     return Storage(DType.INT32, quantization, dropped=dropped)

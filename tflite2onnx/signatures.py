@@ -10,7 +10,7 @@ from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.tensor import Tensor
-from tflite2onnx.utils.suggestions import suggest_names
+from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.utils.unique_names import Names
 
 _logger = logging.getLogger(__name__)
@@ -29,8 +29,11 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
     for signature in model.signatures:
         if signature.key == key:
             return signature.subgraph, signature
-    hint = suggest_names(key, [s.key for s in model.signatures])
-    raise OptionError(f"there is no signature {key}: the model has {_keys(model) or 'none'}{hint}")
+    if not model.signatures:
+        raise OptionError(f"signature must be None, because the model has none, got {key}")
+    keys = [s.key for s in model.signatures]
+    hint = suggest_names(key, keys)
+    raise OptionError(f"signature must be {join_alternatives(keys)}, got {key}{hint}")
 
 
 def has_signature(model: Model, key: str | None) -> bool:
@@ -48,8 +51,8 @@ def warn_unconverted(model: Model, key: str | None) -> None:
     if key is None and any(s.subgraph != 0 for s in model.signatures):
         what = f"only {chosen.key} is" if chosen else "none of them is"
         _logger.warning(
-            'the model has the signatures %s; %s converted: choose one with signature="NAME", on'
-            " the command line with --signature NAME, or --signature all -o FOLDER for all",
+            'the model has the signatures %s; %s converted: choose one with signature="NAME"'
+            " (--signature NAME on the command line, or all with --signature all -o FOLDER)",
             _keys(model),
             what,
         )
@@ -70,7 +73,9 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
         OptionError: the model has no signature.
     """
     if signature is None:
-        raise OptionError("the model has no signature that gives names to its inputs and outputs")
+        raise OptionError(
+            "the names of inputs and outputs must be tensor: the model has no signature"
+        )
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
     preferred = [

@@ -305,7 +305,9 @@ def write_to(
     if not external:
         return _stream(skeleton, create(target))
     if target.exists() and not target.is_file() and not target.is_dir():
-        raise OSError("it must be a regular file, because the weights go to a file beside it")
+        raise OSError(
+            "it must be a regular file, because the weights go to a second file beside it"
+        )
     # The file created last appears first, so the weights appear before the model.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
     model = _external(skeleton, external, f"{target.name}.data", file)

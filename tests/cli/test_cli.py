@@ -216,7 +216,7 @@ def test_a_difference(
     out, err = capsys.readouterr()
     assert files() == {model, "model.onnx"}
     assert err.splitlines() == [
-        f"tflite2onnx: {model}: output image: it differs by 0.5 where 0.001 is allowed",
+        f"tflite2onnx: {model}: output image: its difference must be at most 0.001, got 0.5",
         f"tflite2onnx: {model}: output other: int8[2] in LiteRT, int8[3] elsewhere",
     ]
     if quiet:
@@ -326,7 +326,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
         (["."], ".: the output of ., a folder, must be given as -o FOLDER"),
         ([""], "cannot read : No such file or directory"),
         (["model.tflite", "model.tflite"],
-         "cannot write model.tflite: it is the TFLite model itself"),
+         "cannot write model.tflite: it is the TFLite model"),
         (["model.tflite", "."], "model.tflite: cannot write .: Is a directory"),
         (["model.tflite", ""], "model.tflite: cannot write : Is a directory"),
         (["model.tflite", "none/out.onnx"],
@@ -414,7 +414,7 @@ def test_an_error_of_verifying_leaves_no_file(
     """What cannot be compared is not known to be right."""
     result = convert(chain("ABS"))
     monkeypatch.setattr(command, "convert", lambda *_, **__: result)
-    assert "was not made from this TFLite model" in expect_failure(capsys, ["--verify", model])
+    assert "must be converted from this TFLite model" in expect_failure(capsys, ["--verify", model])
 
 
 def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +427,8 @@ def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.Mon
     monkeypatch.setattr(command, "convert", fail)
     message = expect_failure(capsys, [model])
     assert message == (
-        "model.tflite: please report this bug, with what -v prints (KeyError: 'two\\nlines')"
+        "model.tflite: this is a bug in tflite2onnx; please report it with the output of -v"
+        " (KeyError: 'two\\nlines')"
     )
     assert main(["-v", model]) == 1
     out, err = capsys.readouterr()

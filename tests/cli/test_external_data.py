@@ -111,8 +111,8 @@ def test_both_or_none(capsys: Captured, taken: str) -> None:
 def test_the_second_file_is_not_the_model(capsys: Captured) -> None:
     Path("model.tflite").rename("a.onnx.data")
     assert main(["a.onnx.data", "a.onnx", "--external-data"]) == 1
-    assert "cannot write a.onnx.data: it is the TFLite model itself" in capsys.readouterr().err
-    with pytest.raises(OutputError, match="it is the TFLite model itself"):
+    assert "cannot write a.onnx.data: it is the TFLite model" in capsys.readouterr().err
+    with pytest.raises(OutputError, match="it is the TFLite model"):
         convert("a.onnx.data", "a.onnx")
     assert Path("a.onnx.data").read_bytes() == network()
 

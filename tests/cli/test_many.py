@@ -173,7 +173,7 @@ def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[s
     monkeypatch.setattr(command, "convert", fail)
     assert main(["models", "-o", "out", *verbose]) == 1
     err = capsys.readouterr().err
-    assert "tflite2onnx: models/a.tflite: please report this bug" in err
+    assert "tflite2onnx: models/a.tflite: this is a bug in tflite2onnx" in err
     assert ("Traceback" in err) == bool(verbose)
 
 

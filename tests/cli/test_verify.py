@@ -76,10 +76,10 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     assert lines[6].startswith("SOFTMAX (3)  soft  largest difference")
     assert lines[6].endswith("differs")
     first, last = err.splitlines()
-    assert "model.tflite: output soft: it differs by" in first
+    assert "model.tflite: output soft: its difference must be" in first
     assert last.startswith(
         "tflite2onnx: model.tflite: the first tensor that diverges is of CONV_2D (operator 2, last)"
-        ": on LiteRT's own inputs it differs by"
+        ": on LiteRT's own inputs its difference must be"
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
     assert capsys.readouterr() == ("", err)
@@ -126,10 +126,10 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
         (["model.tflite", "none.onnx"], "cannot read none.onnx: No such file or directory"),
         (["model.tflite", "model.tflite"], "ONNX Runtime cannot run the model: "),
-        (["model.tflite", "--report", "model.tflite"], "it is the TFLite model itself"),
-        (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model itself"),
-        (["model.tflite", "--samples", "0"], "nothing to verify on 0 samples"),
-        (["model.tflite", "--seed", "-1"], "the seed of the random numbers is -1"),
+        (["model.tflite", "--report", "model.tflite"], "it is the TFLite model"),
+        (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model"),
+        (["model.tflite", "--samples", "0"], "must be at least 1, got 0"),
+        (["model.tflite", "--seed", "-1"], "the seed must be at least 0, got -1"),
         (["model.tflite", "--input", "x"], "--input x: it must be NAME=FILE.npy"),
         (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
         (["model.tflite", "--image", "none.png"], "3 or 4 channels"),
@@ -185,15 +185,15 @@ def test_an_array(model: str, capsys: Captured) -> None:
     assert verify(model, inputs={"x": x + 1}) != want
     np.save("x.npy", x[0])
     said = expect_complaint(capsys, [model, "--input", "x=x.npy"])
-    assert (
-        "the input x is float32[2, 11, 11, 7], and what is given for it float32[11, 11, 7]" in said
-    )
+    assert "the input x must be float32[2, 11, 11, 7], got float32[11, 11, 7]" in said
     assert "once for each name" in expect_complaint(capsys, [model, *["--input", "x=x.npy"] * 2])
-    assert "no input y; it has x" in expect_complaint(capsys, [model, "--input", "y=x.npy"])
+    assert "the name of an input must be x, got y" in expect_complaint(
+        capsys, [model, "--input", "y=x.npy"]
+    )
     Path("x.npy").write_bytes(b"nothing")
     assert "cannot read x.npy: " in expect_complaint(capsys, [model, "--input", "x=x.npy"])
     np.savez("x.npz", x)
-    assert "several arrays" in expect_complaint(capsys, [model, "--input", "x=x.npz"])
+    assert "one array, got several" in expect_complaint(capsys, [model, "--input", "x=x.npz"])
 
 
 def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
@@ -258,7 +258,7 @@ def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any
     """Numbers for other channels, or a division by zero."""
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
     monkeypatch.setattr(images, "model_metadata", lambda _: said)
-    with pytest.raises(VerifyError, match="the metadata of x normalise it by"):
+    with pytest.raises(VerifyError, match="the metadata of x must have one mean"):
         image_input(pictures(), interpreter_of(pictures()).get_input_details())
 
 
@@ -268,7 +268,7 @@ def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b"nothing")
     with pytest.raises(VerifyError, match=r"cannot read .*one\.png"):
         verify(pictures(), images=[path])
-    with pytest.raises(VerifyError, match="the model has 0 inputs that take a picture"):
+    with pytest.raises(VerifyError, match=r"the model must have one input for pictures, .* got 0"):
         verify(chain("ABS"), images=[path])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[images\]"):

@@ -146,16 +146,18 @@ def test_refuses_what_calls_itself() -> None:
     for inner, other in ((first, second), (second, first)):
         inner.output(call(inner, other, inner.input(SHAPE)))
     m.output(call(m, first, m.input(SHAPE)))
-    assert "sub-graph 1 calls itself" in refusal(m)
+    assert "sub-graph 1 must not call itself" in refusal(m)
     m = Build()
     m.output(call(m, m, m.input(SHAPE)))
-    assert "STABLEHLO_COMPOSITE (operator 0, tensor_1): sub-graph 0 calls itself" in refusal(m)
+    assert (
+        "STABLEHLO_COMPOSITE (operator 0, tensor_1): sub-graph 0 must not call itself" in refusal(m)
+    )
 
 
 def test_refuses_a_sub_graph_that_is_not_there() -> None:
     m = Build()
     m.output(*composite(m, 7, [m.input(SHAPE)], SHAPE))
-    assert "there is no sub-graph 7" in refusal(m)
+    assert "must be below 1, got 7" in refusal(m)
 
 
 def test_refuses_other_operands() -> None:
@@ -173,7 +175,7 @@ def test_an_input_that_is_absent_is_missed_where_it_is_read() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(*composite(m, inner.index, [m.input(SHAPE), None], SHAPE))
-    assert "SUB (operator 1, tensor_1): b is neither constant nor computed" in refusal(m)
+    assert "SUB (operator 1, tensor_1): b must be constant or computed" in refusal(m)
 
 
 def test_a_small_file_does_not_become_a_huge_model() -> None:
@@ -183,7 +185,7 @@ def test_a_small_file_does_not_become_a_huge_model() -> None:
         graph.output(call(graph, callee, call(graph, callee, graph.input(SHAPE))))
     last = graphs[-1]
     last.output(*last.op("ABS", [last.input(SHAPE)], [SHAPE]))
-    assert "more than 65536 operators" in refusal(m)
+    assert "at most 65536 operators" in refusal(m)
 
 
 def test_a_deep_nest_is_refused() -> None:
@@ -193,7 +195,7 @@ def test_a_deep_nest_is_refused() -> None:
         graph.output(call(graph, callee, graph.input(SHAPE)))
     last = graphs[-1]
     last.output(*last.op("ABS", [last.input(SHAPE)], [SHAPE]))
-    assert "nested more than 64 deep" in refusal(m)
+    assert "nested at most 64 deep" in refusal(m)
 
 
 def test_a_call_without_options_is_refused() -> None:
@@ -201,4 +203,4 @@ def test_a_call_without_options_is_refused() -> None:
     m.output(call(m, add_scaling_subgraph(m), m.input(SHAPE)))
     m.model().subgraphs[0].operators[0].builtinOptions2 = None
     m.model().subgraphs[0].operators[0].builtinOptions2Type = 0
-    assert "sub-graph 0 calls itself" in refusal(m)
+    assert "sub-graph 0 must not call itself" in refusal(m)

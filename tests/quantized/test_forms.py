@@ -115,7 +115,7 @@ def test_wide_biases_of_eight_bits_are_refused() -> None:
     w = m.constant(np.ones((2, 5), np.int8), scale=0.5)
     b = m.constant(np.array([1, 2**40], np.int64), scale=0.25)
     m.output(*m.op("FULLY_CONNECTED", [x, w, b], [[3, 2]], scale=1.0))
-    with pytest.raises(ConversionError, match="does not fit into 32 bits"):
+    with pytest.raises(ConversionError, match="must fit into 32 bits"):
         convert(m.bytes())
 
 

@@ -169,7 +169,7 @@ def test_damaged(changes: list[tuple[int, int]]) -> None:
 def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shared can be listed often; there is an end to it."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
-    with pytest.raises(ModelFileError, match="more than it has room for"):
+    with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
         model_metadata(with_metadata(pack_metadata(WHOLE)))
 
 
@@ -181,7 +181,7 @@ def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
     assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
     for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
-        with pytest.raises(ModelFileError, match="more than it has room for"):
+        with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
             model_metadata(with_metadata(pack_metadata(said)))
 
 
@@ -206,7 +206,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match="cannot be read"):
         associated_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
-    with pytest.raises(ModelFileError, match="its files must be at most"):
+    with pytest.raises(ModelFileError, match=r"it must have at most .* files and"):
         associated_files(data)
 
 
@@ -292,5 +292,5 @@ def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> N
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
     m.metadata("TFLITE_METADATA", pack_metadata({"subgraph_metadata": [twice]}))
     data = m.bytes() + archive(**{"labels.txt": b"rose\n" * 200})
-    with pytest.raises(ModelFileError, match="more labels than there is room for"):
+    with pytest.raises(ModelFileError, match=r"label files .* must not exceed"):
         describe_model(read_model(data), data)

@@ -124,45 +124,50 @@ def test_whole() -> None:
 @pytest.mark.parametrize(
     ("order", "block_map", "axes", "reason"),
     [
-        ((0,), (), ROWS, "its levels are not its axes"),
-        ((0, 0), (), ROWS, "its levels are not its axes"),
-        ((0, 2), (), ROWS, "its levels are not its axes"),
-        ((0, 1), (), ROWS[:1], "its levels are not its axes"),
-        ((0, 1), (1,), ROWS, "its levels are not its axes"),
-        ((0, 1, 2), (2,), (*ROWS, SparseAxis(1)), "its blocks do not divide its axes"),
-        ((0, 1, 2), (-1,), (*ROWS, SparseAxis(1)), "its blocks do not divide its axes"),
-        ((0, 1, 2), (1,), (*ROWS, SparseAxis(2)), "its blocks do not divide its axes"),
-        ((0, 1, 2), (1,), (*ROWS, SparseAxis(0)), "its blocks do not divide its axes"),
-        ((0, 1, 2), (1,), (*ROWS, SparseAxis(-3)), "its blocks do not divide its axes"),
-        ((0, 1, 2, 3), (1, 1), (*ROWS, *[SparseAxis(1)] * 2), "its blocks do not divide its axes"),
-        ((0, 1), (), (SparseAxis(3), ROWS[1]), "a dense level of 3 does not fit"),
-        ((0, 1), (), (SparseAxis(2), SparseAxis(3)), "a dense level of 3 does not fit"),
-        ((1, 0), (), (compressed_axis([0, 0], []), SparseAxis(1 << 40)), "a dense level of"),
+        ((0,), (), ROWS, "must list each axis and each block once"),
+        ((0, 0), (), ROWS, "must list each axis and each block once"),
+        ((0, 2), (), ROWS, "must list each axis and each block once"),
+        ((0, 1), (), ROWS[:1], "must list each axis and each block once"),
+        ((0, 1), (1,), ROWS, "must list each axis and each block once"),
+        ((0, 1, 2), (2,), (*ROWS, SparseAxis(1)), "block sizes must divide its axes"),
+        ((0, 1, 2), (-1,), (*ROWS, SparseAxis(1)), "block sizes must divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(2)), "block sizes must divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(0)), "block sizes must divide its axes"),
+        ((0, 1, 2), (1,), (*ROWS, SparseAxis(-3)), "block sizes must divide its axes"),
+        ((0, 1, 2, 3), (1, 1), (*ROWS, *[SparseAxis(1)] * 2), "block sizes must divide its axes"),
+        ((0, 1), (), (SparseAxis(3), ROWS[1]), "a dense level must have the size .*, got 3"),
+        ((0, 1), (), (SparseAxis(2), SparseAxis(3)), "a dense level must have the size .*, got 3"),
+        (
+            (1, 0),
+            (),
+            (compressed_axis([0, 0], []), SparseAxis(1 << 40)),
+            "a dense level must have the size",
+        ),
         (
             (0, 1),
             (),
             (ROWS[0], compressed_axis([0, 3], [1, 0, 2])),
-            "2 ends of segments do not fit 2",
+            "ascending numbers from 0, got 2",
         ),
-        ((0, 1), (), (ROWS[0], compressed_axis([], [1, 0, 2])), "0 ends of segments do not fit 2"),
-        ((0, 1), (), (ROWS[0], compressed_axis([1, 1, 3], [1, 0, 2])), "3 ends of segments do not"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 4, 3], [1, 0, 2])), "3 ends of segments do not"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0, 2])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, 0, 3])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, -1, 2])), "3 indices do not fit"),
-        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0])), "it has 3 values for 2 places"),
+        ((0, 1), (), (ROWS[0], compressed_axis([], [1, 0, 2])), "from 0, got 0 numbers"),
+        ((0, 1), (), (ROWS[0], compressed_axis([1, 1, 3], [1, 0, 2])), "from 0, got 3 numbers"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 4, 3], [1, 0, 2])), "from 0, got 3 numbers"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0, 2])), "indices must be below"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, 0, 3])), "indices must be below"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 3], [1, -1, 2])), "indices must be below"),
+        ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0])), "it must have 2 values, got 3"),
     ],
 )
 def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
     damaged = replace(WHOLE, sparsity=Sparsity(order, block_map, axes))
-    with pytest.raises(ModelFileError, match=f"the sparse tensor w is damaged: {reason}"):
+    with pytest.raises(ModelFileError, match=f"the sparse tensor w is damaged: .*{reason}"):
         densify_all([damaged])
 
 
 def test_no_elements() -> None:
     """However long the other axes are."""
     empty = replace(WHOLE, shape=(0, 1 << 40, 1 << 40))
-    with pytest.raises(ModelFileError, match="it has values but no elements"):
+    with pytest.raises(ModelFileError, match="it must not have values"):
         densify_all([empty])
 
 
@@ -176,7 +181,7 @@ def test_damage_in_a_file() -> None:
 
 
 def test_what_is_not_sparse() -> None:
-    with pytest.raises(ModelFileError, match="w is not sparse"):
+    with pytest.raises(ModelFileError, match="w must be sparse"):
         densify_all([replace(WHOLE, sparsity=None)])
 
 

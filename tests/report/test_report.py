@@ -145,7 +145,7 @@ def test_a_wrong_conversion(folder: Path) -> None:
     assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]
     assert [p["x"] for p in points] == [0, 1 / 3, 2 / 3, 1]
     assert points[2]["lines"][0] == "CONV_2D, operator 2"
-    assert points[2]["lines"][-1].startswith("it differs by ")
+    assert points[2]["lines"][-1].startswith("its difference must be at most ")
 
 
 def test_hostile_names() -> None:
@@ -223,8 +223,8 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--report", "./model.tflite"], "./model.tflite: it is the TFLite model itself"),
-        (["--report", "model.onnx"], "model.onnx: it is the ONNX model itself"),
+        (["--report", "./model.tflite"], "./model.tflite: it is the TFLite model"),
+        (["--report", "model.onnx"], "model.onnx: it is the ONNX model"),
         (["none/out.onnx", "--report", "page.html"], "none/out.onnx: No such file"),
         (["--report", "none/page.html"], "none/page.html: No such file"),
     ],

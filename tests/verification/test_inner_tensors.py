@@ -415,7 +415,7 @@ def test_as_data() -> None:
 
 def test_no_samples() -> None:
     """Say nothing about nothing."""
-    with pytest.raises(OptionError, match="nothing to verify on 0 samples"):
+    with pytest.raises(OptionError, match="must be at least 1, got 0"):
         verify(network(), samples=0)
 
 

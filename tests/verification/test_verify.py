@@ -278,7 +278,7 @@ def test_noise_in_a_float_network() -> None:
     difference = verify(network(), damage_weight(convert(network()))).outputs[0]
     assert not difference.ok
     assert difference.complaint == (
-        f"it differs by {difference.largest:.3g} where {difference.allowed:.3g} is allowed"
+        f"its difference must be at most {difference.allowed:.3g}, got {difference.largest:.3g}"
     )
 
 
@@ -402,7 +402,7 @@ def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
                 model.metadata_props.remove(entry)
             else:
                 entry.value = value
-    with pytest.raises(VerifyError, match="does not say in its metadata"):
+    with pytest.raises(VerifyError, match="must have the metadata of tflite2onnx"):
         verify(network(), model)
 
 
@@ -411,7 +411,7 @@ def test_models_of_different_networks() -> None:
     m = Build()
     m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
     for other in (chain("ABS"), m.bytes()):
-        with pytest.raises(VerifyError, match="was not made from this TFLite model"):
+        with pytest.raises(VerifyError, match="must be converted from this TFLite model"):
             verify(build_flattening(), convert(other))
 
 

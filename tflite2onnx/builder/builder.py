@@ -61,7 +61,7 @@ class View(NamedTuple):
 
     def _make_value(self, shape: Sizes | None) -> Value:
         if self.source is None:
-            raise OperatorError(f"{self.tensor.name} is not computed yet")
+            raise OperatorError(f"{self.tensor.name} must be computed before it is read")
         return self.source(self.order, shape)
 
     @property
@@ -88,7 +88,8 @@ class View(NamedTuple):
         """Return the position of a TFLite axis (negative: from the end) in the stored order."""
         if not -self.rank <= axis < self.rank:
             raise OperatorError(
-                f"axis {axis} is out of range: {self.tensor.name} has {self.rank} axes"
+                f"an axis of {self.tensor.name} must be at least {-self.rank} and below"
+                f" {self.rank}, got {axis}"
             )
         return self.order.index(axis % self.rank)
 
@@ -240,7 +241,7 @@ class Builder(QdqNodes):
             OperatorError: the tensor has a value.
         """
         if tensor in self._stored:
-            raise OperatorError(f"{tensor.name} is computed twice")
+            raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}
         self.annotate(value, self.storage(tensor).dtype, _sizes(tensor, order))
 
@@ -321,7 +322,7 @@ class Builder(QdqNodes):
 
     def _move_value(self, tensor: Tensor, order: Order) -> Value:
         if tensor not in self._stored:
-            raise OperatorError(f"{tensor.name} is neither constant nor computed")
+            raise OperatorError(f"{tensor.name} must be constant or computed before it is read")
         values = self._stored[tensor]
         if order not in values:
             values[order] = self._move(tensor, values, order)

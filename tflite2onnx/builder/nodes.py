@@ -341,7 +341,7 @@ class Nodes:
             return self.ints([size for size in shape if isinstance(size, int)])
         if len(unknown) > 1 or 0 in shape:
             raise FixedSizeError(
-                f"Reshape cannot infer more than one of the dynamic sizes {', '.join(dynamic)}"
+                f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
             )
         axis = shape.index(unknown[0])
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
@@ -358,7 +358,7 @@ class Nodes:
         known = self.types[value][1] if value in self.types else ()
         missing = [size for size in sizes if isinstance(size, str) and size not in known]
         if missing:
-            raise FixedSizeError(f"the dynamic size {missing[0]} is not a size of the input")
+            raise FixedSizeError(f"the dynamic size {missing[0]} must be a size of the input")
         shape = self.Shape(value)
         parts = [
             self.Gather(shape, self.ints([known.index(size)]), axis=0)
@@ -390,5 +390,5 @@ def onnx_type(dtype: DType) -> int:
     """Return the number of an element type in onnx.proto; OperatorError if ONNX lacks the type."""
     name = _RENAMED.get(dtype, dtype.name)
     if name is None or not hasattr(TensorProto, name):
-        raise OperatorError(f"ONNX has no tensors of type {dtype.label}")
+        raise OperatorError(f"the type must be one of ONNX, got {dtype.label}")
     return int(getattr(TensorProto, name))

@@ -232,7 +232,7 @@ class Operator:
     def output(self) -> Tensor:
         """The first output; OperatorError if there is none."""
         if not self.op.outputs:
-            raise OperatorError("it has no output")
+            raise OperatorError("it must have an output, got none")
         return self.op.outputs[0]
 
     def _frames_from_letters(self) -> list[Frame]:

@@ -162,7 +162,7 @@ class Kept(Operator):
 
     def check(self) -> None:
         if not self.op.code:
-            raise OperatorError("it has no name, and a node must have one")
+            raise OperatorError("it must have a name for the ONNX node, got none")
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)

@@ -199,7 +199,7 @@ def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
                     and operator.supports_dynamic_axis(operand, axis)
                 ):
                     raise FixedSizeError(
-                        f"it needs to know the size of axis {axis} of {tensor.name}"
+                        f"it needs the size of axis {axis} of {tensor.name} as a constant"
                     ).with_place(op.place)
 
 

@@ -238,15 +238,17 @@ class _Inliner:
     ) -> Graph:
         message = ""
         if not 0 <= index < len(self._graphs):
-            message = f"there is no sub-graph {index}"
+            message = f"the index of a sub-graph must be below {len(self._graphs)}, got {index}"
         elif index in place.levels:
-            message = f"sub-graph {index} calls itself"
+            message = f"sub-graph {index} must not call itself"
         elif len(place.levels) >= _MOST_LEVELS:
-            message = f"calls are nested more than {_MOST_LEVELS} deep"
+            message = f"calls must be nested at most {_MOST_LEVELS} deep"
         elif place.nested > _MOST_NESTED:
-            message = f"control flow is nested more than {_MOST_NESTED} deep"
+            message = f"control flow must be nested at most {_MOST_NESTED} deep"
         elif self._left < 0:
-            message = f"the model has more than {_MOST_OPERATORS} operators with all that it calls"
+            message = (
+                f"the model must have at most {_MOST_OPERATORS} operators with all that it calls"
+            )
         else:
             _check_operands("inputs", given, self._graphs[index].inputs)
             _check_operands("outputs", made, self._graphs[index].outputs)

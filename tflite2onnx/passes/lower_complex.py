@@ -68,7 +68,7 @@ def _check_room(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
     if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
-        raise ModelFileError("the complex constants are far larger than their bytes in the file")
+        raise ModelFileError("the complex constants must not take far more memory than the file")
 
 
 def _split_complex(data: Array) -> Array:
@@ -272,7 +272,7 @@ def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     rule = (_CUSTOM_RULES if op.custom else _RULES).get(op.code)
     if rule is None:
         raise OperatorError(
-            "this operator is not converted for complex numbers, only for their parts"
+            "this operator is not supported for complex numbers: split them into their parts"
         )
     rw = _PairRewriter(op, pairs)
     rule(rw)

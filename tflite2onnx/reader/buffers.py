@@ -56,7 +56,7 @@ def shape_elements(elements: Array, shape: Shape) -> Array:
     """
     count = math.prod(shape)
     if elements.size < count:
-        raise ElementsError(f"it has {count} elements and the file holds {elements.size}")
+        raise ElementsError(f"it must have {count} elements in the file, got {elements.size}")
     return elements[:count].reshape(shape)
 
 

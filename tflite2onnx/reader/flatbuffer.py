@@ -55,7 +55,7 @@ class Table(Mapping[str, Any]):
         self._fields = _fields(kind)
         self._slots = position - _BACK.unpack_from(data, position)[0]
         if self._slots < 0:  # Python counts negative offsets from the end
-            raise struct.error("the slots of a table lie before the beginning")
+            raise struct.error("the vtable of a table lies before the start of the file")
         self._end = self._slots + _SLOT.unpack_from(data, self._slots)[0]
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - depends on the schema

@@ -35,7 +35,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
         TypeError,
         ValueError,
     ) as error:
-        raise FlexbufferError(f"no flexbuffer: {error}") from error
+        raise FlexbufferError(f"not a valid flexbuffer: {error}") from error
 
 
 class _Decoder:
@@ -76,4 +76,4 @@ class _Decoder:
     def _use_budget(self, amount: int) -> None:
         self._left -= amount
         if self._left < 0:
-            raise FlexbufferError("it lists more values than it has room for")
+            raise FlexbufferError("it must not list more values than its size allows")

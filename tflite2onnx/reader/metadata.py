@@ -95,7 +95,7 @@ def model_metadata(model: Model) -> ModelMetadata | None:
         return _Reader().model(read_root(memoryview(raw), "ModelMetadata"))
     except _GARBAGE as error:
         raise ModelFileError(
-            f"the metadata of the TFLite model are truncated or damaged ({error})"
+            f"the metadata of the TFLite model is truncated or damaged ({error})"
         ) from error
 
 
@@ -133,7 +133,7 @@ class _Reader:
     def _read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
         self._left -= len(tables)
         if self._left < 0:
-            raise ValueError("it lists more than it has room for")
+            raise ValueError(f"it must have at most {_MOST_TABLES:,} tables")
         return [tables[i] for i in range(len(tables))]
 
     def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
@@ -195,7 +195,7 @@ class _Reader:
     def _use_budget(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
-            raise ValueError("it says more than it has room for")
+            raise ValueError(f"its text and numbers must take at most {_MOST_BYTES:,} bytes")
 
 
 def _content(table: Table | None) -> dict[str, Any]:
@@ -250,7 +250,8 @@ def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict
     files = associated_files(source) if labelled else {}
     if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
         raise ModelFileError(
-            "the metadata of the TFLite model list more labels than there is room for"
+            "the label files in the metadata of the TFLite model must not exceed"
+            f" {_MOST_BYTES:,} bytes together"
         )
 
     def to_fields(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:

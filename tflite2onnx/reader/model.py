@@ -105,7 +105,7 @@ def read_model(source: str | os.PathLike[str] | bytes) -> Model:
 def _map(path: str | os.PathLike[str]) -> memoryview:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path may be any PathLike
-            raise ModelFileError(f"cannot read {os.fspath(path)}: it is no regular file")
+            raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             if os.fstat(file.fileno()).st_size == 0:
                 raise ModelFileError(f"{os.fspath(path)} is empty")
@@ -175,7 +175,9 @@ class _Reader:
     def _use_budget(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            _fail_damaged("it lists more than it has room for")
+            _fail_damaged(
+                "its tables and vectors must have at most two elements per byte of the file"
+            )
 
     def _read_tables(self, tables: Vector) -> list[Table]:
         self._use_budget(_TABLE * len(tables))
@@ -210,7 +212,7 @@ class _Reader:
         if index == 0:
             return self._data[:0]
         if index >= len(self._buffers):
-            _fail_damaged(f"there is no buffer {index}")
+            _fail_damaged(f"the index of a buffer must be below {len(self._buffers)}, got {index}")
         buffer = self._buffers[index]
         return memoryview(buffer["data"]) or self._external_data(buffer["offset"], buffer["size"])
 
@@ -219,7 +221,7 @@ class _Reader:
             return self._data[:0]
         if offset + size > len(self._data):
             raise ModelFileError(
-                "the TFLite model is truncated: a buffer lies behind the end of the file"
+                "the TFLite model is truncated: a buffer ends after the end of the file"
             )
         return self._data[offset : offset + size]
 
@@ -304,14 +306,19 @@ class _Reader:
         table = tables[index]
         shape, kind = self._read_numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
-            raise ModelFileError(f"tensor {name} has an element type that is not known ({kind})")
+            raise ModelFileError(
+                f"the element type of tensor {name} must be one of TFLite's, got {kind}"
+            )
         dtype = DType[_TYPES[kind]]
         wrong = min(shape, default=0) < 0 or len(shape) > MOST_AXES
         if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
-            raise ModelFileError(f"tensor {name} has the shape {list(shape)[:MOST_AXES]}")
+            raise ModelFileError(
+                f"the shape of tensor {name} must have at most {MOST_AXES} axes, no negative size"
+                f" and fewer than 2^62 bytes, got {list(shape)[:MOST_AXES]}"
+            )
         if table["external_buffer"]:
             raise ModelFileError(
-                f"the elements of tensor {name} lie in another file, which is not supported"
+                f"the elements of tensor {name} must be in the model file, got a separate file"
             )
         sparsity = self._sparsity(table["sparsity"])
         try:
@@ -369,7 +376,7 @@ class _Reader:
         details: Table | None = table["details"]
         if details is not None and details.kind == "MultiAxisQuantization":
             raise buffers.ElementsError(
-                "its scales lie along several axes, which no kernel of TFLite reads"
+                "its scales must be along one axis: no TFLite kernel supports several"
             )
         if details is not None and details.kind == "BlockwiseQuantization":
             return self._blockwise(details, shape, tensors)
@@ -380,15 +387,20 @@ class _Reader:
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
-            raise buffers.ElementsError(f"it has {scale.size} scales and {zero.size} zero points")
+            raise buffers.ElementsError(
+                f"it must have as many zero points as scales, got {zero.size} and {scale.size}"
+            )
         if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
             raise buffers.ElementsError(
-                f"it has {scale.size} scales along axis {axis} of {list(shape)}"
+                f"it must have a scale for each element of axis {axis} of {list(shape)},"
+                f" got {scale.size}"
             )
         if dtype.is_integer:
             _check_scales(scale)
             if not buffers.fits_type(dtype, zero):
-                raise buffers.ElementsError(f"a zero point lies outside {dtype.label}")
+                raise buffers.ElementsError(
+                    f"its zero points must be in the range of {dtype.label}"
+                )
         return Quantization(
             scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0
         )
@@ -398,7 +410,7 @@ class _Reader:
         size = details["block_size"]
         if size <= 0 or not shape or shape[-1] % size:
             raise buffers.ElementsError(
-                f"its last axis of {list(shape)} is not made of blocks of {size}"
+                f"the last size of {list(shape)} must be a multiple of the block size {size}"
             )
         blocks = (*shape[:-1], shape[-1] // size)
         scale = self._parameter(tensors, details["scales"], blocks)
@@ -417,7 +429,7 @@ class _Reader:
         dtype = DType[_TYPES.get(table["type"], "VARIANT")]
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
-            raise buffers.ElementsError("its scales or zero points are no constant numbers")
+            raise buffers.ElementsError("its scales and zero points must be constant numbers")
         self._use_budget(data.nbytes)  # each tensor with these parameters gets a copy
         return data
 
@@ -441,12 +453,12 @@ def _are_scales(scale: Array) -> bool:
 
 def _check_scales(scale: Array) -> None:
     if not _are_scales(scale):
-        raise buffers.ElementsError("a scale is no positive number")
+        raise buffers.ElementsError("its scales must be finite and not negative")
 
 
 def _item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
     if not 0 <= index < len(items):
-        _fail_damaged(f"{what} has the index {index} of {len(items)}")
+        _fail_damaged(f"the index of {what} must be below {len(items)}, got {index}")
     return items[index]
 
 

@@ -33,7 +33,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
     values = [t.data for t in tensors if t.data is not None]
     if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * bytes_behind(values):
         raise ModelFileError(
-            f"{tensors[0].name} and other sparse tensors are too large to be made dense"
+            f"the sparse tensors, such as {tensors[0].name}, are too large to be made dense"
         )
     return [_dense(t) for t in tensors]
 
@@ -50,7 +50,7 @@ def bytes_behind(arrays: Sequence[Array]) -> int:
 def _dense(tensor: Tensor) -> Array:
     data, sparsity = tensor.data, tensor.sparsity
     if data is None or sparsity is None:
-        raise ModelFileError(f"tensor {tensor.name} is not sparse")
+        raise ModelFileError(f"tensor {tensor.name} must be sparse")
     try:
         positions = _positions(tensor.shape, sparsity, data.size)
     except ValueError as error:
@@ -68,14 +68,14 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     rank, order, block_map = len(shape), sparsity.traversal_order, sparsity.block_map
     levels = dict(zip(order, sparsity.axes, strict=False))
     if 0 in shape:
-        raise ValueError("it has values but no elements")
+        raise ValueError("it must not have values, because its shape has no elements")
     if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
-        raise ValueError("its levels are not its axes")
+        raise ValueError("its traversal order must list each axis and each block once")
     # Coordinate rank + i is the coordinate inside the block of axis block_map[i].
     blocks = {axis: levels[rank + i].size for i, axis in enumerate(block_map)}
     fitting = (0 <= a < rank and n > 0 and shape[a] % n == 0 for a, n in blocks.items())
     if len(blocks) != len(block_map) or not all(fitting):
-        raise ValueError("its blocks do not divide its axes")
+        raise ValueError("its block sizes must divide its axes")
     inside = [prod(shape[axis + 1 :]) for axis in range(rank)]
     sizes = [*(shape[a] // blocks.get(a, 1) for a in range(rank)), *blocks.values()]
     steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
@@ -85,7 +85,7 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     for axis in order:
         positions = _next_level(positions, levels[axis], sizes[axis], steps[axis], most)
     if len(positions) != count:
-        raise ValueError(f"it has {count} values for {len(positions)} places")
+        raise ValueError(f"it must have {len(positions)} values, got {count}")
     return positions
 
 
@@ -93,12 +93,18 @@ def _next_level(parents: Array, level: SparseAxis, size: int, step: int, most: i
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
         if level.size != size or max(len(parents), 1) * size > most:
-            raise ValueError(f"a dense level of {level.size} does not fit")
+            raise ValueError(
+                f"a dense level must have the size {size} and fit into the tensor, got {level.size}"
+            )
         return np.asarray(parents[:, None] + np.arange(size) * step).reshape(-1)
     ends, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
     counts = np.diff(ends)
     if len(counts) != len(parents) or ends[0] != 0 or counts.min(initial=0) < 0:
-        raise ValueError(f"{len(ends)} ends of segments do not fit {len(parents)} parents")
+        raise ValueError(
+            f"segments must be {len(parents) + 1} ascending numbers from 0, got {len(ends)} numbers"
+        )
     if ends[-1] != len(indices) or indices.min(initial=0) < 0 or indices.max(initial=-1) >= size:
-        raise ValueError(f"{len(indices)} indices do not fit their segments, or {size} coordinates")
+        raise ValueError(
+            f"indices must be below {size}, and as many as the segments end at, got {len(indices)}"
+        )
     return np.repeat(parents, counts) + indices * step

@@ -34,7 +34,7 @@ def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
     """
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > limit:
-        raise ValueError(f"its files must be at most {_MOST_FILES} and {limit:,} bytes")
+        raise ValueError(f"it must have at most {_MOST_FILES} files and {limit:,} bytes")
     for entry in entries:
         if entry.compress_type not in _METHODS:
             raise ValueError(

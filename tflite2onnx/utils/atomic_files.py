@@ -27,7 +27,7 @@ def check_distinct_files(
     except (OSError, ValueError):  # a file is missing; reading or writing it raises the error
         return
     if same:
-        raise OutputError(f"cannot write {os.fspath(path)}: it is {role} itself")
+        raise OutputError(f"cannot write {os.fspath(path)}: it is {role}")
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:

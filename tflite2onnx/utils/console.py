@@ -12,6 +12,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def alternatives(words: Sequence[str]) -> str:
+    """Return one or more words as a list of alternatives: float32, int8 or int16."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns."""
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -30,9 +36,9 @@ def print_error(model: str, message: str) -> None:
 
 
 def describe_bug(error: Exception) -> str:
-    """Return what to say of an error that nobody foresaw."""
+    """Return a message for an unexpected exception."""
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"please report this bug, with what -v prints ({what})"
+    return f"this is a bug in tflite2onnx; please report it with the output of -v ({what})"
 
 
 def print_lines(stream: TextIO, lines: Iterable[str]) -> None:

@@ -26,5 +26,5 @@ class ConstantBudget:
         self._left -= size
         if self._left < 0:
             raise OperatorError(
-                "the constants of the model would take far more memory than its file"
+                "the computed constants of the model must not take far more memory than its file"
             )

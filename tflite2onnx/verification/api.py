@@ -107,9 +107,9 @@ def verify(  # noqa: PLR0913 - options
 
 def _check(samples: int, seed: int) -> None:
     if samples < 1:
-        raise OptionError(f"there is nothing to verify on {samples} samples")
+        raise OptionError(f"the number of samples must be at least 1, got {samples}")
     if seed < 0:
-        raise OptionError(f"the seed of the random numbers is {seed}; it can be 0 or more")
+        raise OptionError(f"the seed must be at least 0, got {seed}")
 
 
 class _Both:
@@ -137,7 +137,8 @@ class _Both:
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
             raise VerifyError(
-                "the ONNX model was not made from this TFLite model: inputs or outputs differ"
+                "the ONNX model must be converted from this TFLite model, but its inputs or outputs"
+                " differ"
             )
 
     def given_inputs(

@@ -39,7 +39,7 @@ def array_of(path: str | os.PathLike[str]) -> Array:
             f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
     if not isinstance(array, np.ndarray):
-        raise VerifyError(f"{os.fspath(path)} holds several arrays; one in a .npy file is an input")
+        raise VerifyError(f"{os.fspath(path)} must be a .npy file with one array, got several")
     return array
 
 
@@ -101,15 +101,16 @@ def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     found = [(d, said.get(d["name"])) for d in details if _takes_pictures(d)]
     if len(found) != 1:
         raise VerifyError(
-            f"the model has {len(found)} inputs that take a picture, [batch, height, width,"
-            " channels] with 1, 3 or 4 channels; use --input NAME=FILE.npy"
+            "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"
+            f" or 4 channels, got {len(found)}; use --input NAME=FILE.npy"
         )
     ((detail, tensor),) = found
     mean, std = (tensor.mean, tensor.std) if tensor else ((), ())
     channels = int(detail["shape"][-1])
     if not {len(mean), len(std)} <= {0, 1, channels} or not np.all(np.asarray(std)):
         raise VerifyError(
-            f"the metadata of {detail['name']} normalise it by {list(mean)} and {list(std)}"
+            f"the metadata of {detail['name']} must have one mean and one nonzero std for all"
+            f" channels or for each, got {list(mean)} and {list(std)}"
         )
     return ImageInput(detail["name"], detail, mean, std)
 
@@ -125,7 +126,7 @@ def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, in
         pillow = import_module("PIL.Image")
     except ImportError as error:
         raise VerifyError(
-            f"pictures take one more package: pip install tflite2onnx[images] ({error})"
+            f"pictures need one more package: pip install tflite2onnx[images] ({error})"
         ) from error
     try:
         with pillow.open(path) as picture:

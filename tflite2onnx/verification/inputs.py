@@ -11,6 +11,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, Quantization
+from tflite2onnx.utils.console import alternatives
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 # Integers that are not quantized are mostly indices into tables of unknown size.
@@ -44,7 +45,7 @@ def sample(
     names = [detail["name"] for detail in details]
     for name in given:
         if name not in names:
-            raise VerifyError(f"the model has no input {name}; it has {', '.join(names)}")
+            raise VerifyError(f"the name of an input must be {alternatives(names)}, got {name}")
     generator = np.random.default_rng(seed)
     arrays = []
     for detail in details:
@@ -60,8 +61,8 @@ def sample(
 def _check_input(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise VerifyError(
-            f"the input {name} is {dtype.name}{list(shape)},"
-            f" and what is given for it {array.dtype.name}{list(array.shape)}"
+            f"the input {name} must be {dtype.name}{list(shape)},"
+            f" got {array.dtype.name}{list(array.shape)}"
         )
     return array.astype(dtype)
 
@@ -90,7 +91,8 @@ def _random(
         real, imaginary = generator.standard_normal((2, *shape))
         return np.asarray(real + 1j * imaginary if dtype.kind == "c" else real, dtype)
     raise VerifyError(
-        f"the input {name} is of type {dtype.name}, of which there are no random values"
+        f"the input {name} must be given, because there are no random values of its type"
+        f" {dtype.name}: use --input NAME=FILE.npy"
     )
 
 

@@ -109,7 +109,8 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
         return [Endpoint.from_dict(end) for end in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
         raise VerifyError(
-            "the ONNX model does not say in its metadata how tflite2onnx laid it out"
+            "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs"
+            " and outputs"
         ) from error
 
 

@@ -98,7 +98,7 @@ def package(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise VerifyError(
-            f"verifying takes two more packages: pip install tflite2onnx[verify] ({error})"
+            f"verifying needs two more packages: pip install tflite2onnx[verify] ({error})"
         ) from error
 
 

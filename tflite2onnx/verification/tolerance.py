@@ -98,10 +98,13 @@ class Difference:
         """A description of the difference, for a tensor that is not `ok`."""
         if self.reason:
             return self.reason
-        step = f"it differs by {self.largest:.3g} where {self.allowed:.3g} is allowed"
+        step = f"its difference must be at most {self.allowed:.3g}, got {self.largest:.3g}"
         if math.isinf(self.enough):
             return step
-        return f"{step}, with {self.decibels:.1f} dB of signal to noise where {self.enough:.1f} do"
+        return (
+            f"{step}, or its signal-to-noise ratio at least {self.enough:.1f} dB,"
+            f" got {self.decibels:.1f} dB"
+        )
 
     def worse_of(self, other: Difference) -> Difference:
         """Return the worse of two differences of the same tensor."""

@@ -420,7 +420,7 @@ def test_refuses_a_loop_that_runs_itself() -> None:
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], count_rounds(lambda _, xs: xs)))
     m.model().subgraphs[0].operators[0].builtinOptions.bodySubgraphIndex = 0
-    assert "sub-graph 0 calls itself" in refusal(m)
+    assert "sub-graph 0 must not call itself" in refusal(m)
 
 
 @pytest.mark.parametrize("depth", [12, 24, 25])
@@ -440,7 +440,7 @@ def test_a_deep_nest(depth: int) -> None:
 
     m.output(*add_if(m, condition, [condition, m.input(SHAPE)], change(1), lambda _, xs: xs))
     if depth > 24:
-        assert "control flow is nested more than 24 deep" in refusal(m)
+        assert "control flow must be nested at most 24 deep" in refusal(m)
     elif depth > 12:
         onnx.checker.check_model(convert(m.bytes()).model, full_check=True)
     else:

@@ -63,8 +63,8 @@ def test_matrices(
 @pytest.mark.parametrize(
     ("shapes", "made", "reason"),
     [
-        ([(3, 5), (3, 5)], (3, 5), "cannot be multiplied"),
-        ([(2, 3, 5), (3, 5, 7)], (2, 3, 7), "cannot be multiplied"),
+        ([(3, 5), (3, 5)], (3, 5), "must have matching inner and batch sizes"),
+        ([(2, 3, 5), (3, 5, 7)], (2, 3, 7), "must have matching inner and batch sizes"),
         ([(5,), (5, 7)], (7,), "must have 2 axes or more"),
     ],
 )

@@ -349,8 +349,20 @@ def test_products_of_integers(*, adj_y: bool) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "made", "dtypes", "reason"),
     [
-        ((3, 5), (3, 5), (3, 5), "float32 float32", r"\[3, 5\] cannot be multiplied by \[3, 5\]"),
-        ((2, 3, 5), (3, 5, 7), (2, 3, 7), "float32 float32", "cannot be multiplied by"),
+        (
+            (3, 5),
+            (3, 5),
+            (3, 5),
+            "float32 float32",
+            r"must have matching .*, got \[3, 5\] and \[3, 5\]",
+        ),
+        (
+            (2, 3, 5),
+            (3, 5, 7),
+            (2, 3, 7),
+            "float32 float32",
+            "must have matching inner and batch sizes",
+        ),
         ((5,), (5, 7), (7,), "float32 float32", r"2 axes or more, got \[5\] and \[5, 7\]"),
         ((3, 5), (5, 7), (7, 3), "float32 float32", r"float32\[3, 7\], got float32\[7, 3\]"),
         ((3, 5), (5, 7), (3, 7), "int16 int16", "must be float32 or quantized, got int16"),

@@ -195,7 +195,7 @@ def test_refuses() -> None:
     m.output(*m.op("NEG", [x], [x.shape]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
-    assert str(error.value).count("is not converted for complex numbers") == 2
+    assert str(error.value).count("is not supported for complex numbers") == 2
     m = Build()
     m.output(*add_parts(m, spectrum(m, [4, 8], 4, 6)))
     m.output(*m.op("REAL", [m.input([3])], [[3]]))
@@ -225,5 +225,5 @@ def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.Monk
     module = import_module("tflite2onnx.passes.lower_complex")  # not the function of this name
     monkeypatch.setattr(module, "_TIMES", 0)
     monkeypatch.setattr(module, "_BYTES", 8)
-    with pytest.raises(ConversionError, match="far larger than their bytes in the file"):
+    with pytest.raises(ConversionError, match="must not take far more memory than the file"):
         convert(m.bytes())

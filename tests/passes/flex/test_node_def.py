@@ -59,7 +59,7 @@ def test_attributes_of_kinds_that_no_operator_needs() -> None:
     ],
 )
 def test_garbage(raw: bytes) -> None:
-    with pytest.raises(nodedef.NodeDefError, match="no NodeDef"):
+    with pytest.raises(nodedef.NodeDefError, match="not a valid NodeDef"):
         nodedef.decode(raw)
 
 

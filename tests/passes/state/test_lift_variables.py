@@ -333,7 +333,7 @@ def refusal_reason(m: Build) -> str:
 def test_what_was_never_set() -> None:
     m = Build()
     m.output(read_variable(m, handle(m), name="y"))
-    assert "READ_VARIABLE (operator 1, y): nothing assigns a value to the variable memory" in (
+    assert "READ_VARIABLE (operator 1, y): the variable memory must be assigned a value" in (
         refusal_reason(m)
     )
 
@@ -341,8 +341,8 @@ def test_what_was_never_set() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"shape": [2, 3]}, "float32[2, 3, 5] of memory cannot become float32[2, 3]"),
-        ({"shape": SHAPE, "dtype": "int32"}, "float32[2, 3, 5] of memory cannot become int32"),
+        ({"shape": [2, 3]}, "memory must be float32[2, 3] as the variable, got float32[2, 3, 5]"),
+        ({"shape": SHAPE, "dtype": "int32"}, "memory must be int32"),
     ],
 )
 def test_what_is_read_as_something_else(fields: Any, reason: str) -> None:
@@ -359,7 +359,7 @@ def test_what_is_set_to_something_else() -> None:
     initialise(m, memory=ZEROS)
     m.output(read_variable(m, handle(m)))
     assign(m, handle(m), x)
-    assert "x): float32[2, 3] of x cannot become float32[2, 3, 5]" in refusal_reason(m)
+    assert "x): x must be float32[2, 3, 5] as the variable, got float32[2, 3]" in refusal_reason(m)
 
 
 def test_initial_values_that_are_not_constant() -> None:
@@ -376,7 +376,10 @@ def test_calls_of_what_is_not_there() -> None:
     m = Build()
     m.op("CALL_ONCE", [], [], init_subgraph_index=5)
     m.output(read_variable(m, handle(m)))
-    assert "CALL_ONCE (operator 0, no output): there is no sub-graph 5" in refusal_reason(m)
+    assert (
+        "CALL_ONCE (operator 0, no output): the index of a sub-graph must be below"
+        in refusal_reason(m)
+    )
 
 
 def test_handles_that_come_from_elsewhere() -> None:

@@ -152,7 +152,7 @@ def test_an_initial_value_that_is_not_there_yet() -> None:
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     m.output(read_variable(m, handle(m)))
     with pytest.raises(
-        UnsupportedOperators, match=r"value.: it reads a variable before it is assigned"
+        UnsupportedOperators, match=r"value.: it must not read a variable that is not assigned"
     ):
         convert(m.bytes())
 

@@ -310,7 +310,7 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
     [
         (several_ranks, "must have one known dtype and rank"),
         (several_sizes, "must have one shape"),
-        (add_unset_list, "the shape of the items of this list is unknown"),
+        (add_unset_list, "the items of its list must have a known shape"),
         (add_growing_list, "resize_if_index_out_of_bounds must be false"),
         (unknown_operator, "FlexTensorListResize .* reads or writes a list of tensors"),
         (add_unread_list, "must be a tensor, got a list of tensors"),

@@ -49,7 +49,10 @@ class Cast(DynamicShape, Foldable):
         pair = {source.dtype, target.dtype}
         packed = pair & _PACKED and DType.FLOAT32 in pair
         if not (pair <= _PLAIN or packed):
-            raise OperatorError(f"{source.dtype.label} cannot be cast to {target.dtype.label}")
+            raise OperatorError(
+                f"the types must be ones that LiteRT casts between,"
+                f" got {source.dtype.label} to {target.dtype.label}"
+            )
         expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

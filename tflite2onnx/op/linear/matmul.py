@@ -242,7 +242,9 @@ def product_shape(a: Shape, b: Shape, transposed: tuple[bool, bool]) -> Shape:
     except ValueError:
         batch = None
     if inner != same or batch is None:
-        raise OperatorError(f"{list(a)} cannot be multiplied by {list(b)}")
+        raise OperatorError(
+            f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
+        )
     return (*batch, rows, columns)
 
 

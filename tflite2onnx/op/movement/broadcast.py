@@ -42,7 +42,7 @@ class BroadcastTo(DynamicShape, Foldable):
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
             raise OperatorError(
-                f"{x.name} of the shape {list(x.shape)} cannot be broadcast to {shape}"
+                f"the shape of {x.name} must broadcast to {shape}, got {list(x.shape)}"
             )
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:

@@ -44,7 +44,7 @@ def decode(data: bytes) -> NodeDef:
                 entry = {number: value for number, _, value in _fields(value)}
                 attributes[entry[_KEY].decode()] = _attribute(entry.get(_VALUE, b""))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
-        raise NodeDefError(f"no NodeDef: {error}") from error
+        raise NodeDefError(f"not a valid NodeDef: {error}") from error
     return NodeDef(op, attributes)
 
 
@@ -63,7 +63,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         elif wire in (_DOUBLE, _FLOAT):
             size = 8 if wire == _DOUBLE else 4
         else:
-            raise ValueError(f"wire type {wire}")
+            raise ValueError(
+                f"the wire type must be {_VARINT}, {_DOUBLE}, {_BYTES} or {_FLOAT}, got {wire}"
+            )
         if place + size > len(data):
             raise ValueError("a field ends after the end of the data")
         yield tag >> 3, wire, data[place : place + size]
@@ -77,7 +79,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * i
         if byte < 128:  # the highest bit is set if more bytes follow
             return value, place + i + 1
-    raise ValueError("a number of too many bytes")
+    raise ValueError(f"a number must have at most {_MOST_BYTES} bytes")
 
 
 def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above

@@ -296,7 +296,9 @@ def _check_same(source: Tensor, target: Tensor) -> None:
     """Raise OperatorError unless two tensors have the same dtype and number of elements."""
     if (source.elements, source.dtype) != (target.elements, target.dtype):
         declared = [f"{t.dtype.label}{list(t.shape)}" for t in (source, target)]
-        raise OperatorError(f"{declared[0]} of {source.name} cannot become {declared[1]}")
+        raise OperatorError(
+            f"{source.name} must be {declared[1]} as the variable, got {declared[0]}"
+        )
 
 
 class _Explicit:
@@ -375,7 +377,9 @@ class _Explicit:
         value = self._values.get(variable)
         if value is None:
             if variable not in self._assigned_variables:
-                raise OperatorError(f"nothing assigns a value to the variable {name}")
+                raise OperatorError(
+                    f"the variable {name} must be assigned a value by an operator, got none"
+                )
             value = replace(like, data=None)
         elif value.data is None or value.data.shape != value.shape:
             raise OperatorError(f"the initial value of {name} must be constant")
@@ -453,11 +457,13 @@ def _initial_assignments(
 
     def start(variable: Variable) -> Tensor:
         if not isinstance(variable, Resource) or variable not in known:
-            raise OperatorError("it reads a variable before it is assigned")
+            raise OperatorError("it must not read a variable that is not assigned before")
         return known[variable]
 
     if not 0 <= index < len(model.graphs):
-        raise OperatorError(f"there is no sub-graph {index}")
+        raise OperatorError(
+            f"the index of a sub-graph must be below {len(model.graphs)}, got {index}"
+        )
     graph = inline_subgraphs(model, index)
     walk = _Walk(graph, start, Names(t.name for t in graph.tensors))
     written = {v: walk.now[v] for v in walk.written if isinstance(v, Resource)}

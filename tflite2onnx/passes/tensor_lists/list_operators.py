@@ -166,7 +166,7 @@ def _concatenate_items(rw: ListRewriter) -> None:
     """ConcatV2: the items, joined along their first axis, and the size of each along that axis."""
     items, rows = rw.input(0), rw.output(1)
     if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
-        raise OperatorError("the items that it joins must have rows of fixed sizes")
+        raise OperatorError("the items that it concatenates must have rows of one fixed shape")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
     rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
     count = rw.int32("PACK", rw.size(items, 0), name="count", shape=(1,), axis=0)

@@ -153,8 +153,8 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
         raise OperatorError(
-            "it reads or writes a list of tensors: only operators that make, set, read or stack"
-            " items of lists are converted"
+            "it reads or writes a list of tensors, which only operators that create lists and set,"
+            " get or stack their items can do"
         )
     else:
         return
@@ -174,15 +174,15 @@ def _list(ops: Sequence[Op]) -> _List:
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
     ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
-        raise OperatorError("the items of this list must have one known dtype and rank")
+        raise OperatorError("the items of its list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
     sizes = sizes or [set()] * ranks.pop()
     if any(len(each) > 1 for each in sizes):
-        raise OperatorError("the items of this list must have one shape")
+        raise OperatorError("the items of its list must have one shape")
     known = tuple(next(iter(each), None) for each in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
     if any(op.code in MAKERS for op in makers) and None in known and not given:
-        raise OperatorError("the shape of the items of this list is unknown")
+        raise OperatorError("the items of its list must have a known shape")
     single = not any(form.resizes for _, form in pairs) and all(map(_of_one, makers))
     return _List(types.pop(), known, given[0][0] if given else None, single)
 
