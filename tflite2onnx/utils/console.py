@@ -12,12 +12,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def alternatives(words: Sequence[str]) -> str:
-    """Return one or more words as a list of alternatives: float32, int8 or int16."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns."""
     rows = [[printable(cell) for cell in row] for row in rows]

@@ -11,7 +11,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.quantize import decode_constant
 from tflite2onnx.tensor import Array, Quantization
-from tflite2onnx.utils.console import alternatives
+from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 # Integers that are not quantized are mostly indices into tables of unknown size.
@@ -45,7 +45,9 @@ def sample(
     names = [detail["name"] for detail in details]
     for name in given:
         if name not in names:
-            raise VerifyError(f"the name of an input must be {alternatives(names)}, got {name}")
+            raise VerifyError(
+                f"the name of an input must be {join_alternatives(names)}, got {name}"
+            )
     generator = np.random.default_rng(seed)
     arrays = []
     for detail in details:
