@@ -77,7 +77,7 @@ def _start_part(
 
 def _judge_one(options: argparse.Namespace) -> int:
     """Judge a case or a file, and print the verdict."""
-    from tests.fuzz.campaign import Judge  # noqa: PLC0415 - imports all operators and runtimes
+    from tests.fuzz.campaign import FOLDER, Judge  # noqa: PLC0415 - imports all operators and runtimes
     from tests.fuzz.cases import FuzzCase, make_case  # noqa: PLC0415 - as above
     from tests.fuzz.seeds import Seed  # noqa: PLC0415 - as above
 
@@ -88,7 +88,7 @@ def _judge_one(options: argparse.Namespace) -> int:
     else:
         data = options.file.read_bytes()
         case = FuzzCase(0, "file", Seed(str(options.file), data), data, {})
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as place:
         judge = Judge(Path(place))
         verdict = judge.judge(case)
         judge.close()

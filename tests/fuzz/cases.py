@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from tests.fuzz.mutate import mutate, mutate_bytes
 from tests.fuzz.seeds import Seed, choose_seed
 
+# Building a seed takes as long as converting it.
+_CASES_PER_SEED = 16
 # Half of the cases have no option.
 _OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"quantization": "float"},
@@ -44,8 +46,8 @@ class FuzzCase(NamedTuple):
 
 def make_case(campaign: str, number: int) -> FuzzCase:
     """Return a case of a campaign."""
+    set_name, seed = choose_seed(f"seed {campaign} {number // _CASES_PER_SEED}")
     generator = random.Random(f"{campaign} {number}")
-    set_name, seed = choose_seed(generator)
     options = generator.choice(_OPTIONS) if generator.random() < 0.5 else {}
     is_table = seed.data[4:8] == b"TFL3"
     change = mutate if is_table and generator.random() < 0.95 else mutate_bytes

@@ -57,10 +57,15 @@ def convert_damaged(request: Request) -> Outcome:
     try:
         outcome = _convert_and_check(request)
     finally:
-        for path in request.folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        clear_folder(request.folder)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return outcome._replace(seconds=time.process_time() - start, peak=peak)
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove all files and folders in a folder."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _convert_and_check(request: Request) -> Outcome:
