@@ -66,6 +66,9 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
 def _site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
+    handles = (t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype.is_handle)
+    if handle := next(handles, None):
+        raise OperatorError(f"{handle.name} must hold numbers or text, got {handle.dtype.label}")
     if not op.outputs and not operator.returns_tuple:
         raise OperatorError("it must have an output, got none")
     if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):

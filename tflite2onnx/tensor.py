@@ -66,6 +66,11 @@ class DType(enum.Enum):
         """True for signed and unsigned integers of every width."""
         return "int" in self.label
 
+    @property
+    def is_handle(self) -> bool:
+        """True for variables, tables and lists, which have no type in ONNX."""
+        return self in (DType.RESOURCE, DType.VARIANT)
+
 
 @dataclass(frozen=True, eq=False)
 class Quantization:

@@ -93,7 +93,7 @@ def _is_variadic(formals: Sequence[Any]) -> bool:
 @lru_cache(maxsize=1)
 def _types_by_number() -> Mapping[int, str]:
     """Return the names of element types by their numbers in onnx.proto."""
-    known = (dtype for dtype in DType if dtype not in (DType.RESOURCE, DType.VARIANT))
+    known = (dtype for dtype in DType if not dtype.is_handle)
     return {onnx_type(dtype): dtype.label for dtype in known}
 
 

@@ -1,11 +1,10 @@
-"""Models that are no more what their authors made: damaged bytes, and damaged tables.
+"""Damaged models: other bytes, other values in tables, and other structures.
 
-The same model, seed and number of changes give the same damage.
+The same model and seed give the same damage.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import struct
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from tests.fuzz.numbers import FLOATS, INTEGERS
+from tests.fuzz.structure import CHANGES
 from tests.support import pack
 
 if TYPE_CHECKING:
@@ -20,51 +21,23 @@ if TYPE_CHECKING:
 
     from tests.support.facts import Table
 
-# Sizes, indices, axes and offsets that code is not made for.
-_INTEGERS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    7,
-    8,
-    16,
-    127,
-    128,
-    255,
-    256,
-    1000,
-    32767,
-    65535,
-    65536,
-    1 << 20,
-    1 << 24,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    -1,
-    -2,
-    -3,
-    -4,
-    -7,
-    -128,
-    -32768,
-    -(2**31),
-)
-_FLOATS = (0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, 3.4e38, math.inf, -math.inf, math.nan)
-
-
 def mutate(data: bytes, seed: int) -> bytes:
     """Return a model with a few changes to its bytes or its tables; none with seed 0."""
     if not seed:
         return data
     generator = random.Random(seed)
     count = generator.choice((1, 1, 1, 2, 3))
-    if generator.random() < 1 / 3:
+    if generator.random() < 0.12:
         return _mutate_bytes(data, generator, count)
     return _mutate_tables(data, generator, count)
+
+
+def mutate_bytes(data: bytes, seed: int) -> bytes:
+    """Return any file with a few changes to its bytes; none with seed 0."""
+    if not seed:
+        return data
+    generator = random.Random(seed)
+    return _mutate_bytes(data, generator, generator.choice((1, 1, 1, 2, 3)))
 
 
 def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
@@ -77,7 +50,7 @@ def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
             case 1:
                 damaged[at] = generator.randrange(256)
             case 2:  # an offset, a length, a number
-                number = generator.choice(_INTEGERS) & 0xFFFFFFFF
+                number = generator.choice(INTEGERS) & 0xFFFFFFFF
                 at -= at % 4
                 damaged[at : at + 4] = struct.pack("<I", number)[: len(damaged) - at]
             case 3:  # two parts become one
@@ -90,15 +63,20 @@ def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
 def _mutate_tables(data: bytes, generator: random.Random, count: int) -> bytes:
     for _ in range(100):
         model = schema.ModelT.InitFromPackedBuf(data)
-        for _ in range(count):
-            places = [(t, f) for t in _tables(model) for f, v in vars(t).items() if v is not None]
-            table, field = generator.choice(places)
-            setattr(table, field, _other_value(getattr(table, field), generator))
         try:
+            for _ in range(count):
+                generator.choice((_change_field, *CHANGES))(model, generator)
             return pack(model)
-        except (struct.error, TypeError, ValueError, OverflowError, AttributeError, IndexError):
-            continue  # no file can say this
+        except (struct.error, TypeError, ValueError, OverflowError, AttributeError, LookupError):
+            continue  # no file can say this, or the model has nothing to change in this way
     return data
+
+
+def _change_field(model: Table, generator: random.Random) -> None:
+    """Change one field of any table."""
+    places = [(t, f) for t in _tables(model) for f, v in vars(t).items() if v is not None]
+    table, field = generator.choice(places)
+    setattr(table, field, _other_value(getattr(table, field), generator))
 
 
 def _tables(table: Table) -> Iterator[Table]:
@@ -115,9 +93,9 @@ def _other_value(value: Any, generator: random.Random) -> Any:
     if isinstance(value, (bool, np.bool_)):
         return not value
     if isinstance(value, (int, np.integer)):
-        return generator.choice((*_INTEGERS, int(value) + 1, int(value) - 1))
+        return generator.choice((*INTEGERS, int(value) + 1, int(value) - 1))
     if isinstance(value, (float, np.floating)):
-        return generator.choice(_FLOATS)
+        return generator.choice(FLOATS)
     if isinstance(value, (bytes, str)):
         return generator.choice((b"", b"x", bytes(value if isinstance(value, bytes) else b"") * 2))
     if isinstance(value, (list, np.ndarray)):

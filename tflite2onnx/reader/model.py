@@ -348,7 +348,7 @@ class _Reader:
         key = (table["buffer"], dtype)
         if key not in self._flat:
             raw = self._buffer(table["buffer"])
-            if not len(raw) or dtype in (DType.RESOURCE, DType.VARIANT):
+            if not len(raw) or dtype.is_handle:
                 return None
             self._flat[key] = buffers.flat(raw, dtype)
         return self._flat[key] if sparse else buffers.shape_elements(self._flat[key], shape)

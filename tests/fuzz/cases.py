@@ -1,0 +1,55 @@
+"""A case: a damaged file, and the options with which it is converted.
+
+The name of a campaign and a number give the same case, with or without the cases before it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tests.fuzz.mutate import mutate, mutate_bytes
+from tests.fuzz.seeds import Seed, choose_seed
+
+# Building a seed takes as long as converting it.
+_CASES_PER_SEED = 16
+# Half of the cases have no option.
+_OPTIONS: tuple[Mapping[str, Any], ...] = (
+    {"quantization": "float"},
+    {"allow_custom": True},
+    {"static": True},
+    {"io_layout": "onnx"},
+    {"io_layout": "tflite"},
+    {"activations": "uint8"},
+    {"activations": "int8", "weights": "int8"},
+    {"weights": "uint8"},
+    {"names": "signature"},
+    *({"opset": opset} for opset in (13, 15, 18, 19, 21, 23, 24, 25, 26)),
+)
+
+
+class FuzzCase(NamedTuple):
+    """A damaged file: its set, the seed that it was made of, and the options."""
+
+    number: int
+    set_name: str
+    seed: Seed
+    data: bytes
+    options: Mapping[str, Any]
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether the file is an archive."""
+        return self.data[:2] == b"PK"
+
+
+def make_case(campaign: str, number: int) -> FuzzCase:
+    """Return a case of a campaign."""
+    set_name, seed = choose_seed(f"seed {campaign} {number // _CASES_PER_SEED}")
+    generator = random.Random(f"{campaign} {number}")
+    options = generator.choice(_OPTIONS) if generator.random() < 0.5 else {}
+    is_table = seed.data[4:8] == b"TFL3"
+    change = mutate if is_table and generator.random() < 0.95 else mutate_bytes
+    number_of_change = generator.getrandbits(32) if generator.random() < 0.98 else 0
+    return FuzzCase(number, set_name, seed, change(seed.data, number_of_change), options)

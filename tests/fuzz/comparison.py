@@ -1,0 +1,143 @@
+"""A damaged file in LiteRT, and the converted model in ONNX Runtime."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from onnx import TensorProto
+
+from tests.conformance.table import Bound
+from tests.support.compare import distance, in_bytes, in_pairs, run_restored, span
+from tests.support.inputs import random_inputs
+from tests.support.runtimes import Array, session
+from tflite2onnx.stateful import Stateful
+
+_MOST_ELEMENTS = 1 << 20
+_M_PERTURB = -6  # of malloc.h
+# numpy arrays of these types cannot be given to ONNX Runtime.
+_NOT_FED = {
+    TensorProto.BFLOAT16,
+    TensorProto.INT2,
+    TensorProto.INT4,
+    TensorProto.UINT2,
+    TensorProto.UINT4,
+}
+Runs = Sequence[Sequence[Array]]
+
+
+class Numbers(NamedTuple):
+    """Inputs of consecutive runs, and LiteRT's outputs."""
+
+    runs: Runs
+    want: Runs
+
+
+def run_litert(request: tuple[bytes, Runs, int]) -> Numbers | str:
+    """Return LiteRT's numbers, or why there are none.
+
+    The third part of the request is the byte that new memory is filled with: kernels read memory
+    beyond an operand, or that no operator has written, in some damaged files.
+    """
+    data, runs, filling = request
+    ctypes.CDLL(None).mallopt(_M_PERTURB, filling)
+    try:
+        return _run_litert(data, runs)
+    except Exception as error:  # noqa: BLE001 - any error means that LiteRT does not run the file
+        return f"{type(error).__name__}: {error}"
+
+
+def _run_litert(data: bytes, runs: Runs) -> Numbers | str:
+    resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(
+        model_content=data, num_threads=1, experimental_op_resolver_type=resolver
+    )
+    ports = interpreter.get_input_details()
+    if sum(int(np.prod(port["shape"], dtype=np.float64)) for port in ports) > _MOST_ELEMENTS:
+        return "its inputs are large"
+    if not (runs and _fit(ports, runs[0])):
+        runs = [random_inputs(data, seed) for seed in range(2)]
+        if not _fit(ports, runs[0]):
+            return "its inputs are unknown"
+    interpreter.allocate_tensors()
+    want = []
+    for inputs in runs:
+        for port, value in zip(ports, inputs, strict=True):
+            interpreter.set_tensor(port["index"], value)
+        interpreter.invoke()
+        indices = [port["index"] for port in interpreter.get_output_details()]
+        want.append([np.array(interpreter.get_tensor(index)) for index in indices])
+    return Numbers(runs, want)
+
+
+def _fit(ports: Sequence[Any], inputs: Sequence[Array]) -> bool:
+    """Return whether inputs have the shapes and types that LiteRT expects."""
+    return len(ports) == len(inputs) and all(
+        (*port["shape"],) == value.shape and np.dtype(port["dtype"]).kind in (value.dtype.kind, "S")
+        for port, value in zip(ports, inputs, strict=True)
+    )
+
+
+class Converted(NamedTuple):
+    """A converted model, the orders of the axes of its ports, and what it has to compute."""
+
+    model: bytes
+    orders: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
+    numbers: Numbers | None
+    bound: Bound
+
+
+def run_onnxruntime(request: Converted) -> tuple[str, str]:
+    """Return what became of a model, and how its outputs differ from LiteRT's."""
+    try:
+        model = onnx.load_from_string(request.model)
+        live = Stateful(session(model, optimize=False))
+    except Exception as error:  # noqa: BLE001 - classes of C++
+        kind = "no kernel" if "NOT_IMPLEMENTED" in str(error) else "refused by ONNX Runtime"
+        return kind, f"{type(error).__name__}: {error}"
+    ends = (*model.graph.input, *model.graph.output)
+    if request.numbers is None or not _NOT_FED.isdisjoint(_types(ends)):
+        return "loaded", ""
+    inputs, outputs = ([SimpleNamespace(order=o) for o in ends] for ends in request.orders)
+    result: Any = SimpleNamespace(model=model, inputs=inputs, outputs=outputs)
+    for arrays, wanted in zip(*request.numbers, strict=True):
+        try:
+            have = run_restored(result, live, arrays)
+        except Exception as error:  # noqa: BLE001 - classes of C++
+            return "fails in ONNX Runtime", f"{type(error).__name__}: {error}"
+        if len(have) != len(wanted):
+            return "differs in outputs", f"{len(wanted)} in LiteRT, {len(have)} in ONNX"
+        for place, pair in enumerate(zip(wanted, have, strict=True)):
+            kind, text = compare_output(*pair, request.bound)
+            if kind:
+                return kind, f"output {place}: {text}"
+    return "same", ""
+
+
+def _types(ports: Sequence[onnx.ValueInfoProto]) -> set[int]:
+    return {port.type.tensor_type.elem_type for port in ports}
+
+
+def compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, str]:
+    """Return the class of a difference and its text; two empty texts if there is none."""
+    want = in_bytes(in_pairs(want))
+    if want.dtype != have.dtype:
+        return "differs in type", f"LiteRT {want.dtype}, ONNX {have.dtype}"
+    if want.shape != have.shape:
+        return "differs in shape", f"LiteRT {list(want.shape)}, ONNX {list(have.shape)}"
+    apart = distance(want, have).astype(np.float64)
+    allowed = bound.steps if want.dtype.kind in "iu" else bound.part
+    allowed *= span(want) if want.dtype.kind == "f" else 1
+    wrong = apart > allowed
+    if not wrong.any():
+        return "", ""
+    at = np.unravel_index(np.argmax(wrong * np.nan_to_num(apart)), apart.shape)
+    count = f"{np.count_nonzero(wrong)} of {want.size}"
+    text = f"{count}, at {[int(i) for i in at]}: LiteRT {want[at]!r}, ONNX {have[at]!r}"
+    finite = want.dtype.kind != "f" or bool(np.isfinite(want[wrong] - have[wrong]).all())
+    return "differs" if finite else "differs where not finite", text

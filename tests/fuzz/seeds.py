@@ -1,0 +1,145 @@
+"""The models that are damaged, in sets: each operator, each feature, networks, published files.
+
+A seed is a file that is sound, with inputs for it if there are any, and the difference of the
+runtimes that is allowed for it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conformance.rows import ROWS
+from tests.conformance.table import PLAIN, Bound, Case
+from tests.fuzz.models import MODELS
+from tests.golden.records import ASSETS
+from tests.support.runtimes import Array
+
+# Larger files take seconds each, and hold nothing that smaller files do not.
+_LARGEST_FILE = 1 << 22
+# How often a file is chosen falls with its size in bytes plus this number.
+_BASE = 1 << 15
+# Names of files in bundles: paths that leave it, that are none, or that systems do not have.
+_NAMES = (
+    "a.tflite",
+    "b/c.tflite",
+    "MODEL",
+    "a.onnx",
+    "manifest.json",
+    "../a.tflite",
+    "/a.tflite",
+    "a/../b.tflite",
+    "..",
+    ".",
+    "/",
+    "a.tflite/b.tflite",
+    "\0a.tflite",
+    "a\nb.tflite",
+    "C:\\a.tflite",
+    "n" * 300,
+    "\N{SNOWMAN}.tflite",
+    "deep/" * 40 + "a.tflite",
+)
+
+
+# Differences of one step add up in several operators.
+_OF_NETWORKS = Bound(0.05, 8)
+
+
+class Seed(NamedTuple):
+    """A model, inputs of consecutive runs, and the allowed difference of the outputs."""
+
+    name: str
+    data: bytes
+    runs: Sequence[Sequence[Array]] = ()
+    bound: Bound = Bound(1e-4, 1)
+
+
+@cache
+def _cases(code: str) -> list[Case]:
+    row = ROWS[code]
+    return [*row.cases(), *row.trials()]
+
+
+def _choose_case(generator: random.Random) -> Seed:
+    """Return a model of one operator, which LiteRT has a kernel for more often than not."""
+    with_kernel = generator.random() < 0.8
+    while True:
+        row = ROWS[generator.choice([*ROWS])]
+        if row.referred and with_kernel:
+            continue
+        case = generator.choice(_cases(row.code))
+        try:
+            data, runs, _ = case.build()
+        except Exception:  # noqa: BLE001, S112 - the builder has no such type
+            continue
+        bound = case.row.bound(case.kind) if case.kind not in PLAIN else Bound()
+        part, steps = max(bound.part, 1e-4), max(bound.steps, 1)
+        return Seed(case.name, data, runs, Bound(part, steps))
+
+
+@cache
+def _model(name: str) -> bytes:
+    return MODELS[name]()
+
+
+def _choose_model(generator: random.Random) -> Seed:
+    name = generator.choice([*MODELS])
+    return Seed(name, _model(name), (), _OF_NETWORKS)
+
+
+@cache
+def _files(folder: str) -> tuple[list[Path], list[float]]:
+    paths = sorted(Path(folder).rglob("*.tflite"))
+    sizes = {path: path.stat().st_size for path in paths}
+    paths = [path for path in paths if sizes[path] <= _LARGEST_FILE]
+    return paths, [1 / (sizes[path] + _BASE) for path in paths]
+
+
+def _choose_file(folder: str, generator: random.Random) -> Seed:
+    paths, weights = _files(folder)
+    (path,) = generator.choices(paths, weights)
+    return Seed(path.name, path.read_bytes(), (), _OF_NETWORKS)
+
+
+def _choose_published(generator: random.Random) -> Seed:
+    folder = os.environ.get("TFLITE2ONNX_ZOO")
+    return _choose_file(folder, generator) if folder else _choose_case(generator)
+
+
+def _choose_bundle(generator: random.Random) -> Seed:
+    """Return an archive of models; or a model with an archive behind it, as metadata are."""
+    made = io.BytesIO()
+    method = generator.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    inner = _choose_case(generator)
+    with zipfile.ZipFile(made, "w", method) as archive:
+        for name in generator.sample(_NAMES, generator.randrange(1, 4)):
+            entry = zipfile.ZipInfo("name")
+            entry.filename, entry.compress_type = name, method
+            archive.writestr(entry, generator.choice((inner.data, b"text", bytes(1 << 12))))
+    data = made.getvalue()
+    return Seed("bundle", data if generator.random() < 0.8 else inner.data + data)
+
+
+SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {
+    "operators": (0.86, _choose_case),
+    "features": (0.08, _choose_model),
+    "bundles": (0.03, _choose_bundle),
+    "published": (0.02, _choose_published),
+    "networks": (0.01, lambda generator: _choose_file(str(ASSETS), generator)),
+}
+
+
+@lru_cache(maxsize=8)
+def choose_seed(name_of_choice: str) -> tuple[str, Seed]:
+    """Return the name of a set, and a seed of it; the same name gives the same seed."""
+    generator = random.Random(name_of_choice)
+    weights = [weight for weight, _ in SETS.values()]
+    (name,) = generator.choices([*SETS], weights)
+    return name, SETS[name][1](generator)
