@@ -50,6 +50,7 @@ from tflite2onnx.options import (
     WeightType,
 )
 from tflite2onnx.passes import (
+    FASTEST_PASSES,
     MODEL_PASSES,
     NORMALISING_PASSES,
     apply_passes,
@@ -76,6 +77,7 @@ from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
+_FORMS = "fastest"
 
 _logger = logging.getLogger(__name__)
 
@@ -301,6 +303,8 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
+    if _FORMS == "fastest":
+        normal = apply_passes(FASTEST_PASSES, normal)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
