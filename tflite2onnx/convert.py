@@ -4,7 +4,8 @@
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
    graph that is converted; `MODEL_PASSES` over the whole model;
    `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
-3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`.
+3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
+   the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`).
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -77,7 +78,6 @@ from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
-_FORMS = "fastest"
 
 _logger = logging.getLogger(__name__)
 
@@ -303,7 +303,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
-    if _FORMS == "fastest":
+    if options.forms == "fastest":
         normal = apply_passes(FASTEST_PASSES, normal)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))

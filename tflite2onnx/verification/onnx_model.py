@@ -184,7 +184,9 @@ def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order
 def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
-        if ends.rename or any(name == own for each in called.values() for name, own in each.items()):
+        if ends.rename or any(
+            name == own for each in called.values() for name, own in each.items()
+        ):
             yield key, "signature"
     yield ends.signature, "tensor"
 

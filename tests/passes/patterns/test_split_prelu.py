@@ -46,7 +46,7 @@ def test_before_and_after() -> None:
         %3: float32[2,5,7,4] = CONV_2D(%2, {WEIGHTS})
         return %3
     """
-    bend = "DEPTHWISE_CONV_2D(%1, [[[[-3.0, -1.0, -0.0, -2.0]]]], {NAME}=RELU)"
+    bend = f"DEPTHWISE_CONV_2D(%1, [[[[-3.0, -1.0, -0.0, -2.0]]]], {NAME}=RELU)"
     signed = f"DEPTHWISE_CONV_2D(%2, [[[[1.0, 1.0, 0.0, -1.0]]]], {PLAIN})"
     after = f"""
         inputs %0: float32[2,5,7,4]
