@@ -4,7 +4,8 @@
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
    graph that is converted; `MODEL_PASSES` over the whole model;
    `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
-3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`.
+3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
+   the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`).
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -50,6 +51,7 @@ from tflite2onnx.options import (
     WeightType,
 )
 from tflite2onnx.passes import (
+    FASTEST_PASSES,
     MODEL_PASSES,
     NORMALISING_PASSES,
     apply_passes,
@@ -301,6 +303,8 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
+    if options.forms == "fastest":
+        normal = apply_passes(FASTEST_PASSES, normal)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}

@@ -78,7 +78,7 @@ OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 
 # Operators that only passes create; no file contains them.
-OURS = frozenset({"AS_PLANNED", "GRU"})
+OURS = frozenset({"AS_PLANNED", "GRU", "HARD_SIGMOID", "NORMALIZATION"})
 
 
 def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:

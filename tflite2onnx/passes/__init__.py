@@ -28,6 +28,9 @@ from tflite2onnx.passes.normalise import (
     keep_axes,
 )
 from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
+from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
+from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
+from tflite2onnx.passes.patterns.split_prelu import split_prelu
 from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
 from tflite2onnx.passes.resolve_computations import resolve_computations
 from tflite2onnx.passes.state.lift_variables import lift_variables
@@ -64,6 +67,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     densify,  # the passes below read the elements of constants
     fold,  # fewer operators for the passes below
     raise_recurrent_loops,  # ONNX has operators for LSTM, GRU and RNN
+    fuse_activations,  # ONNX has operators for them
     expand_output_sigmoid,  # Sigmoid of ONNX Runtime is inaccurate for small scores
     align,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
@@ -71,6 +75,12 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     fuse_dilated_convolutions,  # one Conv with a dilation instead of three operators
     fuse_pads_into_convolutions,  # ONNX Runtime does not do it for quantized convolutions
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
+)
+
+# After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
+FASTEST_PASSES: tuple[GraphPass, ...] = (
+    convolve_padded_channels,  # Pad of channels leaves the blocked layout of convolutions
+    split_prelu,  # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions
 )
 
 

@@ -43,6 +43,35 @@ class Rewriter:
         self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options)))
         return output
 
+    def convolve(
+        self,
+        code: str,
+        x: Tensor,
+        filters: Array,
+        *,
+        output: Tensor | None = None,
+        like: Tensor | None = None,
+        name: str = "",
+        activation: str = "NONE",
+    ) -> Tensor:
+        """Add CONV_2D or DEPTHWISE_CONV_2D with constant filters of one pixel; see `op`."""
+        target = output or like or x
+        label = f"{target.name}/{name or code.lower()}/filters"
+        return self.op(
+            code,
+            x,
+            Tensor(label, filters.shape, x.dtype, filters),
+            output=output,
+            like=like,
+            name=name,
+            padding="VALID",
+            stride_h=1,
+            stride_w=1,
+            dilation_h_factor=1,
+            dilation_w_factor=1,
+            fused_activation_function=activation,
+        )
+
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
         """Add an operator that copies stored elements (see `graph.copy_op`); return the target."""
         self.ops.append(copy_op(self.source, source, target))

@@ -71,6 +71,18 @@ class Activation(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
 
 
+class HardSigmoid(Elementwise):
+    """HARD_SIGMOID: alpha * x + beta, limited to 0 and 1; `fuse_activations` makes it."""
+
+    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+        "HARD_SIGMOID": ElementwiseRule(
+            lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
+            "float32",
+        )
+    }
+    codes = tuple(rows)
+
+
 class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 

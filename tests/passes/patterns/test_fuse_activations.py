@@ -1,0 +1,252 @@
+"""passes/patterns/fuse_activations.py: activation functions that a model spells out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
+from tflite2onnx.reader.model import read_model
+
+SHAPE = [2, 3, 5]
+
+
+class Spelled(Build):
+    """A model of elementwise operators on tensors of one shape."""
+
+    def apply(self, code: str, *inputs: Tensor | float, **options: Any) -> Tensor:
+        """Add an operator; a number is a constant."""
+        operands = [
+            self.constant(np.float32(each)) if isinstance(each, (int, float)) else each
+            for each in inputs
+        ]
+        (y,) = self.op(code, operands, [SHAPE], **options)
+        return y
+
+
+Spelling = Callable[[Spelled, Tensor], Tensor]
+
+
+def spell(spelling: Spelling) -> bytes:
+    m = Spelled()
+    m.output(spelling(m, m.input(SHAPE)))
+    return m.bytes()
+
+
+def leaky(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MAXIMUM", x, m.apply("MUL", 0.25, x))
+
+
+def steep(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MINIMUM", m.apply("MUL", x, 1.5), x)
+
+
+def prelu_with_one_slope(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("PRELU", x, m.constant(np.full(5, 0.25, np.float32)))
+
+
+def slopes(m: Spelled, x: Tensor) -> Tensor:
+    scaled = m.apply("MUL", x, m.constant(np.linspace(-1, 1, 5, dtype=np.float32)))
+    return m.apply("MAXIMUM", scaled, x)
+
+
+def keras_prelu(m: Spelled, x: Tensor) -> Tensor:
+    negative = m.apply("RELU", m.apply("NEG", x))
+    factors = m.constant(np.linspace(-2, 2, 5, dtype=np.float32))
+    return m.apply("ADD", m.apply("RELU", x), m.apply("MUL", factors, negative))
+
+
+def relu(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MAXIMUM", 0.0, x)
+
+
+def relu6(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MINIMUM", m.apply("MAXIMUM", x, 0.0), 6.0)
+
+
+def gate(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("RELU6", m.apply("ADD", x, 3.0))
+
+
+def fused_gate(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("ADD", x, 3.0, fused_activation_function="RELU6")
+
+
+def hard_sigmoid(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", fused_gate(m, x), 1 / 6)
+
+
+def keras_hard_sigmoid(m: Spelled, x: Tensor) -> Tensor:
+    line = m.apply("ADD", m.apply("MUL", x, 0.2), 0.5)
+    return m.apply("MAXIMUM", m.apply("MINIMUM", line, 1.0), 0.0)
+
+
+def hard_swish(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", m.apply("MUL", x, gate(m, x)), 1 / 6)
+
+
+def hard_swish_of_sigmoid(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", x, m.apply("MUL", 1 / 6, fused_gate(m, x)))
+
+
+def divided_hard_swish(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("DIV", m.apply("MUL", x, gate(m, x)), 6.0)
+
+
+def gelu(m: Spelled, x: Tensor) -> Tensor:
+    cube = m.apply("MUL", m.apply("MUL", x, x), x)
+    inner = m.apply("ADD", x, m.apply("MUL", cube, 0.044715))
+    squashed = m.apply("TANH", m.apply("MUL", inner, sqrt(2 / pi)))
+    return m.apply("MUL", m.apply("MUL", 0.5, x), m.apply("ADD", squashed, 1.0))
+
+
+def gelu_of_power(m: Spelled, x: Tensor) -> Tensor:
+    inner = m.apply("ADD", m.apply("MUL", 0.044715, m.apply("POW", x, 3.0)), x)
+    squashed = m.apply("TANH", m.apply("MUL", sqrt(2 / pi), inner))
+    return m.apply("MUL", x, m.apply("MUL", 0.5, m.apply("ADD", 1.0, squashed)))
+
+
+SPELLINGS = [
+    (leaky, "LEAKY_RELU", "LeakyRelu"),
+    (steep, "LEAKY_RELU", "LeakyRelu"),
+    (prelu_with_one_slope, "LEAKY_RELU", "LeakyRelu"),
+    (slopes, "PRELU", "PRelu"),
+    (keras_prelu, "PRELU", "PRelu"),
+    (relu, "RELU", "Relu"),
+    (relu6, "RELU6", "Clip"),
+    (hard_sigmoid, "HARD_SIGMOID", "HardSigmoid"),
+    (keras_hard_sigmoid, "HARD_SIGMOID", "HardSigmoid"),
+    (hard_swish, "HARD_SWISH", "HardSwish"),
+    (hard_swish_of_sigmoid, "HARD_SWISH", "HardSwish"),
+    (divided_hard_swish, "HARD_SWISH", "HardSwish"),
+    (gelu, "GELU", "Gelu"),
+    (gelu_of_power, "GELU", "Gelu"),
+]
+
+
+@pytest.mark.parametrize(("spelling", "code", "node"), SPELLINGS)
+def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
+    data = spell(spelling)
+    graph = eliminate_dead_operators(fuse_activations(read_model(data).graphs[0]))
+    assert [op.code for op in graph.ops] == [code]
+    result = check(data, opset=20)
+    assert [each.op_type for each in result.model.graph.node] == [node]
+
+
+def test_erf() -> None:
+    """TensorFlow's Erf, which LiteRT has no kernel for."""
+    m = Spelled()
+    x = m.input(SHAPE)
+    (erf,) = m.custom("FlexErf", [m.apply("MUL", x, sqrt(0.5))], [SHAPE])
+    m.output(m.apply("MUL", m.apply("MUL", 0.5, x), m.apply("ADD", erf, 1.0)))
+    graph = fuse_activations(read_model(m.bytes()).graphs[0])
+    assert graph.ops[-1].code == "GELU"
+    assert not graph.ops[-1].options.approximate
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[2,3,5]
+        %1: float32[2,3,5] = ADD(%0, 3.0, fused_activation_function=RELU6)
+        %2: float32[2,3,5] = MUL(%1, 0.1666666716337204, fused_activation_function=NONE)
+        return %2
+    """
+    after = """
+        inputs %0: float32[2,3,5]
+        %1: float32[2,3,5] = HARD_SIGMOID(%0, alpha=0.16666666666666666, beta=0.5)
+        return %1
+    """
+
+    def change(graph: Graph) -> Graph:
+        return eliminate_dead_operators(fuse_activations(graph))
+
+    graph = read_model(spell(hard_sigmoid)).graphs[0]
+    check_pass(change, graph, before, after, "fused_activation_function", "alpha", "beta")
+
+
+def other_slope(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MAXIMUM", x, m.apply("MUL", x, 1.5))
+
+
+def other_knee(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", m.apply("RELU6", m.apply("ADD", x, 2.0)), 1 / 6)
+
+
+def rounded_sixth(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", gate(m, x), float(np.float16(1 / 6)))
+
+
+def two_readers(m: Spelled, x: Tensor) -> Tensor:
+    opened = gate(m, x)
+    m.output(opened)
+    return m.apply("MUL", opened, 1 / 6)
+
+
+def activation_between(m: Spelled, x: Tensor) -> Tensor:
+    scaled = m.apply("MUL", x, 0.25, fused_activation_function="RELU")
+    return m.apply("MAXIMUM", x, scaled)
+
+
+def other_x(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MAXIMUM", x, m.apply("MUL", m.input(SHAPE), 0.25))
+
+
+def slopes_above_one(m: Spelled, x: Tensor) -> Tensor:
+    factors = m.constant(np.linspace(-2, 2, 5, dtype=np.float32))
+    return m.apply("MAXIMUM", x, m.apply("MUL", factors, x))
+
+
+def two_parameters(m: Spelled, x: Tensor) -> Tensor:
+    factors = m.constant(np.linspace(1, 2, 5, dtype=np.float32))
+    line = m.apply("ADD", m.apply("MUL", x, factors), 0.5)
+    return m.apply("MINIMUM", m.apply("MAXIMUM", line, 0.0), 1.0)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        other_slope,
+        other_knee,
+        rounded_sixth,
+        two_readers,
+        activation_between,
+        other_x,
+        slopes_above_one,
+    ],
+)
+def test_what_is_no_activation(spelling: Spelling) -> None:
+    graph = read_model(spell(spelling)).graphs[0]
+    assert write_graph(fuse_activations(graph)) == write_graph(graph)
+    check(spell(spelling), seeds=[0])
+
+
+def test_part_of_a_pattern() -> None:
+    """The limit at 0 is still RELU."""
+    graph = fuse_activations(read_model(spell(two_parameters)).graphs[0])
+    assert [op.code for op in graph.ops] == ["MUL", "ADD", "RELU", "MINIMUM"]
+
+
+def test_integers() -> None:
+    """The kernels of quantized operators round each result."""
+    m = Build()
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
+    x = m.input(SHAPE, **fields)
+    factor = m.constant(np.array([10], np.int8), scale=0.02)
+    (scaled,) = m.op("MUL", [x, factor], [m.tensor(SHAPE, **fields)])
+    m.output(*m.op("MAXIMUM", [x, scaled], [m.tensor(SHAPE, **fields)]))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(fuse_activations(graph)) == write_graph(graph)
+
+
+def test_node_before_opset_20() -> None:
+    """The nodes are those that ONNX Runtime fuses to Gelu."""
+    result = check(spell(gelu), seeds=[0])
+    assert "Tanh" in {node.op_type for node in result.model.graph.node}

@@ -1,0 +1,100 @@
+"""passes/patterns/split_prelu.py: PRELU behind convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx.passes.patterns.split_prelu import split_prelu
+from tflite2onnx.reader.model import read_model
+
+NAME = "fused_activation_function"
+PLAIN = f"{NAME}=NONE"
+WEIGHTS = f"constant[4,3,3,4], [1.0, 1.0, 1.0, 1.0], {PLAIN}"
+SHAPE = [2, 5, 7, 4]
+STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+
+
+def convolve(m: Build, x: Tensor) -> Tensor:
+    filters = np.random.default_rng(0).standard_normal((4, 3, 3, 4)).astype(np.float32)
+    (y,) = m.op(
+        "CONV_2D", [x, m.constant(filters), m.constant(np.ones(4, np.float32))], [x.shape], **STEP
+    )
+    return y
+
+
+def model(slopes: Any) -> bytes:
+    """Return PRELU between two convolutions; the slopes are [C], or a shape that is an input."""
+    m = Build()
+    x = convolve(m, m.input(SHAPE))
+    given = isinstance(slopes, tuple)
+    alpha = m.input(list(slopes)) if given else m.constant(np.asarray(slopes, np.float32))
+    (y,) = m.op("PRELU", [x, alpha], [SHAPE])
+    m.output(convolve(m, y))
+    return m.bytes()
+
+
+def test_before_and_after() -> None:
+    before = f"""
+        inputs %0: float32[2,5,7,4]
+        %1: float32[2,5,7,4] = CONV_2D(%0, {WEIGHTS})
+        %2: float32[2,5,7,4] = PRELU(%1, [-2.0, 0.0, 1.0, 3.0])
+        %3: float32[2,5,7,4] = CONV_2D(%2, {WEIGHTS})
+        return %3
+    """
+    bend = f"DEPTHWISE_CONV_2D(%1, [[[[-3.0, -1.0, -0.0, -2.0]]]], {NAME}=RELU)"
+    signed = f"DEPTHWISE_CONV_2D(%2, [[[[1.0, 1.0, 0.0, -1.0]]]], {PLAIN})"
+    after = f"""
+        inputs %0: float32[2,5,7,4]
+        %1: float32[2,5,7,4] = CONV_2D(%0, {WEIGHTS})
+        %2: float32[2,5,7,4] = {bend}
+        %3: float32[2,5,7,4] = {signed}
+        %4: float32[2,5,7,4] = ADD(%3, %1, {PLAIN})
+        %5: float32[2,5,7,4] = CONV_2D(%4, {WEIGHTS})
+        return %5
+    """
+    graph = read_model(model([-2, 0, 1, 3])).graphs[0]
+    check_pass(split_prelu, graph, before, after, NAME)
+
+
+@pytest.mark.parametrize(
+    "slopes", [[0.1, 0.2, 0.3, 0.4], [-2, 0, 1, 3], [1e-9, 100, -100, 1]], ids=str
+)
+def test_numbers(slopes: list[float]) -> None:
+    """They do not depend on how steep the slopes are."""
+    result = check(model(slopes), tolerance=1e-6)
+    assert "PRelu" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    "slopes", [(4,), np.ones((5, 7, 4)), [[[0.5]]]], ids=["given", "each", "one"]
+)
+def test_other_slopes(slopes: Any) -> None:
+    """Slopes that are given, that differ from pixel to pixel, or that are all the same."""
+    graph = read_model(model(slopes)).graphs[0]
+    assert write_graph(split_prelu(graph)) == write_graph(graph)
+    check(model(slopes), seeds=[0])
+
+
+def test_no_convolution() -> None:
+    """PRELU of what is no image."""
+    m = Build()
+    alpha = m.constant(np.linspace(0, 1, 4, dtype=np.float32))
+    m.output(*m.op("PRELU", [m.input(SHAPE), alpha], [SHAPE]))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(split_prelu(graph)) == write_graph(graph)
+
+
+def test_after_a_sum() -> None:
+    """A sum of images is an image."""
+    m = Build()
+    x = convolve(m, m.input(SHAPE))
+    (x,) = m.op("ADD", [x, convolve(m, x)], [SHAPE])
+    alpha = m.constant(np.linspace(0, 2, 4, dtype=np.float32))
+    m.output(*m.op("PRELU", [x, alpha], [SHAPE]))
+    result = check(m.bytes(), seeds=[0])
+    assert "PRelu" not in {node.op_type for node in result.model.graph.node}

@@ -1,0 +1,1 @@
+"""Passes that replace several operators by one, and operators by forms that run faster."""

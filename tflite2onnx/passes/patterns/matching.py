@@ -1,0 +1,171 @@
+"""Patterns of operators.
+
+A pattern matches the tensor that an operator computes:
+
+1. a name matches any tensor; the same name matches the same tensor, or constants with equal
+   elements;
+2. a name that ends with # matches constants only;
+3. a number matches a constant whose elements all are this number, up to rounding to float32;
+4. (code, *patterns) matches the first output of an operator that applies no fused activation. The
+   inputs of an operator that commutes match in both sequences. A code of an activation also matches
+   an operator that applies the activation to its result.
+
+No operator outside a pattern reads the tensors between its operators, so that the operators are
+dead once the last of them is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.quantize import BOUNDS
+from tflite2onnx.tensor import DType, Tensor
+
+Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"
+
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+_KEEPS_AXES = (
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
+    *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
+)
+_IMAGE = 4  # axes
+_COMMUTE = ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
+_CLOSE = 1e-6  # relative difference of numbers
+
+
+class Match(NamedTuple):
+    """The tensors that the names of a pattern match, and the operators between them."""
+
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...] = ()
+
+    def number(self, name: str) -> float | None:
+        """Return the only element of a constant, None if there is another number of elements."""
+        data = self.tensors[name].data
+        return None if data is None or data.size != 1 else float(data.reshape(()))
+
+
+class Matcher:
+    """The operators of a graph by the tensors that they compute and read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.makers: dict[Tensor, Op] = {}
+        self.readers: dict[Tensor, list[Op]] = {}
+        for op in graph.every_op():
+            self.makers |= dict.fromkeys(op.outputs, op)
+            for tensor in dict.fromkeys(op.inputs):
+                if tensor is not None:
+                    self.readers.setdefault(tensor, []).append(op)
+        self.ends = {t for each in graph.every_graph() for t in each.outputs}
+
+    def match(self, op: Op, pattern: Pattern) -> Match | None:
+        """Return the match of a pattern with the operators that end in this operator."""
+        if (
+            not op.outputs
+            or isinstance(pattern, str | float)
+            or pattern[0]
+            not in (
+                op.code,
+                op.activation,
+            )
+        ):
+            return None
+        for found in self._match_tensor(op.outputs[0], pattern, Match({})):
+            inner = dict.fromkeys(each for each in found.ops if each is not op)
+            if found.ops and self._are_private(inner, {op, *inner}):
+                return found
+        return None
+
+    def match_any(self, op: Op, patterns: Iterable[Pattern]) -> Match | None:
+        """Return the match of the first pattern that matches."""
+        return next((m for p in patterns if (m := self.match(op, p)) is not None), None)
+
+    def is_read_once(self, tensor: Tensor) -> bool:
+        """Return whether a single operator reads a tensor, which is no output of a graph."""
+        return tensor not in self.ends and len(self.readers.get(tensor, ())) == 1
+
+    def _are_private(self, inner: Iterable[Op], ops: set[Op]) -> bool:
+        made = [t for op in inner for t in op.outputs]
+        return not any(t in self.ends for t in made) and all(
+            ops.issuperset(self.readers.get(t, ())) for t in made
+        )
+
+    def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
+        if isinstance(pattern, str):
+            yield from _bind(pattern, tensor, found)
+        elif isinstance(pattern, (int, float)):
+            if _is_number(tensor, pattern):
+                yield found
+        else:
+            op = self.makers.get(tensor)
+            if op is not None and op.outputs[0] is tensor and is_float(tensor):
+                yield from self._match_op(op, pattern, found)
+
+    def _match_op(self, op: Op, pattern: Sequence[Pattern], found: Match) -> Iterator[Match]:
+        code, *arguments = pattern
+        if op.activation == code and code in BOUNDS and isinstance(arguments[0], tuple):
+            yield from self._match_inputs(op, arguments[0], found)
+        elif op.activation == "NONE":
+            yield from self._match_inputs(op, pattern, found)
+
+    def _match_inputs(self, op: Op, pattern: Sequence[Pattern], found: Match) -> Iterator[Match]:
+        code, *arguments = pattern
+        if op.code != code or len(op.inputs) != len(arguments) or op.graphs:
+            return
+        sequences = permutations(op.inputs) if op.is_builtin(*_COMMUTE) else [op.inputs]
+        for inputs in sequences:
+            yield from self._match_all(inputs, arguments, found._replace(ops=(*found.ops, op)))
+
+    def _match_all(
+        self, inputs: Sequence[Tensor | None], arguments: Sequence[Pattern], found: Match
+    ) -> Iterator[Match]:
+        if not inputs:
+            yield found
+        elif inputs[0] is not None:
+            for each in self._match_tensor(inputs[0], arguments[0], found):
+                yield from self._match_all(inputs[1:], arguments[1:], each)
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Return whether a tensor has float32 elements that are not quantized."""
+    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+
+
+def find_images(graph: Graph) -> set[Tensor]:
+    """Return the images that depend on a convolution by operators that keep the order of the axes.
+
+    The planner stores them with channels first.
+    """
+    images: set[Tensor] = set()
+    for op in graph.every_op():
+        keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
+        if keeps or op.is_builtin(*CONVOLUTIONS):
+            images.update(t for t in op.outputs if t.rank == _IMAGE)
+    return images
+
+
+def _bind(name: str, tensor: Tensor, found: Match) -> Iterator[Match]:
+    known = found.tensors.get(name)
+    if known is None:
+        if tensor.data is not None or not name.endswith("#"):
+            yield found._replace(tensors={**found.tensors, name: tensor})
+    elif known is tensor or _are_equal(known, tensor):
+        yield found
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    if a.data is None or b.data is None or a.dtype is not b.dtype:
+        return False
+    return np.array_equal(a.data, b.data)
+
+
+def _is_number(tensor: Tensor, number: float) -> bool:
+    data = tensor.data
+    if data is None or not is_float(tensor) or not 0 < data.size <= tensor.elements:
+        return False
+    return bool(np.all(np.abs(data.astype(np.float64) - number) <= _CLOSE * abs(number)))
