@@ -224,7 +224,7 @@ def convert_model(
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
     emitted = rename_as_requested(emitted, options.rename)
-    properties = {
+    properties: dict[str, object] = {
         "signatures": signature_io_names(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
