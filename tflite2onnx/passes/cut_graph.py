@@ -156,8 +156,9 @@ def _select_ops(
             if op in kept or (alive.isdisjoint(op.outputs) and not writes):
                 continue
             kept.add(op)
-            used.update(states[op])
-            alive |= {*op.inputs} - {*given}
+            if op.inputs or op.outputs:  # CALL_ONCE sets the first values of all variables
+                used |= states[op]
+            alive |= {t for t in op.inputs if t not in given}
     return tuple(op for op in graph.ops if op in kept)
 
 
@@ -166,11 +167,11 @@ def _writes_state(op: Op) -> bool:
     return not op.outputs or any(t is not None and t.is_variable for t in op.inputs)
 
 
-def _list_states(model: Model, graph: Graph) -> Mapping[Op, Collection[Hashable]]:
+def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 
     @cache
-    def own(index: int) -> Mapping[Op, Collection[Hashable]]:
+    def own(index: int) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
     def of_subgraphs(op: Op) -> set[Hashable]:
@@ -183,7 +184,7 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, Collection[Hashable]
     return {op: {*states, *of_subgraphs(op)} for op, states in _list_own_states(graph).items()}
 
 
-def _list_own_states(graph: Graph) -> Mapping[Op, Collection[Hashable]]:
+def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables of each operator: a tensor, or what makes its handle."""
     handles: dict[Tensor | None, Hashable] = {
         t: (op.code, repr(dict(op.options)), op.custom_options)

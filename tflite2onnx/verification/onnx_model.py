@@ -185,9 +185,8 @@ def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order
 def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
-        if ends.rename or any(
-            name == own for each in called.values() for name, own in each.items()
-        ):
+        same = (name == own for each in called.values() for name, own in each.items())
+        if ends.rename or any(same):
             yield key, "signature"
     yield ends.signature, "tensor"
 
