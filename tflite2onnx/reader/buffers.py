@@ -5,12 +5,15 @@ Types under eight bits are unpacked to one element per byte. Strings become an a
 
 from __future__ import annotations
 
+import logging
 import math
 from itertools import pairwise
 
 import numpy as np
 
 from tflite2onnx.tensor import Array, DType, Shape
+
+_logger = logging.getLogger(__name__)
 
 _BYTE = 8
 
@@ -46,6 +49,18 @@ def flat(raw: memoryview, dtype: DType) -> Array:
         # numpy assumes that a bool is the byte 0 or 1, and computes nonsense from other bytes.
         return stored.view(np.bool_) if stored.max(initial=0) <= 1 else stored != 0
     return np.frombuffer(raw[:whole], dtype.numpy)
+
+
+def warn_of_other_bytes(name: str, stored: memoryview) -> None:
+    """Warn of booleans that LiteRT's kernels read in different ways (docs/faq.md)."""
+    largest = int(np.frombuffer(stored, np.uint8).max(initial=0))
+    if largest > 1:
+        _logger.warning(
+            "the bytes of the BOOL constant %s must be 0 or 1, got %d: the ONNX model takes all"
+            " bytes but 0 for true, and operators of LiteRT disagree about them",
+            name,
+            largest,
+        )
 
 
 def shape_elements(elements: Array, shape: Shape) -> Array:

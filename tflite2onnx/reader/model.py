@@ -17,7 +17,6 @@ The file is not trusted: contents that an honest file could not have raise `Mode
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import stat
@@ -43,8 +42,6 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
-
-_logger = logging.getLogger(__name__)
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -125,18 +122,6 @@ def _check_identifier(data: memoryview) -> None:
     else:
         message = "this is not a TFLite model (the identifier TFL3 is missing)"
     raise ModelFileError(message)
-
-
-def _warn_of_other_bytes(name: str, stored: memoryview) -> None:
-    """Warn of booleans that LiteRT's kernels read in different ways (docs/faq.md)."""
-    largest = int(np.frombuffer(stored, np.uint8).max(initial=0))
-    if largest > 1:
-        _logger.warning(
-            "the bytes of the BOOL constant %s must be 0 or 1, got %d: the ONNX model takes all"
-            " bytes but 0 for true, and operators of LiteRT disagree about them",
-            name,
-            largest,
-        )
 
 
 def _fail_damaged(reason: str) -> NoReturn:
@@ -324,7 +309,7 @@ class _Reader:
         try:
             data = self._read_elements(table, shape, dtype, sparse=sparsity is not None)
             if dtype is DType.BOOL and data is not None:
-                _warn_of_other_bytes(name, self._buffer(table["buffer"]))
+                buffers.warn_of_other_bytes(name, self._buffer(table["buffer"]))
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
             quantization = self._quantization(table["quantization"], shape, dtype, tables)

@@ -486,9 +486,6 @@ def test_variable_tensors_that_nothing_writes_to_are_constant() -> None:
     assert states(check(m.bytes(), runs=2)) == []
 
 
-# What is printed
-
-
 def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """States stand apart from what the model takes and gives."""
     path = tmp_path / "model.tflite"
