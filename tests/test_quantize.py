@@ -10,6 +10,7 @@ import pytest
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.quantize import (
     Storage,
+    StoragePlan,
     bias_storage,
     clamp,
     decode_constant,
@@ -18,7 +19,6 @@ from tflite2onnx.quantize import (
     is_exact_depthwise,
     is_quantized,
     real_bounds,
-    storage,
     weight_storage,
     widen_subbyte,
 )
@@ -76,13 +76,14 @@ def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
 
 def test_storage() -> None:
     """int8 moves to uint8 if wanted, and nothing else does."""
-    kept = storage(tensor(DType.INT8, make_quantization(0.5, -3)), unsigned=True)
+    as_filed, unsigned = StoragePlan(), StoragePlan(int8_as_uint8=True)
+    kept = unsigned.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
-    kept = storage(tensor(DType.INT8, make_quantization(0.5, -3)), unsigned=False)
+    kept = as_filed.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.INT8, -3)
     for dtype in (DType.UINT8, DType.INT16):
-        assert storage(tensor(dtype, make_quantization(0.5)), unsigned=True).dtype is dtype
-    assert storage(tensor(DType.INT8), unsigned=True) == Storage(DType.INT8, None)
+        assert unsigned.tensor(tensor(dtype, make_quantization(0.5))).storage.dtype is dtype
+    assert unsigned.tensor(tensor(DType.INT8)).storage == Storage(DType.INT8, None)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +92,10 @@ def test_storage() -> None:
         ("int8", "int8", "auto", "UINT8", 129),
         ("int8", "int8", "uint8", "UINT8", 129),
         ("int8", "int8", "int8", "INT8", 1),
-        ("int8", "int8", None, "INT8", 1),
+        ("int8", "int8", "depthwise", "INT8", 1),
         ("uint8", "uint8", "auto", "UINT8", 1),
         ("uint8", "uint8", "int8", "INT8", -127),
-        ("uint8", "uint8", None, "UINT8", 1),
+        ("uint8", "uint8", "depthwise", "UINT8", 1),
         ("int8", "int4", "auto", "INT8", 1),
         ("int8", "int2", "uint8", "INT8", 1),
         ("int16", "int8", "auto", "INT8", 1),
@@ -106,13 +107,16 @@ def test_storage() -> None:
         ("float32", "int2", "auto", "INT8", 0),
     ],
 )
-def test_weights(
-    x: str, weights: str, choice: str | None, stored_type: str, zero_point: int
-) -> None:
+def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point: int) -> None:
     """Weights of float data have no zero point, and may become real at once."""
     data = tensor(DType[x.upper()], None if x == "float32" else make_quantization(0.5, 1))
-    kept = weight_storage(
-        data, tensor(DType[weights.upper()], make_quantization(0.25, 1)), choice, folds=True
+    depthwise = choice == "depthwise"
+    kept, _ = weight_storage(
+        data,
+        tensor(DType[weights.upper()], make_quantization(0.25, 1)),
+        "auto" if depthwise else choice,
+        folds=True,
+        depthwise=depthwise,
     )
     assert kept.dtype is DType[stored_type]
     assert (kept.zero_point, kept.folds) == (zero_point, x == "float32")
@@ -135,7 +139,7 @@ def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> N
 
 def test_weights_that_are_real() -> None:
     data = tensor(DType.FLOAT32)
-    assert weight_storage(data, data, "auto", folds=True) == Storage(DType.FLOAT32, None)
+    assert weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)
 
 
 def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:

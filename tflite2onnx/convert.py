@@ -24,11 +24,12 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
+from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.compat import accept_legacy_arguments
-from tflite2onnx.emit import Emitted, emit, prefers_uint8, sites
+from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import (
     FixedSizeError,
     ModelFileError,
@@ -326,13 +327,10 @@ def _with_opset(
     graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
 ) -> Emitted:
     """Emit for the requested opset, else for the smallest opset that has all nodes."""
-    auto = options.activations == "auto"
     builder = partial(
         Builder,
         opset_is_fixed=options.opset is not None,
-        float_only=options.quantization == "float",
-        int8_as_uint8=options.activations == "uint8" or (auto and prefers_uint8(operators)),
-        weights=options.weights,
+        plan=quantize.plan(operators, options),
         canonical=options.forms == "canonical",
     )
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)

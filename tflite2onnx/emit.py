@@ -7,7 +7,6 @@ activation, stores outputs in the planned order, and names the operator in an er
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from inspect import signature
 from itertools import count
@@ -15,7 +14,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tflite2onnx.builder.builder import (
-    REAL,
     AlreadyStored,
     Body,
     Builder,
@@ -32,14 +30,12 @@ from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantize import (
-    Storage,
-    bias_storage,
+    REAL,
+    OperandStorage,
+    Reading,
+    check_scales,
     clamp,
     decode_constant,
-    is_exact_depthwise,
-    is_quantized,
-    real_bounds,
-    weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -73,9 +69,7 @@ def _site(operator: Operator) -> Site:
         raise OperatorError("it must have an output, got none")
     if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
         raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
-    unscaled = operator.without_scale
-    if unscaled is not None and not operator.reads_stored_integers():
-        raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
+    check_scales(operator)
     return Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
 
 
@@ -87,19 +81,6 @@ def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def prefers_uint8(operators: Sequence[Operator]) -> bool:
-    """Return whether int8 activations are better stored as uint8.
-
-    This is so if an operator computes with them, because ONNX Runtime has integer kernels for uint8
-    on x86-64. If any int8 tensor has no scale, all int8 tensors stay int8: an operator may move
-    elements from a tensor without a scale to a tensor with a scale.
-    """
-    int8 = [(t, o) for o in operators for t in o.op.outputs if t.dtype is DType.INT8]
-    return all(is_quantized(t) for t, _ in int8) and any(
-        not o.reads_stored_integers() for _, o in int8
-    )
 
 
 class Emitted(NamedTuple):
@@ -199,7 +180,7 @@ def _body(
         g.define(tensor, inputs[-1], order)
     _emit_operators(g, graph, planned)
     views = [
-        g.view(tensor, order, real=g.float_only)
+        g.view(tensor, order, planned=g.plan.result(tensor))
         for tensor, order in zip(graph.outputs, after, strict=True)
     ]
     outputs = [view.value for view in views]
@@ -215,7 +196,7 @@ def _body(
 
 def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside the model the tensor may have another type."""
-    inside, in_file = g.storage(tensor), g.storage(tensor, weight=True)
+    inside, in_file = g.storage(tensor), g.end_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)
     value = g.annotate(Value(dtype=in_file.dtype), in_file.dtype, shape)
     g.define(tensor, g.convert(value, in_file, inside, order), order)
@@ -224,7 +205,7 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
 
 def _initial(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of a state as the ONNX model stores it."""
-    if g.storage(port.tensor, weight=True) is REAL and port.tensor.quantization is not None:
+    if g.end_storage(port.tensor) is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
     return data.transpose(port.order)
 
@@ -240,7 +221,7 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     input_tensors = {*graph.inputs}
     values = {value for t, value, _ in g.stored_tensors() if t in input_tensors}
     for tensor, order in zip(graph.outputs, orders, strict=True):
-        inside, in_file = g.storage(tensor), g.storage(tensor, weight=True)
+        inside, in_file = g.storage(tensor), g.end_storage(tensor)
         value = g.convert(g.view(tensor, order).value, inside, in_file, order)
         if value in values or value.data is not None:
             value = g.Identity(value)
@@ -254,83 +235,25 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
 def _emit_operator(
     g: Builder, operator: Operator, orders: Mapping[int, Order], bodies: Sequence[Body]
 ) -> None:
-    op, real = operator.op, _on_real_numbers(g, operator)
+    op, planned = operator.op, g.plan.operands[operator.op]
     inputs = [
-        None if t is None else _view(g, operator, i, orders[i], real=real)
+        None if t is None else g.view(t, orders[i], operator.axis_letters(i), planned[i])
         for i, t in enumerate(op.inputs)
     ]
-    outputs = tuple(_output(g, operator, i, orders[~i], real=real) for i in range(len(op.outputs)))
+    outputs = tuple(
+        View(t, orders[~i], planned[~i], operator.axis_letters(~i))
+        for i, t in enumerate(op.outputs)
+    )
     operands = (bodies, *inputs) if bodies else inputs
     emitted = operator.emit(g, outputs if operator.returns_tuple else outputs[0], *operands)
     values = list(emitted) if operator.returns_tuple else [emitted]
     for i, (view, value) in enumerate(zip(outputs, values, strict=False)):
         activation = "NONE" if i else operator.activation
-        g.define(view.tensor, _finish_output(g, operator, view, value, activation), view.order)
-
-
-def _on_real_numbers(g: Builder, operator: Operator) -> bool:
-    """Return whether an operator reads quantized operands as real numbers.
-
-    With `float_only` an operator that only moves stored integers can move real numbers instead, if
-    all its operands have one scale.
-    """
-    if not operator.reads_stored_integers():
-        return True
-    moves = operator.has_one_scale and operator.matmul_operands is None
-    return g.float_only and moves and not operator.computes_on_stored_integers
-
-
-def _as_filed(operator: Operator) -> bool:
-    """Return whether an operator must read the file's integers, and not int8 moved to uint8."""
-    return operator.computes_on_stored_integers or operator.without_scale is not None
-
-
-def _view(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
-    tensor, storage = operator.input(i), _input_storage(g, operator, i)
-    if storage is None and not real:
-        storage = g.integer_storage(tensor, as_filed=_as_filed(operator))
-    elif storage is None and not g.float_only and is_quantized(tensor):
-        scale = operator.scale_read(i)
-        if scale is not None:
-            storage = g.integer_storage(replace(tensor, quantization=scale))
-    return g.view(tensor, order, operator.axis_letters(i), real=real, storage=storage)
-
-
-def _input_storage(g: Builder, operator: Operator, operand: int) -> Storage | None:
-    """Return the storage of weights and biases, None for inputs that are stored as activations.
-
-    In a nested graph ONNX Runtime 1.31 does not find the weights of a product of float data and
-    integers (TransposeDQWeightsForMatMulNBits) and rejects the model, so the weights are
-    dequantized at load.
-    """
-    if operator.matmul_operands is None or operator.input(operand).data is None:
-        return None
-    data, weights, bias = operator.matmul_operands
-    if operand == weights:
-        x, w = operator.input(data), operator.input(weights)
-        exact = operator.is_depthwise and is_exact_depthwise(w)
-        choice = None if g.weights == "auto" and exact else g.weights
-        return weight_storage(
-            x, w, choice, folds=operator.dequantizes_weights_at_load or g.is_nested
-        )
-    if operand == bias:
-        return bias_storage(*(operator.input(i) for i in operator.matmul_operands))
-    return None
-
-
-def _output(g: Builder, operator: Operator, i: int, order: Order, *, real: bool) -> View:
-    tensor = operator.op.outputs[i]
-    storage = g.integer_storage(tensor, as_filed=_as_filed(operator))
-    storage = REAL if real and storage.quantization else storage
-    return View(tensor, order, storage, operator.axis_letters(~i))
+        g.define(view.tensor, _finish_output(g, view, value, activation), view.order)
 
 
 def _finish_output(
-    g: Builder,
-    operator: Operator,
-    view: View,
-    emitted: Value | NeedsReshape | AlreadyStored,
-    activation: str,
+    g: Builder, view: View, emitted: Value | NeedsReshape | AlreadyStored, activation: str
 ) -> Value:
     """Apply the fused activation, quantize real numbers, and reshape the value if it needs that."""
     if isinstance(emitted, AlreadyStored):
@@ -339,29 +262,20 @@ def _finish_output(
         value = emitted.value
     else:
         value = g.annotate(emitted, view.dtype, view.sizes)
-    if g.float_only and view.storage is REAL and is_quantized(view.tensor):
-        value = _limit_range(g, operator, view.tensor, value, activation)
+    if view.plan.reading is Reading.FLOAT:
+        value = _limit_range(g, view.plan, value, activation)
     else:
-        value = _store_output(g, operator, view, value, activation)
+        value = _store_output(g, view, value, activation)
     return g.reshape(value, view.sizes) if isinstance(emitted, NeedsReshape) else value
 
 
-def _limit_range(
-    g: Builder, operator: Operator, tensor: Tensor, value: Value, activation: str
-) -> Value:
-    """Return real numbers, clipped to the range that the stored integers would have.
-
-    Converters omit an activation that the range implies, so without the range a RELU may be
-    missing.
-    """
-    written_tensor = _with_written_scale(g, operator, tensor)
-    written = g.integer_storage(written_tensor, as_filed=True)
-    read = g.integer_storage(tensor, as_filed=True)
-    if len(written.scale) > 1 or (operator.moves_only and activation == "NONE"):
+def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: str) -> Value:
+    """Return real numbers, clipped to the range that the stored integers would have."""
+    if planned.limits is None:
         return apply_fused_activation(g, activation, value, DType.FLOAT32)
-    bounds = real_bounds(activation, read, written)
-    value = g.Clip(value, *(g.scalar(bound, DType.FLOAT32) for bound in bounds))
-    if written_tensor is tensor:
+    value = g.Clip(value, *(g.scalar(limit, DType.FLOAT32) for limit in planned.limits))
+    read, written = planned.storage, planned.written
+    if written is None:
         return value
     # Readers of the tensor apply another scale to the same stored integers.
     value = g.Mul(value, g.scalar(read.scale[0] / written.scale[0], DType.FLOAT32))
@@ -369,37 +283,19 @@ def _limit_range(
     return g.Add(value, g.scalar(offset, DType.FLOAT32))
 
 
-def _store_output(
-    g: Builder, operator: Operator, view: View, value: Value, activation: str
-) -> Value:
-    """Return the output of an operator in its storage, with the fused activation applied.
+def _store_output(g: Builder, view: View, value: Value, activation: str) -> Value:
+    """Return the output of an operator in the storage of the tensor, with the activation applied.
 
     An activation is omitted if the range of the integers implies it; otherwise it clamps the stored
     integers. A node between the operator and QuantizeLinear would break the fusion.
     """
-    storage, target = view.storage, g.storage(view.tensor)
-    written = _with_written_scale(g, operator, view.tensor)
-    if storage is REAL and (target is not REAL or written is not view.tensor):
-        value = g.quantize(value, g.integer_storage(written), view.order)
-        storage = g.integer_storage(view.tensor)
+    storage = view.plan.storage
+    if view.plan.reading is Reading.DEQUANTIZED:
+        value = g.quantize(value, view.plan.written or storage, view.order)
+    bounds = clamp(activation, storage)
     if storage.quantization is None:
         value = apply_fused_activation(g, activation, value, storage.dtype)
-    else:
-        value = _clamp_integers(g, value, activation, storage)
-    return g.convert(value, storage, target, view.order)
-
-
-def _with_written_scale(g: Builder, operator: Operator, tensor: Tensor) -> Tensor:
-    """Return an output with the scale with which the kernel writes it."""
-    scale = operator.output_quantization if g.float_only else operator.scale_made
-    if scale is None or not is_quantized(tensor) or scale.same_as(tensor.quantization):
-        return tensor
-    return replace(tensor, quantization=scale)
-
-
-def _clamp_integers(g: Builder, value: Value, activation: str, storage: Storage) -> Value:
-    bounds = clamp(activation, storage)
-    if bounds is None:
-        return value
-    low, high = (g.scalar(bound, storage.dtype) for bound in bounds)
-    return g.in_compute_type("Clip", storage.dtype, value, low, high)
+    elif bounds is not None:
+        low, high = (g.scalar(bound, storage.dtype) for bound in bounds)
+        value = g.in_compute_type("Clip", storage.dtype, value, low, high)
+    return g.convert(value, storage, g.storage(view.tensor), view.order)

@@ -22,6 +22,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
+from tflite2onnx.quantize import Integers, Moves, Product, Real
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # Old names, for operators that were written for earlier versions.
@@ -39,13 +40,17 @@ __all__ = [
     "Foldable",
     "Frame",
     "HasInternalState",
+    "Integers",
+    "Moves",
     "NeedsReshape",
     "Op",
     "Operator",
     "OperatorError",
     "Options",
     "Order",
+    "Product",
     "Quantization",
+    "Real",
     "RegistrationError",
     "RunsSubgraphs",
     "Shape",

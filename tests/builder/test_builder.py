@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tflite2onnx.builder.builder import REAL, Builder, Value, View
+from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.errors import FixedSizeError, OperatorError
+from tflite2onnx.quantize import REAL, OperandStorage, Reading, Storage
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
@@ -18,7 +19,7 @@ def open_value(g: Builder, *sizes: int | str) -> Value:
 
 def test_a_tensor_that_is_neither_known_nor_computed() -> None:
     tensor = Tensor("x", (2, 3), DType.FLOAT32)
-    view = View(tensor, (0, 1), REAL)
+    view = View(tensor, (0, 1), OperandStorage(REAL))
     with pytest.raises(OperatorError, match="x must be computed"):
         _ = view.value
     with pytest.raises(OperatorError, match="x must be constant"):
@@ -35,7 +36,8 @@ def test_scales_along_an_axis_that_is_gone() -> None:
     """Which of 6 rows has which of 3 scales, no DequantizeLinear could say."""
     quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)
     tensor = Tensor("w", (2, 3), DType.INT8, np.zeros((2, 3), np.int8), quantization)
-    view = Builder(17).view(tensor, (0, 1), real=True)
+    planned = OperandStorage(Storage(DType.INT8, quantization), Reading.DEQUANTIZED)
+    view = Builder(17).view(tensor, (0, 1), planned=planned)
     with pytest.raises(OperatorError, match=r"the scales of w must belong to one of the axes"):
         view.reshape((6,))
 

@@ -24,6 +24,7 @@ from tflite2onnx.passes.normalise import (
     densify,
     eliminate_dead_operators,
 )
+from tflite2onnx.quantize import Moves
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
 
@@ -37,7 +38,7 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 def stub(
     evaluate: Callable[..., Sequence[Array] | None] = lambda *_: None,
     shapes: Sequence[Shape | None] = (),
-    **traits: bool,
+    **traits: bool | Moves,
 ) -> type[Operator]:
     """Return a class for operators that TFLite does not have."""
     methods = {
@@ -209,7 +210,10 @@ def test_bits_of_small_floats_are_moved(classes: Classes) -> None:
     """They are no numbers to numpy, but elements."""
     x = tensor(np.arange(3, dtype=np.uint16), dtype=DType.BFLOAT16)
     y = tensor(shape=(3,), dtype=DType.BFLOAT16)
-    assert fold_one(classes, op("X", [x], y), stub(lambda x: [x[::-1]], moves_only=True)).ops == ()
+    assert (
+        fold_one(classes, op("X", [x], y), stub(lambda x: [x[::-1]], quantization=Moves())).ops
+        == ()
+    )
 
 
 def test_shapes_are_known_without_elements(classes: Classes) -> None:
@@ -222,7 +226,7 @@ def test_half_precision_stays_narrow_while_it_is_moved(classes: Classes) -> None
     """Computed with, it is as wide as the operator reads it."""
     wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
     ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
-    classes |= {"M": stub(lambda x: [x.T], moves_only=True), "A": stub(lambda x: [x + x])}
+    classes |= {"M": stub(lambda x: [x.T], quantization=Moves()), "A": stub(lambda x: [x + x])}
     made = fold(graph(*ops, outputs=[wide, moved, added]))
     types = [t.data.dtype for t in made.outputs if t.data is not None]
     assert types == [np.float16, np.float16, np.float32]

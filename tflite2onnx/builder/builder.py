@@ -11,7 +11,15 @@ from tflite2onnx.builder.nodes import Node, Operand, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
-from tflite2onnx.quantize import Storage, decode_constant, encode_constant, is_quantized, storage
+from tflite2onnx.quantize import (
+    REAL,
+    OperandStorage,
+    Reading,
+    Storage,
+    StoragePlan,
+    decode_constant,
+    encode_constant,
+)
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
@@ -27,19 +35,17 @@ __all__ = [
     "View",
 ]
 
-REAL = Storage(DType.FLOAT32)
-
 
 class View(NamedTuple):
     """A tensor in the order in which an operator reads or writes it.
 
-    `storage` is how the operator reads or writes the elements: as stored integers or as real
-    numbers. `letters` are the names of its TFLite axes, if the operator defines names.
+    `plan` is how the operator reads or writes the elements. `letters` are the names of its TFLite
+    axes, if the operator defines names.
     """
 
     tensor: Tensor
     order: Order
-    storage: Storage
+    plan: OperandStorage
     letters: str = ""
     source: Callable[[Order, Sizes | None], Value] | None = None
 
@@ -78,6 +84,12 @@ class View(NamedTuple):
     def rank(self) -> int:
         """Number of axes."""
         return len(self.order)
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the elements that the operator reads or writes."""
+        as_stored = self.plan.reading in (Reading.STORED, Reading.DYNAMIC)
+        return self.plan.storage if as_stored else REAL
 
     @property
     def dtype(self) -> DType:
@@ -159,9 +171,8 @@ class Body(NamedTuple):
 class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
-    `int8_as_uint8` stores int8 activations as uint8. `float_only` stores floats in place of all
-    quantized integers. `weights` is the conversion option of that name. `canonical` chooses ONNX's
-    own operator where ONNX Runtime runs another form of a computation faster. A nested graph reads
+    `plan` says how tensors are stored and how operands are read. `canonical` chooses ONNX's own
+    operator where ONNX Runtime runs another form of a computation faster. A nested graph reads
     tensors of the graph `around` it: they are moved in that graph, outside of any loop, and so are
     constants.
     """
@@ -171,17 +182,13 @@ class Builder(QdqNodes):
         opset: int,
         *,
         opset_is_fixed: bool = False,
-        int8_as_uint8: bool = False,
-        float_only: bool = False,
-        weights: str = "auto",
+        plan: StoragePlan = StoragePlan(),  # noqa: B008 - frozen
         canonical: bool = False,
         budget: ConstantBudget | None = None,
         around: Builder | None = None,
     ) -> None:
         super().__init__(opset, opset_is_fixed=opset_is_fixed, budget=budget, around=around)
-        self.int8_as_uint8 = int8_as_uint8
-        self.float_only = float_only
-        self.weights = weights
+        self.plan = plan
         self.canonical = canonical
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
@@ -189,18 +196,16 @@ class Builder(QdqNodes):
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
 
     @property
-    def is_nested(self) -> bool:
-        """Whether the graph is nested in another."""
-        return self._around is not None
+    def float_only(self) -> bool:
+        """Whether all quantized integers are stored as floats."""
+        return self.plan.float_only
 
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(
             self.opset,
             opset_is_fixed=self.opset_is_fixed,
-            int8_as_uint8=self.int8_as_uint8,
-            float_only=self.float_only,
-            weights=self.weights,
+            plan=self.plan,
             canonical=self.canonical,
             around=self,
         )
@@ -211,21 +216,19 @@ class Builder(QdqNodes):
             order, value = next(iter(values.items()))
             yield tensor, value, order
 
-    def storage(self, tensor: Tensor, *, weight: bool = False) -> Storage:
-        """Return the storage of a tensor; a `weight` is stored as in the file."""
-        if self.float_only and is_quantized(tensor) and tensor.data is None:
-            return REAL
-        return self.integer_storage(tensor, as_filed=weight)
+    def storage(self, tensor: Tensor) -> Storage:
+        """Return the storage of a tensor inside the model."""
+        return self._in_opset(tensor, self.plan.tensor(tensor)).storage
 
-    def integer_storage(self, tensor: Tensor, *, as_filed: bool = False) -> Storage:
-        """Return the storage of a tensor as integers: the file's integers, or int8 moved to uint8.
+    def end_storage(self, tensor: Tensor) -> Storage:
+        """Return the storage of a tensor as an input, output or state of the model."""
+        return self._in_opset(tensor, self.plan.end(tensor)).storage
 
-        A tensor that is not quantized is stored as its own elements.
-        """
-        stored = storage(tensor, unsigned=self.int8_as_uint8 and not as_filed)
-        if tensor.data is None or self.float_only:
-            return stored
-        return self.storage_in_opset(stored)
+    def _in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
+        """Return the storage of an operand; constants have wider types if this opset lacks one."""
+        if tensor.data is None:
+            return planned
+        return planned._replace(storage=self.storage_in_opset(planned.storage))
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
         """Return computed integers, one for each TFLite axis, as int64 in an order."""
@@ -246,36 +249,28 @@ class Builder(QdqNodes):
         self.annotate(value, self.storage(tensor).dtype, _sizes(tensor, order))
 
     def view(
-        self,
-        tensor: Tensor,
-        order: Order,
-        letters: str = "",
-        *,
-        real: bool = False,
-        storage: Storage | None = None,
+        self, tensor: Tensor, order: Order, letters: str = "", planned: OperandStorage | None = None
     ) -> View:
-        """Return the tensor in an order, as stored or as real numbers.
+        """Return the tensor in an order, read as planned; None reads its elements as stored.
 
-        A Transpose that the order needs is emitted once, on the stored integers. `storage` is how
-        the operator reads the elements; None is the storage of the tensor.
+        A Transpose that the order needs is emitted once, on the stored integers.
         """
-        storage = storage or self.storage(tensor)
-        dequantizes = real and storage.quantization is not None
-        if tensor.data is not None and not (dequantizes and self.float_only):
-            storage = self.storage_in_opset(storage)
+        planned = self._in_opset(tensor, planned or self.plan.tensor(tensor))
+        is_float = planned.reading is Reading.FLOAT
+        storage = self.storage(tensor) if is_float else planned.storage
 
         def make(order: Order, shape: Sizes | None) -> Value:
-            if dequantizes and self.float_only:
-                return self._real_constant(tensor, order, storage, shape)
+            if is_float and tensor.data is not None:
+                return self._real_constant(tensor, order, planned.storage, shape)
             value = self._fetch(tensor, order, storage, shape)
-            if not dequantizes:
+            if planned.reading not in (Reading.DEQUANTIZED, Reading.FOLDED):
                 return value
             if storage.dtype is DType.INT8 and value.data is not None:
                 value = self.own_constant(value.data, storage.dtype, value.name)
             # Fusions want a separate DequantizeLinear for each reader.
             return self.dequantize(value, *_in_shape(tensor, order, storage, shape))
 
-        return View(tensor, order, REAL if dequantizes else storage, letters, make)
+        return View(tensor, order, planned, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, target: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:

@@ -18,8 +18,9 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.quantize import AS_NUMBERS, QUANTIZED, is_quantized
-from tflite2onnx.tensor import Quantization, Shape, Tensor
+from tflite2onnx.quantize import Declaration, Moves, Real, is_quantized, reads_integers
+from tflite2onnx.quantize import operands_of as _operands
+from tflite2onnx.tensor import Shape, Tensor
 
 
 class Category(Enum):
@@ -51,15 +52,9 @@ class Operator:
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
         returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
             sub-graphs, `emit` also receives their bodies, before the inputs.)
-        moves_only: only moves elements, and so works on stored integers.
-        needs_equal_scales: with `moves_only`: works on stored integers only if all operands share
-            one scale; otherwise on dequantized values, because the kernel rejects mixed scales.
-        computes_on_stored_integers: computes with stored integers, in the file's types.
         shape_only: the outputs depend on the shapes of the inputs but not on their elements.
-        matmul_operands: the inputs that are data, weights and bias of a matrix product. Constant
-            weights and biases keep the file's type if activations change theirs.
-        dequantizes_weights_at_load: no runtime multiplies integer weights by float data, so that
-            the weights are dequantized once, when the model is loaded.
+        quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
+            a property if it depends on the operands.
         fuses_activation: the driver applies `fused_activation_function` to the first output.
         steps: by operator and element type of the output ("TANH int16"), the number of steps by
             which its integers may differ from LiteRT's for the same inputs. For other operators see
@@ -74,12 +69,7 @@ class Operator:
     broadcasts: ClassVar[bool] = False
     returns_tuple: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
-    moves_only: ClassVar[bool] = False
-    needs_equal_scales: ClassVar[bool] = False
-    computes_on_stored_integers: ClassVar[bool] = False
     shape_only: ClassVar[bool] = False
-    matmul_operands: ClassVar[tuple[int, int, int] | None] = None
-    dequantizes_weights_at_load: ClassVar[bool] = False
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
@@ -87,17 +77,14 @@ class Operator:
         self.options = op.options
 
     @property
-    def is_depthwise(self) -> bool:
-        """Whether each output channel of a product reads one input channel of its own.
+    def quantization(self) -> Declaration:
+        """What it does with stored integers. Called after `check`."""
+        return Real()
 
-        ONNX Runtime's depthwise kernels multiply in 32 bits, so that int8 weights cannot saturate.
-        """
-        return False
-
-    @property
-    def quantizes_dynamically(self) -> bool:
-        """Whether it quantizes float data at run time, as a hybrid kernel does."""
-        return False
+    @classmethod
+    def moves_elements(cls) -> bool:
+        """Return whether operators of the class only move elements."""
+        return isinstance(cls.quantization, Moves)
 
     def check(self) -> None:
         """Raise OperatorError if the operator cannot be converted. Called before planning."""
@@ -153,12 +140,6 @@ class Operator:
                 break
         return tuple(t.shape for t in op.outputs)
 
-    def reads_stored_integers(self) -> bool:
-        """Return whether `emit` reads and writes stored integers, not dequantized values."""
-        return self.computes_on_stored_integers or (
-            self.moves_only and (self.has_one_scale or not self.needs_equal_scales)
-        )
-
     @property
     def allowed_steps(self) -> int:
         """By how many steps integers of quantized outputs may differ from LiteRT's.
@@ -170,46 +151,7 @@ class Operator:
         steps = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
         if steps is not None:
             return steps
-        moved = self.reads_stored_integers() and self.rounding_quantization is None
-        return int(is_quantized(self.output) and not moved)
-
-    @property
-    def has_one_scale(self) -> bool:
-        """Whether all quantized operands have the same scale and zero point."""
-        scales = [t.quantization for t in _operands(self.op).values() if is_quantized(t)]
-        same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
-        return same and self.without_scale is None
-
-    @property
-    def without_scale(self) -> Tensor | None:
-        """An integer operand without a scale if another operand has one, else None."""
-        operands = _operands(self.op).values()
-        if not any(is_quantized(t) for t in operands):
-            return None
-        return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
-
-    @property
-    def output_quantization(self) -> Quantization | None:
-        """The quantization in which the kernel writes if it ignores the output's, else None."""
-        return self.input(0).quantization if self.rounding_quantization else None
-
-    @property
-    def rounding_quantization(self) -> Quantization | None:
-        """The quantization in which averages of integers are rounded right; None if there are none.
-
-        The kernels average stored integers without their zero point, and round halves away from the
-        integer 0. See `quantize.half_away_scale`.
-        """
-        return None
-
-    def scale_read(self, operand: int) -> Quantization | None:
-        """Return the quantization in which an input is dequantized, None for its own."""
-        return AS_NUMBERS if self.rounding_quantization else None
-
-    @property
-    def scale_made(self) -> Quantization | None:
-        """The quantization in which the output is quantized, None for its own."""
-        return self.rounding_quantization or self.output_quantization
+        return int(is_quantized(self.output) and not reads_integers(self))
 
     @property
     def activation(self) -> str:
@@ -248,12 +190,6 @@ class Operator:
             label = tuple(_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
-
-
-def _operands(op: Op) -> dict[int, Tensor]:
-    """Return the input i by the key i, and the output i by ~i."""
-    operands = {i: t for i, t in enumerate(op.inputs) if t is not None}
-    return operands | {~i: t for i, t in enumerate(op.outputs)}
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.quantize import Integers
 
 DOMAIN = "tflite.custom"
 
@@ -158,7 +159,7 @@ class Kept(Operator):
     category = Category.TERMINATE
     returns_tuple = True
     fuses_activation = False
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         if not self.op.code:

@@ -315,7 +315,7 @@ class _Trials:
             return frozenset()
         for op in self._graph.every_op():
             operator, inputs = self._operator_of(op), [t for t in op.inputs if t is not None]
-            moved = operator.moves_only or operator.shape_only
+            moved = operator.moves_elements() or operator.shape_only
             varies = not moved and any(self._varies(t, later) for t in inputs)
             if varies or (not operator.shape_only and not found.isdisjoint(inputs)):
                 found.update(t for t in op.outputs if self._same_in_all(t))

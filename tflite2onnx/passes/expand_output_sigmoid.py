@@ -45,7 +45,7 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
             results.update(inner.outputs)
             _add_sources(inner, results)
         operator = rules_for(op)
-        if operator is not None and operator.moves_only:
+        if operator is not None and operator.moves_elements():
             results.update(t for t in op.inputs if t is not None)
 
 

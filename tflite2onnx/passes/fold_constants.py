@@ -103,7 +103,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
         return []
     try:
         with as_operator_error():
-            arrays = [_constant_elements(t, moves=operator.moves_only) for t in op.inputs]
+            arrays = [_constant_elements(t, moves=operator.moves_elements()) for t in op.inputs]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
     open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
@@ -141,5 +141,7 @@ def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
 
 def _fits(tensor: Tensor, data: Array, operator: Operator) -> bool:
     """Return whether an array fits a tensor; float16 fits float32 if it is only moved."""
-    narrow = operator.moves_only and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+    narrow = (
+        operator.moves_elements() and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
+    )
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

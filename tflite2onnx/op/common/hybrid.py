@@ -17,11 +17,6 @@ from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.quantize import Storage, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-# From this number of multiplications on, integers are the fastest form, with quantizing included.
-WORTHWHILE = 1 << 19
-# Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
-CHEAP = 100
-
 # The least extreme of a row: the scale of a row of zeros must not be 0.
 _TINY = float(np.finfo(np.float32).tiny) * 255
 # The middle of uint8: ONNX Runtime multiplies uint8 data faster than int8 data.

@@ -9,6 +9,7 @@ from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
@@ -19,13 +20,9 @@ class Control(DynamicShape, RunsSubgraphs):
 
     category = Category.TRANSPARENT
     returns_tuple = True
-    moves_only = True
+    # An operand that goes through sub-graphs has the same scale everywhere.
+    quantization = Moves(keeps_scales=True)
     dynamic_axes = "..."
-
-    @property
-    def has_one_scale(self) -> bool:
-        # An operand that goes through sub-graphs has the same scale everywhere.
-        return True
 
 
 class If(Control):

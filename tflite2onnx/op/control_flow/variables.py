@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.quantize import Moves
 
 # Operators on resources alone.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
@@ -13,7 +14,7 @@ class Variable(Operator):
 
     codes = RESOURCES
     category = Category.TERMINATE
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         raise OperatorError(

@@ -11,8 +11,8 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
-from tflite2onnx.quantize import BOUNDS
-from tflite2onnx.tensor import DType, Quantization
+from tflite2onnx.quantize import BOUNDS, Integers, Real
+from tflite2onnx.tensor import DType
 
 
 def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
@@ -96,8 +96,9 @@ class LeakyRelu(Elementwise):
         """The factors of the integer kernel, None if there are none."""
         return slopes(self.input(0), self.output, self.options.alpha)
 
-    def scale_read(self, operand: int) -> Quantization | None:
-        return self.slopes and self.slopes.scale
+    @property
+    def quantization(self) -> Real:
+        return Real(reads=(self.slopes and self.slopes.scale,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         factors = None if g.float_only else self.slopes
@@ -116,9 +117,7 @@ class Bounded(Elementwise):
         BOUNDS, ElementwiseRule(nodes(_pass_through), "float32")
     )
     codes = tuple(rows)
-
-    def reads_stored_integers(self) -> bool:
-        return self.has_one_scale
+    quantization = Integers(equal_scales=True)
 
     @property
     def activation(self) -> str:

@@ -8,7 +8,6 @@ MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +18,7 @@ from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import BOUNDS, integer_range, is_quantized, storage
+from tflite2onnx.quantize import BOUNDS, Integers, Real, file_storage, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.suggestions import join_alternatives
@@ -135,7 +134,9 @@ class Elementwise(DynamicShape, Foldable):
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
     def _effective_dtype(self, tensor: Tensor) -> DType:
-        return tensor.dtype if self.computes_on_stored_integers else effective(tensor)
+        declared = self.quantization
+        in_file_types = isinstance(declared, Integers) and declared.in_file_types
+        return tensor.dtype if in_file_types else effective(tensor)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return self.row.emit(g, xs[0].dtype, self.options, *xs)
@@ -219,7 +220,7 @@ class Unbounded(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        stored = storage(y.tensor, unsigned=False)
+        stored = file_storage(y.tensor)
         if stored.quantization is None:
             return super().emit(g, y, *xs)
         least, most = (
@@ -307,16 +308,17 @@ class Sum(Elementwise):
         """The scale in which each input is read; empty if inputs keep their own scales."""
         return sum_scales(*self.terms[:2], self.output, self.terms[2])
 
-    def scale_read(self, operand: int) -> Quantization | None:
-        return self.scales[operand] if self.scales else None
+    @property
+    def quantization(self) -> Real:
+        second = self.terms[1]
+        negated = None if second is self.input(1) else second.quantization
+        return Real(reads=self.scales or (None, negated))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         a, b = xs
         if g.float_only or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
-        scale = self.scale_read(1) or self.terms[1].quantization
-        stored = g.integer_storage(replace(self.terms[1], quantization=scale))
-        return g.Add(a, g.view(self.terms[1], b.order, b.letters, real=True, storage=stored))
+        return g.Add(a, g.view(self.terms[1], b.order, b.letters, b.plan))
 
 
 _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
@@ -329,21 +331,19 @@ class Extreme(Elementwise):
     """
 
     arity = 2
+    quantization = Integers()
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
         "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
     }
     codes = tuple(rows)
 
-    def reads_stored_integers(self) -> bool:
-        return True
-
 
 class OfIntegers(Elementwise):
     """Functions that the kernels compute on stored integers, whatever the scales are."""
 
     arity = 2
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "BITWISE_XOR": ElementwiseRule(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
@@ -361,7 +361,7 @@ class OfIntegers(Elementwise):
 class Negation(Elementwise):
     """NEG: the stored integers of quantized tensors are negated; the smallest one is unchanged."""
 
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "NEG": ElementwiseRule(
             node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative

@@ -9,7 +9,7 @@ from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import integer_range, is_quantized
+from tflite2onnx.quantize import Integers, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
@@ -41,7 +41,7 @@ class Cast(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         check_count(self.op, 1)

@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
-from tflite2onnx.quantize import Storage, integer_range
+from tflite2onnx.quantize import Integers, Storage, integer_range
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = "float32 float16 int16 int32 int64"
@@ -42,6 +42,7 @@ class Comparison(Elementwise):
 
     arity = 2
     makes = DType.BOOL
+    quantization = Integers()
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "EQUAL": ElementwiseRule(comparison("Equal"), f"{_TYPES} bool string", np.equal),
         "GREATER": ElementwiseRule(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
@@ -51,9 +52,6 @@ class Comparison(Elementwise):
         "NOT_EQUAL": ElementwiseRule(not_equal, f"{_TYPES} bool string", np.not_equal),
     }
     codes = tuple(rows)
-
-    def reads_stored_integers(self) -> bool:
-        return True
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED

@@ -14,7 +14,16 @@ from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import AS_NUMBERS, Storage, integer_range, is_quantized
+from tflite2onnx.quantize import (
+    AS_NUMBERS,
+    Declaration,
+    Integers,
+    Real,
+    Storage,
+    has_one_scale,
+    integer_range,
+    is_quantized,
+)
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
@@ -56,16 +65,10 @@ class Quantize(DynamicShape):
                 )
         expect_same_shape(source, target)
 
-    def reads_stored_integers(self) -> bool:
-        return _int32_quantization(self.output) is not None
-
     @property
     def slopes(self) -> Slopes | None:
         """The factors of the integer kernel, None if there are none."""
-        return None if self.has_one_scale else slopes(self.input(0), self.output)
-
-    def scale_read(self, operand: int) -> Quantization | None:
-        return self.slopes and self.slopes.scale
+        return None if has_one_scale(self.op) else slopes(self.input(0), self.output)
 
     @property
     def reciprocal(self) -> np.float32 | None:
@@ -73,11 +76,13 @@ class Quantize(DynamicShape):
         return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
 
     @property
-    def scale_made(self) -> Quantization | None:
-        target = self.output.quantization
+    def quantization(self) -> Declaration:
+        if _int32_quantization(self.output) is not None:
+            return Integers()
+        target, reads = self.output.quantization, self.slopes and self.slopes.scale
         if target is None or self.reciprocal is None:
-            return None
-        return replace(AS_NUMBERS, zero_point=target.zero_point)
+            return Real(reads=(reads,))
+        return Real((reads,), writes=replace(AS_NUMBERS, zero_point=target.zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if _int32_quantization(y.tensor):

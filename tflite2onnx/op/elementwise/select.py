@@ -11,6 +11,7 @@ from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -27,7 +28,7 @@ class Select(DynamicShape, Foldable):
     tflite = "... -> ..."
     broadcasts = True
     # The kernel copies stored elements, whatever their scales are.
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         check_count(self.op, 3)

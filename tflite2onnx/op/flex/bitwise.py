@@ -11,6 +11,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node
 from tflite2onnx.op.movement.bitcast import split_words
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import DType
 
 _BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
@@ -47,7 +48,7 @@ class FlexBits(Elementwise):
     """Bitwise operators and shifts of two integer tensors that broadcast."""
 
     custom = True
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexBitwiseAnd": ElementwiseRule(node("BitwiseAnd"), _BITS, np.bitwise_and),
@@ -63,7 +64,7 @@ class FlexInvert(Elementwise):
     """FlexInvert: the complement of each bit."""
 
     custom = True
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexInvert": ElementwiseRule(node("BitwiseNot"), _BITS, np.invert),
     }
@@ -74,7 +75,7 @@ class FlexPopulationCount(Elementwise):
     """FlexPopulationCount: the number of set bits."""
 
     custom = True
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     makes = DType.UINT8
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexPopulationCount": ElementwiseRule(node("Identity"), _BITS),

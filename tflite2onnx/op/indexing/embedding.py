@@ -11,6 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
@@ -27,7 +28,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
 
     codes = ("EMBEDDING_LOOKUP",)
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         ids, table, output = self.input(0), self.input(1), self.output
@@ -172,7 +173,7 @@ class KmeansEmbeddingLookup(Operator):
     codes = ("KmeansEmbeddingLookup",)
     custom = True
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         tokens, encoding, codebook = (self.input(i) for i in range(3))

@@ -9,6 +9,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType
 
 
@@ -31,7 +32,7 @@ class Gather(DynamicShape, Foldable):
     codes = ("GATHER",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _axis(self) -> int:
@@ -90,7 +91,7 @@ class GatherNd(DynamicShape):
     codes = ("GATHER_ND",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _depth(self) -> int:

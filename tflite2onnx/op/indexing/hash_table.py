@@ -9,6 +9,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # Operators that fill a table; the pass that makes tables constant removes them.
@@ -25,7 +26,7 @@ class HashtableLookup(DynamicShape):
     category = Category.TERMINATE
     dynamic_axes = "..."
     returns_tuple = True
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         wanted, keys, rows = (self.input(i) for i in range(3))
@@ -179,7 +180,7 @@ class Table(Operator):
     codes = ("Table",)
     custom = True
     category = Category.TRANSPARENT
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         x, table = self.input(0), self.input(1)

@@ -12,6 +12,7 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Valu
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import split_words
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import DType
 
 _TYPES = (
@@ -45,7 +46,7 @@ class LshProjection(Operator):
 
     codes = ("LSH_PROJECTION",)
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     @cached_property
     def _item(self) -> int:

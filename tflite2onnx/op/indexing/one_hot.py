@@ -17,6 +17,7 @@ from tflite2onnx.op.common.checks import (
     integer,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Integers, Moves
 from tflite2onnx.tensor import Array, DType
 
 _ONE_HOT_TYPES = (
@@ -49,7 +50,7 @@ class OneHot(DynamicShape, Foldable):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _axis(self) -> int:
@@ -123,7 +124,7 @@ class MatrixDiag(DynamicShape):
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
     dynamic_axes = "..."
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"

@@ -21,6 +21,7 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType, Shape
 
 _TYPES = (
@@ -53,7 +54,7 @@ class ScatterNd(DynamicShape):
     dynamic_axes = "..."
     shape_inputs = (2,)
     category = Category.TERMINATE
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         indices, updates = self.input(0), self.input(1)
@@ -96,7 +97,7 @@ class SparseToDense(DynamicShape):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.TERMINATE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _index_shape(self) -> Shape:

@@ -28,6 +28,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType
 
 _TOPK_TYPES = (
@@ -50,7 +51,7 @@ class TopK(DynamicShape):
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
-    moves_only = True
+    quantization = Moves()
     types: ClassVar[tuple[DType, ...]] = _TOPK_TYPES
 
     @cached_property
@@ -110,7 +111,7 @@ class Arg(DynamicShape):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _axis(self) -> int:

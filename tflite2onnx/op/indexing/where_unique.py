@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantize import Integers, Moves
 from tflite2onnx.tensor import DType, Shape
 
 _WHERE_TYPES = (
@@ -34,7 +35,7 @@ class Where(DynamicShape):
 
     codes = ("WHERE",)
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[Shape]:
@@ -62,7 +63,7 @@ class Unique(DynamicShape):
     codes = ("UNIQUE",)
     category = Category.TERMINATE
     returns_tuple = True
-    moves_only = True
+    quantization = Moves()
     dynamic_axes = "..."
 
     def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:

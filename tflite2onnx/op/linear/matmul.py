@@ -11,15 +11,16 @@ from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, features_from
-from tflite2onnx.op.common.hybrid import WORTHWHILE, asymmetric, is_hybrid, multiply, symmetric
+from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import (
+    Product,
+    Reading,
     bias_storage,
     encode_constant,
     is_quantized,
-    move_zero_point,
-    weight_storage,
+    quantizes_data,
 )
 from tflite2onnx.tensor import DType, Shape
 
@@ -46,7 +47,7 @@ class FullyConnected(DynamicShape):
 
     codes = ("FULLY_CONNECTED",)
     category = Category.ATTRIBUTE
-    matmul_operands = (0, 1, 2)
+    quantization = Product(0, 1, 2, hybrid="rows")
 
     def check(self) -> None:
         if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
@@ -112,7 +113,7 @@ class FullyConnected(DynamicShape):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # A hybrid product has one scale for each row, or one scalar for a single row.
-        return batch[:1] in {("N",), (f"N{axis}",)} and not self.quantizes_dynamically
+        return batch[:1] in {("N",), (f"N{axis}",)} and not quantizes_data(self)
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
@@ -122,7 +123,7 @@ class FullyConnected(DynamicShape):
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
             return self._gemm(g, y, x, w, b)
-        if self.quantizes_dynamically and not g.float_only:
+        if x.plan.reading is Reading.DYNAMIC:
             return self._matmul_integer(g, y, x, w, b)
         return self._matmul(g, y, x, w, b)
 
@@ -156,20 +157,19 @@ class FullyConnected(DynamicShape):
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return the product as the hybrid kernel computes it: x is quantized at run time."""
-        storage = weight_storage(x.tensor, w.tensor, None, folds=False)
-        integers = encode_constant(w.constant, w.tensor.dtype, storage)
-        read = storage if g.weights == "int8" else move_zero_point(storage, DType.UINT8)
+        integers = encode_constant(w.constant, w.tensor.dtype, w.storage)
         out, features = w.tensor.shape[0], self._features
         shape = (x.tensor.elements // features, features)
         quantize = asymmetric if self.options.asymmetric_quantize_inputs else symmetric
         # The planner chooses no order for weights of outputs that keep the axes of x.
         columns = w.order if w.order[-1] == 0 else (1, 0)
+        zero_points = np.int32(features * w.storage.zero_point)
         product = multiply(
             g,
             quantize(g, x.reshape(shape), shape),
-            g.view(w.tensor, columns, storage=read).reshape((features, out)),
-            read,
-            integers.reshape(out, features).sum(1, dtype=np.int32),
+            w.in_order(columns).reshape((features, out)),
+            w.storage,
+            integers.reshape(out, features).sum(1, dtype=np.int32) - zero_points,
         )
         product = self._add_bias(g, product, b)
         return product if y.rank == _MATRIX else NeedsReshape(product)
@@ -178,18 +178,6 @@ class FullyConnected(DynamicShape):
         """Add the bias, and apply the activations that only hybrid kernels apply."""
         product = product if b is None else g.Add(product, b)
         return apply_unbounded_activation(g, self.activation, product) if self._hybrid else product
-
-    @property
-    def quantizes_dynamically(self) -> bool:
-        """Whether x is quantized at run time: for hybrid products that are faster so."""
-        x, w = self.input(0), self.input(1)
-        scales = w.quantization
-        if not self._hybrid or scales is None or scales.block_size:
-            return False
-        if w.dtype not in (DType.INT8, DType.UINT8):
-            return False
-        of_rows = scales.axis == 0 or not scales.per_axis
-        return of_rows and x.elements * w.shape[0] >= WORTHWHILE
 
     @property
     def _hybrid(self) -> bool:
@@ -257,13 +245,17 @@ class BatchMatMul(DynamicShape):
     codes = ("BATCH_MATMUL",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    matmul_operands = (0, 1, 2)
     broadcasts = True
+
+    @property
+    def quantization(self) -> Product:
+        # The kernel multiplies the stored integers without their zero points.
+        return Product(0, 1, 2, accumulates=self.output.dtype is DType.INT32)
 
     def check(self) -> None:
         a, b, y = self.input(0), self.input(1), self.output
         shape = product_shape(a.shape, b.shape, (self.options.adj_x, self.options.adj_y))
-        if not self.reads_stored_integers():
+        if not self.quantization.accumulates:
             expect_real(a, b, y)
         elif {a.dtype, b.dtype} != {DType.INT8}:
             raise OperatorError(
@@ -280,12 +272,8 @@ class BatchMatMul(DynamicShape):
         last = ("M", "K", "N")
         return [Frame(slots, (*batch, *last), legal=lambda label: label[-3:] == last)]
 
-    def reads_stored_integers(self) -> bool:
-        return self.output.dtype is DType.INT32
-
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
-        if self.reads_stored_integers():
-            # The kernel multiplies the stored integers without their zero points.
+        if self.quantization.accumulates:
             return g.MatMulInteger(a, b, *(_uint8_offset(g, x) for x in (a, b)))
         one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
         if one and a.tensor.dtype is DType.INT16:

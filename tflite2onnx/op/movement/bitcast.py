@@ -10,6 +10,7 @@ from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import Array, DType, Shape
 
 # Complex tensors have become pairs of floats before. Types of less than a byte are packed.
@@ -40,7 +41,7 @@ class Bitcast(DynamicShape, Foldable):
 
     codes = ("BITCAST",)
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
 
     def check(self) -> None:

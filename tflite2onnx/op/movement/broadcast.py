@@ -10,6 +10,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_rank, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -29,7 +30,7 @@ class BroadcastTo(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         _check_list(self, 1)
@@ -70,7 +71,7 @@ class BroadcastArgs(Foldable):
 
     codes = ("BROADCAST_ARGS",)
     category = Category.TERMINATE
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         for i in (0, 1):
@@ -102,7 +103,7 @@ class Fill(DynamicShape, Foldable):
     shape_inputs = (0,)
     dynamic_axes = "..."
     category = Category.TERMINATE
-    moves_only = True
+    quantization = Moves()
 
     def check(self) -> None:
         _check_list(self, 0)

@@ -26,6 +26,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import QUANTIZED, Moves
 from tflite2onnx.tensor import Array, DType
 
 
@@ -36,7 +37,8 @@ class Concatenation(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
+    quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
 
     def check(self) -> None:
         first = self.input(0)
@@ -51,10 +53,6 @@ class Concatenation(DynamicShape, Foldable):
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
-    def reads_stored_integers(self) -> bool:
-        # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
-        return self.has_one_scale or self.output.dtype not in (DType.INT8, DType.UINT8)
-
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
 
@@ -65,8 +63,7 @@ class Pack(DynamicShape, Foldable):
     codes = ("PACK",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
-    needs_equal_scales = True
+    quantization = Moves(rescales=QUANTIZED)
 
     @cached_property
     def _axis(self) -> int:
@@ -102,8 +99,7 @@ class Unpack(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     returns_tuple = True
-    moves_only = True
-    needs_equal_scales = True
+    quantization = Moves(rescales=QUANTIZED)
 
     @cached_property
     def _axis(self) -> int:
@@ -140,7 +136,7 @@ class Split(DynamicShape, Foldable):
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
-    moves_only = True
+    quantization = Moves()
 
     @property
     def _data(self) -> int:
@@ -276,7 +272,7 @@ class Tile(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _multiples(self) -> list[int]:

@@ -10,6 +10,7 @@ from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import BEHIND, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType
 
 
@@ -20,7 +21,7 @@ class Dilate(DynamicShape):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _steps(self) -> list[int]:
@@ -91,7 +92,7 @@ class StablehloPad(DynamicShape):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _pads(self) -> list[tuple[int, int, int]]:

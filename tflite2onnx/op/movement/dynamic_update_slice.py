@@ -10,6 +10,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType
 
 
@@ -22,7 +23,7 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
     codes = ("DYNAMIC_UPDATE_SLICE",)
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _max_starts(self) -> list[int]:

@@ -11,6 +11,7 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import QUANTIZED, Moves
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
@@ -41,7 +42,7 @@ class _Padding(DynamicShape):
     shape_inputs = (1,)
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
@@ -117,7 +118,7 @@ class MirrorPad(_Padding, Foldable):
     """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
-    needs_equal_scales = True
+    quantization = Moves(rescales=QUANTIZED)
 
     @property
     def _reflects(self) -> bool:

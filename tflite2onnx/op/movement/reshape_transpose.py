@@ -29,6 +29,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 
 
@@ -109,7 +110,7 @@ class Reshape(DynamicShape, Foldable):
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     shape_inputs = (1,)
-    moves_only = True
+    quantization = Moves()
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
 
@@ -230,7 +231,7 @@ class Transpose(DynamicShape, Foldable):
 
     codes = ("TRANSPOSE",)
     shape_inputs = (1,)
-    moves_only = True
+    quantization = Moves()
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
 
@@ -294,7 +295,7 @@ class ShapeOf(DynamicShape, Foldable):
     codes = ("SHAPE",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
     shape_only = True
 
     def check(self) -> None:
@@ -321,7 +322,7 @@ class Rank(DynamicShape, Foldable):
     codes = ("RANK",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
     shape_only = True
 
     def check(self) -> None:

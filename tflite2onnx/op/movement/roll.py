@@ -10,6 +10,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, ints
 from tflite2onnx.op.traits import Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array
 
 
@@ -20,7 +21,7 @@ class Roll(Foldable):
     custom = True
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _shifts(self) -> dict[int, int]:

@@ -12,6 +12,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_list, expect_rank, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType
 
 # The smallest bound stands for a position before the first element, because ONNX reads -1 as the
@@ -68,7 +69,7 @@ class Slice(DynamicShape, Foldable):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -168,7 +169,7 @@ class StridedSlice(DynamicShape, Foldable):
     shape_inputs = (1, 2, 3)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
-    moves_only = True
+    quantization = Moves()
 
     @cached_property
     def _parts(self) -> list[_Part]:

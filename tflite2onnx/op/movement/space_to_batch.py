@@ -12,6 +12,7 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType, Shape
 
 _RANKS = (3, 4)
@@ -30,7 +31,7 @@ class _Batches(DynamicShape):
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    moves_only = True
+    quantization = Moves()
 
     @property
     def _measures(self) -> bool:

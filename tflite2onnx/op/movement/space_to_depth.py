@@ -6,6 +6,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.windows import ImageOperator
+from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType
 
 
@@ -17,7 +18,7 @@ class Blocks(ImageOperator):
     merged.
     """
 
-    moves_only = True
+    quantization = Moves()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # Where axes are split, Reshape can infer one size: that of the batch.

@@ -72,7 +72,7 @@ def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
 
 def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
     """Return constant weights, by which x is multiplied, as float32 numbers."""
-    storage = weight_storage(x, weights, None, folds=True)
+    storage = weight_storage(x, weights, folds=True)[0]
     data = encode_constant(constant_elements(weights), weights.dtype, storage)
     if storage.quantization is None:
         return data.astype(np.float32, copy=False)
@@ -102,7 +102,7 @@ def stack_matrices(
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
-    storages = [weight_storage(x, w, g.weights, folds=True) for w in matrices]
+    storages = [g.plan.weight_storage(x, w) for w in matrices]
     scales = [k.quantization for k in storages if k.quantization and _of_rows(k.quantization)]
     if g.float_only or len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
         is_half = all(constant_elements(w).dtype == np.float16 for w in matrices)

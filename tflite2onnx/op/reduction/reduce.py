@@ -14,7 +14,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_rank, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import Declaration, Integers, Real, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.suggestions import join_alternatives
 
@@ -123,10 +123,13 @@ class Reduction(DynamicShape, Foldable):
         is_counted = x.dtype.is_integer and uses_count and operand >= 0 and axis in self._axes
         return 0 not in x.shape and not is_counted
 
-    def reads_stored_integers(self) -> bool:
+    @property
+    def quantization(self) -> Declaration:
         if self.op.code == "REDUCE_PROD":  # the kernel copies integers if nothing is multiplied
-            return self.input(0).elements == self.output.elements
-        return self.op.code in ("REDUCE_MAX", "REDUCE_MIN") and self.has_one_scale
+            copies = self.input(0).elements == self.output.elements
+            return Integers() if copies else Real()
+        selects = self.op.code in ("REDUCE_MAX", "REDUCE_MIN")
+        return Integers(equal_scales=True) if selects else Real()
 
     def emit(self, g: Builder, y: View, x: View, over: View) -> Value | NeedsReshape:
         if self.has_data_dependent_shape:

@@ -12,8 +12,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Quantization
+from tflite2onnx.quantize import Real, is_quantized
+from tflite2onnx.tensor import DType
 from tflite2onnx.utils.suggestions import join_alternatives
 
 
@@ -50,12 +50,13 @@ class Softmax(LastAxis):
     }  # the kernel interpolates exponentials in a table
 
     @property
-    def output_quantization(self) -> Quantization | None:
+    def quantization(self) -> Real:
         target = self.output.quantization
         if target is None or self.output.dtype is not DType.UINT8:
-            return None
+            return Real()
         # QuantizeSoftmaxOutput<uint8_t> of optimized_ops.h adds no zero point.
-        return replace(target, zero_point=np.zeros_like(target.zero_point))
+        zero_point = np.zeros_like(target.zero_point)
+        return Real(kernel_writes=replace(target, zero_point=zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         beta = self.options.beta

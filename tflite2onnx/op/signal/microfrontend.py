@@ -28,6 +28,7 @@ from tflite2onnx.op.signal.tflm_base import (
     powers,
     shift_right,
 )
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = DType.INT32, DType.FLOAT32, DType.UINT16
@@ -46,7 +47,7 @@ class AudioMicrofrontend(Operator):
     codes = ("AudioMicrofrontend",)
     custom = True
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     @cached_property
     def _settings(self) -> Settings:

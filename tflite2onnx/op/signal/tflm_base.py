@@ -12,6 +12,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value
 from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.quantize import Integers
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 WORD = 32  # bits
@@ -22,7 +23,7 @@ class Signal(Operator):
 
     custom = True
     category = Category.TERMINATE
-    computes_on_stored_integers = True
+    quantization = Integers(in_file_types=True)
 
     def option(self, name: str, low: int = 0, high: int = WORD - 1) -> int:
         """Return an option; OperatorError unless low <= option <= high (a shift, by default)."""

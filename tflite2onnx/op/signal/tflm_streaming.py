@@ -19,7 +19,7 @@ from tflite2onnx.op.common.runtime_shapes import BEHIND
 from tflite2onnx.op.signal.frontend_steps import Subtraction
 from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
-from tflite2onnx.quantize import same_scale
+from tflite2onnx.quantize import Moves, same_scale
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _MOST = 1 << 20  # samples
@@ -344,7 +344,7 @@ class CircularBuffer(HasInternalState):
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
-    moves_only = True
+    quantization = Moves()
 
     @property
     def _cycles(self) -> int:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, ints
-from tflite2onnx.op.common.hybrid import CHEAP, is_hybrid, symmetric
+from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.windows import ImageOperator, Window, image_of, open_image_of, window_of
-from tflite2onnx.quantize import bias_storage
+from tflite2onnx.quantize import Product, Reading, bias_storage, quantizes_data
 
 
 class Convolution(ImageOperator):
     """Base class of the convolutions; the biases are optional."""
 
-    matmul_operands: ClassVar[tuple[int, int, int]]
-    dequantizes_weights_at_load = True
+    product: ClassVar[Product] = Product(0, 1, 2, folds=True)
+
+    @property
+    def quantization(self) -> Product:
+        return self.product
 
     def window(self) -> Window:
         """Return the window, which has the size of a filter."""
@@ -25,7 +29,7 @@ class Convolution(ImageOperator):
 
     def check_operands(self) -> None:
         """Raise OperatorError if types, channels or biases do not match."""
-        data, weights, bias = self.matmul_operands
+        data, weights, bias = self.product.operands
         x, w = self.sizes(data), self.sizes(weights)
         groups, rest = divmod(x["C"], w["I"])
         if rest or w["O"] % groups:
@@ -50,7 +54,6 @@ class Conv2D(Convolution):
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
-    matmul_operands = (0, 1, 2)
 
     def check(self) -> None:
         self.check_operands()
@@ -62,7 +65,7 @@ class Conv2D(Convolution):
         groups = x.size("C") // w.size("I")
         data = (
             x
-            if g.float_only or not self._quantizes_data
+            if x.plan.reading is not Reading.DYNAMIC
             else symmetric(g, x.value, x.shape).dequantize(g)
         )
         return g.Conv(data, w, b, group=groups, **self.window().open_attributes(open_image_of(x)))
@@ -70,26 +73,13 @@ class Conv2D(Convolution):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]
         # The hybrid kernel computes one scale per image, so the batch must be static.
-        return letter in "HW" or (letter == "N" and not self._quantizes_data)
+        return letter in "HW" or (letter == "N" and not quantizes_data(self))
 
     @property
-    def is_depthwise(self) -> bool:
+    def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
-        return channels > 1 == filters["I"] and channels == filters["O"]
-
-    @property
-    def _quantizes_data(self) -> bool:
-        """Whether to quantize the data as the hybrid kernel does.
-
-        For weights with one scale the kernel quantizes each image to 255 steps around 0, which is
-        so coarse that results depend on it (is_hybrid_per_channel in conv.cc). In all other cases
-        the data stays float32.
-        """
-        x, w, y = self.input(0), self.input(1), self.output
-        scale = w.quantization.scale if w.quantization else ()
-        has_one_scale = len(set(scale)) == 1 and x.shape[-1] == w.shape[-1]
-        products_per_element = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
-        return is_hybrid(x, w) and has_one_scale and products_per_element >= CHEAP
+        depthwise = channels > 1 == filters["I"] and channels == filters["O"]
+        return replace(self.product, hybrid="images", depthwise=depthwise)
 
 
 class DepthwiseConv2D(Conv2D):
@@ -121,7 +111,7 @@ class TransposeConv(Convolution):
     codes = ("TRANSPOSE_CONV",)
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"
-    matmul_operands = (2, 1, 3)
+    product = Product(2, 1, 3, folds=True)
 
     def check(self) -> None:
         self.check_operands()

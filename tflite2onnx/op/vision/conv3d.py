@@ -7,6 +7,7 @@ from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.windows import Window, window_of
 from tflite2onnx.op.vision.conv import Convolution
+from tflite2onnx.quantize import Product
 from tflite2onnx.tensor import DType, Shape
 
 
@@ -18,7 +19,7 @@ class VolumeConvolution(Convolution):
 
     def check_operands(self) -> None:
         super().check_operands()
-        data, weights, _ = self.matmul_operands
+        data, weights, _ = self.product.operands
         channels, filters = self.sizes(data)["C"], self.sizes(weights)
         if channels != filters["I"]:
             raise OperatorError(
@@ -34,7 +35,6 @@ class Conv3D(VolumeConvolution):
     codes = ("CONV_3D",)
     tflite = "NDHWC, DHWIO, O -> NDHWC"
     onnx = "NCDHW, OIDHW, O -> NCDHW"
-    matmul_operands = (0, 1, 2)
 
     def check(self) -> None:
         self.check_operands()
@@ -52,7 +52,7 @@ class Conv3DTranspose(VolumeConvolution):
     codes = ("CONV_3D_TRANSPOSE",)
     tflite = ", DHWOI, NDHWC, O -> NDHWC"
     onnx = ", IODHW, NCDHW, O -> NCDHW"
-    matmul_operands = (2, 1, 3)
+    product = Product(2, 1, 3, folds=True)
 
     def check(self) -> None:
         self.check_operands()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.checks import expect, expect_real
 from tflite2onnx.op.common.windows import ImageOperator, Window, open_image_of, window_of
-from tflite2onnx.quantize import half_away_scale
+from tflite2onnx.quantize import Declaration, Integers, Moves, averages, half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 
@@ -59,13 +59,14 @@ class AveragePool2D(Pool2D):
     """
 
     codes = ("AVERAGE_POOL_2D",)
-
-    def reads_stored_integers(self) -> bool:
-        return self.input(0).dtype is DType.INT16
+    steps: ClassVar[Mapping[str, int]] = {"AVERAGE_POOL_2D int16": 1}
 
     @property
-    def rounding_quantization(self) -> Quantization:
-        return average_quantization(self.input(0).dtype, self.window().kernel)
+    def quantization(self) -> Declaration:
+        x = self.input(0)
+        if x.dtype is DType.INT16:
+            return Integers(kernel_writes=x.quantization)
+        return averages(x, average_quantization(x.dtype, self.window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self.window().open_attributes(open_image_of(x)))
@@ -75,7 +76,7 @@ class MaxPool2D(Pool2D):
     """MAX_POOL_2D: the maximum of each window."""
 
     codes = ("MAX_POOL_2D",)
-    moves_only = True
+    quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.in_compute_type(

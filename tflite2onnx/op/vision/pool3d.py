@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real
 from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists
 from tflite2onnx.op.vision.pool import average, average_quantization
-from tflite2onnx.tensor import DType, Quantization, Shape
+from tflite2onnx.quantize import Declaration, Integers, Moves, averages
+from tflite2onnx.tensor import DType, Shape
 
 _AXES = 5
 
@@ -49,13 +51,14 @@ class AvgPool3D(_VolumePool):
     """AvgPool3D: as AVERAGE_POOL_2D, with a depth axis."""
 
     codes = ("AvgPool3D",)
-
-    def reads_stored_integers(self) -> bool:
-        return self.input(0).dtype is DType.INT16
+    steps: ClassVar[Mapping[str, int]] = {"AvgPool3D int16": 1}
 
     @property
-    def rounding_quantization(self) -> Quantization:
-        return average_quantization(self.input(0).dtype, self._window.kernel)
+    def quantization(self) -> Declaration:
+        x = self.input(0)
+        if x.dtype is DType.INT16:
+            return Integers(kernel_writes=x.quantization)
+        return averages(x, average_quantization(x.dtype, self._window.kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return average(g, x, self._window.attributes(self._volume()))
@@ -65,7 +68,7 @@ class MaxPool3D(_VolumePool):
     """MaxPool3D: as MAX_POOL_2D, with a depth axis."""
 
     codes = ("MaxPool3D",)
-    moves_only = True
+    quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.in_compute_type("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))

@@ -11,8 +11,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, ints
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.quantize import half_away_scale, is_quantized
-from tflite2onnx.tensor import Array, DType, Quantization
+from tflite2onnx.quantize import Moves, Real, averages, half_away_scale, is_quantized
+from tflite2onnx.tensor import Array, DType
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
 _MODES = {
@@ -112,8 +112,9 @@ class ResizeBilinear(Resize):
             raise OperatorError("align_corners and half_pixel_centers must not both be set")
 
     @property
-    def rounding_quantization(self) -> Quantization:
-        return half_away_scale(2.0**-23)  # the distance of float32 numbers at 1
+    def quantization(self) -> Real:
+        # The distance of float32 numbers at 1.
+        return averages(self.input(0), half_away_scale(2.0**-23))
 
     @property
     def counts_in_steps(self) -> bool:
@@ -172,7 +173,7 @@ class ResizeNearest(Resize):
     """
 
     codes = ("RESIZE_NEAREST_NEIGHBOR",)
-    moves_only = True
+    quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)

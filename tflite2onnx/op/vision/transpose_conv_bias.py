@@ -23,7 +23,6 @@ class Convolution2DTransposeBias(Convolution):
     custom = True
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, IOHW, O -> NCHW"
-    matmul_operands = (0, 1, 2)
 
     def _strides_and_crop(self) -> tuple[list[int], list[int]]:
         """Return the strides, and the number of rows and columns to crop."""

@@ -25,6 +25,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
+from tflite2onnx.quantize import quantizes_data
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -153,7 +154,7 @@ class Formulas:
             weights.data is None
             or weights.rank != _RANK
             or operator is None
-            or operator.quantizes_dynamically
+            or quantizes_data(operator)
         ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")

@@ -1,14 +1,4 @@
-"""How quantized tensors are stored in ONNX: arithmetic on scales and zero points.
-
-A quantized tensor is stored as integers. Operators that only move elements move the integers. All
-other operators read real numbers through DequantizeLinear and write through QuantizeLinear, and
-runtimes fuse this pattern into an integer kernel.
-
-int8 activations may be stored as uint8 with a zero point that is 128 higher. The real numbers are
-the same, and on x86-64 ONNX Runtime has integer kernels for uint8 where it has none for int8. int8
-weights may be stored as uint8 too, because kernels that multiply uint8 data by int8 weights
-saturate on some processors (docs/quantization.md, "Which kernels can saturate").
-"""
+"""How numbers are stored: element type, scale and zero point; arithmetic on stored integers."""
 
 from __future__ import annotations
 
@@ -17,12 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
-_EIGHT_BITS = {DType.INT8, DType.UINT8}
 # The element types of quantized tensors.
-QUANTIZED = {DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16}
+QUANTIZED = frozenset({DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16})
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
 # The least and the greatest output of each activation function; None is unbounded.
 BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -62,6 +50,9 @@ class Storage(NamedTuple):
         return int(self.quantization.zero_point[0]) if self.quantization else 0
 
 
+REAL = Storage(DType.FLOAT32)
+
+
 def is_quantized(tensor: Tensor) -> bool:
     """Return whether a tensor's integers stand for real numbers.
 
@@ -78,12 +69,6 @@ def same_scale(a: Tensor, b: Tensor) -> bool:
     return a.quantization is not None and a.quantization.same_as(b.quantization)
 
 
-def storage(tensor: Tensor, *, unsigned: bool) -> Storage:
-    """Return the storage of a tensor; quantized int8 becomes uint8 if `unsigned`."""
-    own = Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
-    return move_zero_point(own, DType.UINT8) if unsigned and tensor.dtype is DType.INT8 else own
-
-
 def move_zero_point(own: Storage, dtype: DType) -> Storage:
     """Return the storage of the same real numbers as int8 or uint8."""
     if own.quantization is None or own.dtype is dtype:
@@ -91,79 +76,6 @@ def move_zero_point(own: Storage, dtype: DType) -> Storage:
     distance = 128 if dtype is DType.UINT8 else -128
     zero_point = own.quantization.zero_point + distance
     return Storage(dtype, replace(own.quantization, zero_point=zero_point), moved=True)
-
-
-def weight_storage(x: Tensor, weights: Tensor, choice: str | None, *, folds: bool) -> Storage:
-    """Return the storage of the constant weights of a product.
-
-    `choice` is the option `weights` of a conversion ("auto", "int8" or "uint8"). It is None if no
-    kernel can saturate: then weights keep the file's type, which is faster for depthwise
-    convolutions by int8 weights without a zero point.
-
-    1. Weights of quantized 8-bit data: "auto" and "uint8" store int8 weights as uint8, because
-       kernels that multiply uint8 data by int8 weights saturate on x86-64 processors without
-       VNNI. "int8" stores uint8 weights as int8.
-    2. Weights of less than 8 bits are widened to int8 or uint8, because integer kernels take no
-       narrower types. They cannot saturate: 2 * 255 * 8 fits into 16 bits.
-    3. Weights of float data have no zero point, and uint8 weights are the bits of int8 weights
-       (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are widened, because ONNX
-       Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
-    4. Weights of float data that DequantizeLinear dequantizes: as 1. If the data was dequantized
-       too, ONNX Runtime fuses the product into an integer kernel (MatMulIntegerToFloat).
-    """
-    own = storage(weights, unsigned=False)
-    if own.quantization is None:
-        return own
-    if is_quantized(x):
-        if choice is None or not {x.dtype, weights.dtype} <= _EIGHT_BITS:
-            return own._replace(dtype=widen_subbyte(own.dtype))
-        return move_zero_point(own, DType.INT8 if choice == "int8" else DType.UINT8)
-    zero = np.zeros_like(own.quantization.zero_point)
-    dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
-    signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
-    if folds or choice in (None, "int8") or weights.dtype not in _EIGHT_BITS:
-        return signed
-    return move_zero_point(signed, DType.UINT8)
-
-
-def is_exact_depthwise(weights: Tensor) -> bool:
-    """Return whether no kernel of a depthwise convolution saturates or wraps with these weights.
-
-    On x86-64 the kernels accumulate in 32 bits. On ARM64 the kernels for 3x3 and 5x5 windows add
-    two products of int8 in 16 bits, which overflows only for two products of -128 by -128
-    (qdwconv_kernelsize.cpp in MLAS).
-    """
-    lowest = -128
-    return (
-        weights.dtype is not DType.INT8
-        or weights.data is None
-        or (int(weights.data.min(initial=0)) > lowest)
-    )
-
-
-def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
-    """Return the storage of the bias of a quantized product, None if it is stored as in the file.
-
-    The kernels add the bias to the accumulators, whose scale is the product of the scales of the
-    input and of the weights. They ignore the bias's own scale in the file, which may be 2 % off
-    (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
-    kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
-    loses low bits, which float32 would not hold either. A float32 bias is no way out: ONNX Runtime
-    converts it to int32 (WeightBiasQuantization), whatever its size.
-
-    Raises:
-        OperatorError: a bias is too large for the accumulators of an integer kernel.
-    """
-    a, b = x.quantization, weights.quantization
-    if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:
-        return None
-    largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
-    dropped = max(largest.bit_length() - 31, 0)
-    if dropped and x.dtype is not DType.INT16:
-        raise OperatorError(f"{bias.name} must fit into 32 bits at the scale of its product")
-    scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped
-    quantization = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
-    return Storage(DType.INT32, quantization, dropped=dropped)
 
 
 def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:

@@ -1,0 +1,146 @@
+"""What operators declare about stored integers, and what follows for an operator's operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Op
+from tflite2onnx.quantize.storage import AS_NUMBERS, QUANTIZED, is_quantized
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+
+@dataclass(frozen=True)
+class Real:
+    """Computes with real numbers: dequantized inputs, and outputs that are quantized.
+
+    Attributes:
+        reads: the quantization in which each input is dequantized; None, or no item, for its own.
+        writes: the quantization in which the output is quantized, None for its own.
+        kernel_writes: the quantization in which the kernel writes if it ignores the output's.
+    """
+
+    reads: tuple[Quantization | None, ...] = ()
+    writes: Quantization | None = None
+    kernel_writes: Quantization | None = None
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Computes with stored integers.
+
+    Attributes:
+        in_file_types: of the types in the file: int8 never as uint8, and never real numbers.
+        equal_scales: only if all operands share one scale; otherwise with real numbers.
+        kernel_writes: as in `Real`.
+    """
+
+    in_file_types: bool = False
+    equal_scales: bool = False
+    kernel_writes: Quantization | None = None
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Only moves elements, as they are stored.
+
+    Attributes:
+        rescales: the types of which the kernel rescales or rejects elements if the operands do not
+            share one scale; they are moved as real numbers then.
+        keeps_scales: each value has one scale wherever it goes, though the operands have several.
+    """
+
+    rescales: frozenset[DType] = frozenset()
+    keeps_scales: bool = False
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product or a convolution of the inputs `data` and `weights`, plus the `bias`.
+
+    Attributes:
+        folds: no runtime multiplies integer weights by float data in this operator.
+        hybrid: how LiteRT's kernel quantizes float data: by "rows", by "images", or "" for neither.
+        depthwise: each output channel reads one input channel of its own.
+        accumulates: the output is the sum of products of stored integers.
+    """
+
+    data: int
+    weights: int
+    bias: int
+    folds: bool = False
+    hybrid: str = ""
+    depthwise: bool = False
+    accumulates: bool = False
+
+    @property
+    def operands(self) -> tuple[int, int, int]:
+        """The inputs that are data, weights and bias."""
+        return self.data, self.weights, self.bias
+
+
+Declaration: TypeAlias = Real | Integers | Moves | Product
+
+
+class Declared(Protocol):
+    """What the plan reads of an operator's converter (`op.base.Operator`)."""
+
+    @property
+    def op(self) -> Op: ...
+    @property
+    def quantization(self) -> Declaration: ...
+    @property
+    def activation(self) -> str: ...
+
+
+def averages(x: Tensor, rounding: Quantization) -> Real:
+    """Return the declaration of averages of stored integers without regard to their scale.
+
+    `rounding` is the quantization in which averages are rounded as by the kernel, which rounds
+    halves away from the integer 0 (see `half_away_scale`).
+    """
+    return Real((AS_NUMBERS,), rounding, x.quantization)
+
+
+def has_one_scale(op: Op) -> bool:
+    """Return whether all quantized operands have the same scale and zero point."""
+    scales = [t.quantization for t in operands_of(op).values() if is_quantized(t)]
+    same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
+    return same and tensor_without_scale(op) is None
+
+
+def tensor_without_scale(op: Op) -> Tensor | None:
+    """Return an integer operand without a scale if another operand has one, else None."""
+    operands = operands_of(op).values()
+    if not any(is_quantized(t) for t in operands):
+        return None
+    return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
+
+
+def operands_of(op: Op) -> dict[int, Tensor]:
+    """Return the input i by the key i, and the output i by ~i."""
+    operands = {i: t for i, t in enumerate(op.inputs) if t is not None}
+    return operands | {~i: t for i, t in enumerate(op.outputs)}
+
+
+def reads_integers(operator: Declared) -> bool:
+    """Return whether an operator works on stored integers, not on real numbers."""
+    match operator.quantization:
+        case Integers(equal_scales=True):
+            return has_one_scale(operator.op)
+        case Moves(rescales=types) if types and operator.op.outputs[0].dtype in types:
+            return has_one_scale(operator.op)
+        case Integers() | Moves():
+            return True
+        case Product(accumulates=accumulates):
+            return accumulates
+        case Real():
+            return False
+
+
+def check_scales(operator: Declared) -> None:
+    """Raise OperatorError if an operator on real numbers has integers without a scale."""
+    unscaled = tensor_without_scale(operator.op)
+    if unscaled is not None and not reads_integers(operator):
+        raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")

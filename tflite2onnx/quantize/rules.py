@@ -1,0 +1,342 @@
+"""The rules of the storage plan: in each table the first rule that applies to a case decides.
+
+docs/quantization.md has the same tables, and the measurements behind the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.quantize.declarations import Declared, Product
+from tflite2onnx.quantize.storage import (
+    REAL,
+    Storage,
+    is_quantized,
+    move_zero_point,
+    widen_subbyte,
+)
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+# From this number of multiplications on, integers are the fastest form of a dense hybrid product,
+# with quantizing included.
+WORTHWHILE = 1 << 19
+# Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
+CHEAP = 100
+_EIGHT_BITS = (DType.INT8, DType.UINT8)
+
+
+class Reading(Enum):
+    """How an operator reads or writes the elements of an operand."""
+
+    STORED = "as stored"
+    DEQUANTIZED = "real numbers"  # by DequantizeLinear and QuantizeLinear
+    FOLDED = "real numbers, dequantized at load"
+    FLOAT = "real numbers in the file"  # in place of integers
+    DYNAMIC = "quantized at run time"
+
+
+class Rule(NamedTuple):
+    """A row of a table: what is chosen for a case to which the rule applies, and why."""
+
+    when: str
+    then: str
+    why: str
+    applies: Callable[[Any], bool]
+    choose: Callable[[Any], Any]
+
+
+class TensorCase(NamedTuple):
+    """A tensor, and what the options ask for."""
+
+    tensor: Tensor
+    float_only: bool = False
+    int8_as_uint8: bool = False
+
+
+class _WeightCase(NamedTuple):
+    """Weights of a product; `own` is their storage in the file, `signed` without a zero point.
+
+    `integer_data` is set if the data are quantized, `eight_bits` if the weights have 8 bits and the
+    data 8 bits or floats, and `exact` if no kernel can saturate with these weights.
+    """
+
+    own: Storage
+    signed: Storage
+    choice: str
+    integer_data: bool
+    eight_bits: bool
+    exact: bool
+
+
+class OperandCase(NamedTuple):
+    """An operand and its storage.
+
+    `role` is "data", "weights" or "bias" in a product, else "". `dynamic` is how the data of the
+    product is quantized at run time: by "rows", by "images", or "".
+    """
+
+    storage: Storage
+    role: str
+    real: bool
+    float_only: bool
+    dynamic: str
+
+
+# The storage of each tensor inside the model.
+TENSORS = (
+    Rule(
+        "floats, bool, strings; integers without a scale or of 32 and 64 bits",
+        "the file's type",
+        "kernels read the elements themselves",
+        lambda case: not is_quantized(case.tensor),
+        lambda case: Storage(case.tensor.dtype),
+    ),
+    Rule(
+        "`--quantization float`, computed tensors",
+        "float32",
+        "the option asks for real numbers",
+        lambda case: case.float_only and case.tensor.data is None,
+        lambda _: REAL,
+    ),
+    Rule(
+        "int8; `--activations uint8`, or `auto` if an operator computes with int8",
+        "uint8, the zero point is 128 higher",
+        "the real numbers are the same, and ONNX Runtime has more integer kernels for uint8",
+        lambda case: case.int8_as_uint8 and case.tensor.dtype is DType.INT8,
+        lambda case: move_zero_point(file_storage(case.tensor), DType.UINT8),
+    ),
+    Rule(
+        "other quantized integers",
+        "the file's type",
+        "another type would bring no kernel",
+        lambda _: True,
+        lambda case: file_storage(case.tensor),
+    ),
+)
+# The storage of inputs, outputs and states of the model.
+END = Rule(
+    "inputs, outputs and states of the model",
+    "the file's type; float32 with `--quantization float`",
+    "callers pass what they pass to the TFLite model",
+    lambda _: True,
+    lambda case: choose(TENSORS, case._replace(int8_as_uint8=False))[0],
+)
+# The storage of the constant int32 and int64 bias of a product of integers: see `bias_storage`.
+BIAS = Rule(
+    "biases of quantized data and weights",
+    "int32, the scale is that of data times that of weights",
+    "kernels add the bias to the sums of products and ignore its own scale",
+    lambda _: True,
+    lambda case: case,
+)
+# The storage of constant weights of products.
+WEIGHTS = (
+    Rule(
+        "float weights",
+        "the file's type",
+        "there is nothing to dequantize",
+        lambda case: case.own.quantization is None,
+        lambda case: case.own,
+    ),
+    Rule(
+        "quantized data; data of 16 bits, or weights of 4 or 2 bits",
+        "int8 or uint8, as in the file",
+        "integer kernels take no narrower type; two products of 4 bits fit into 16 bits, and"
+        " data of 16 bits has real kernels only",
+        lambda case: case.integer_data and not case.eight_bits,
+        lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
+    ),
+    Rule(
+        "quantized data; depthwise, `--weights auto`, no weight is -128",
+        "the file's type",
+        "no depthwise kernel saturates, and int8 weights are faster",
+        lambda case: case.integer_data and case.choice == "auto" and case.exact,
+        lambda case: case.own,
+    ),
+    Rule(
+        "quantized data; `--weights int8`",
+        "int8",
+        "faster with VNNI and ARM's dot product",
+        lambda case: case.integer_data and case.choice == "int8",
+        lambda case: move_zero_point(case.own, DType.INT8),
+    ),
+    Rule(
+        "quantized data",
+        "uint8",
+        "uint8 data by int8 weights saturate on x86-64 without VNNI",
+        lambda case: case.integer_data,
+        lambda case: move_zero_point(case.own, DType.UINT8),
+    ),
+    Rule(
+        "float data; convolutions, recurrent layers, nested graphs",
+        "int8, int4 or uint4 without a zero point, dequantized at load",
+        "no kernel multiplies them by float data, and DequantizeLinear would run each time",
+        lambda case: case.signed.folds,
+        lambda case: case.signed,
+    ),
+    Rule(
+        "float data; `--weights int8`, or weights of 4 or 2 bits",
+        "int8, int4 or uint4 without a zero point",
+        "kernels of float data read the bits as signed (EvalHybrid); MatMulNBits of 2 bits is wrong"
+        " in ONNX Runtime 1.31",
+        lambda case: case.choice == "int8" or not case.eight_bits,
+        lambda case: case.signed,
+    ),
+    Rule(
+        "float data",
+        "uint8, the zero point is 128",
+        "MatMulIntegerToFloat by int8 weights saturates, if ONNX Runtime makes it",
+        lambda _: True,
+        lambda case: move_zero_point(case.signed, DType.UINT8),
+    ),
+)
+# How operands are read and written.
+READINGS = (
+    Rule(
+        "float data of a product, quantized by LiteRT's kernel: FULLY_CONNECTED of 2^19"
+        " multiplications or more; CONV_2D by weights of one scale, 100 or more per element",
+        "quantized at run time",
+        "as fast as real data or faster, and equal to LiteRT",
+        lambda case: case.dynamic and case.role == "data",
+        lambda _: Reading.DYNAMIC,
+    ),
+    Rule(
+        "elements without a scale",
+        "as stored",
+        "there is nothing to dequantize",
+        lambda case: case.storage.quantization is None,
+        lambda _: Reading.STORED,
+    ),
+    Rule(
+        "operators that move, compare or combine integers; integer products of such data",
+        "as stored",
+        "the kernel works on the integers",
+        lambda case: not case.real or (case.dynamic == "rows" and case.role == "weights"),
+        lambda _: Reading.STORED,
+    ),
+    Rule(
+        "`--quantization float`",
+        "float32 in the file",
+        "the option asks for real numbers",
+        lambda case: case.float_only,
+        lambda _: Reading.FLOAT,
+    ),
+    Rule(
+        "weights of float data that no kernel multiplies",
+        "dequantized at load",
+        "Cast and Mul of constants are folded",
+        lambda case: case.storage.folds,
+        lambda _: Reading.FOLDED,
+    ),
+    Rule(
+        "all others",
+        "real numbers, by DequantizeLinear and QuantizeLinear",
+        "runtimes fuse them with the operator into an integer kernel",
+        lambda _: True,
+        lambda _: Reading.DEQUANTIZED,
+    ),
+)
+
+
+def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
+    """Return what the first rule that applies to a case chooses, and the rule."""
+    rule = next(rule for rule in table if rule.applies(case))
+    return rule.choose(case), rule
+
+
+def file_storage(tensor: Tensor) -> Storage:
+    """Return the storage of a tensor in the TFLite file."""
+    return Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
+
+
+def weight_storage(
+    x: Tensor, weights: Tensor, choice: str = "auto", *, folds: bool, depthwise: bool = False
+) -> tuple[Storage, Rule]:
+    """Return the storage of the constant weights by which x is multiplied, and its rule.
+
+    `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
+    are dequantized at load. Weights of float data have no zero point, and uint8 weights are the
+    bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are
+    widened, because ONNX Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
+    """
+    own = signed = file_storage(weights)
+    if own.quantization is not None:
+        zero = np.zeros_like(own.quantization.zero_point)
+        dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
+        signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
+    eight_bits = weights.dtype in _EIGHT_BITS and (not is_quantized(x) or x.dtype in _EIGHT_BITS)
+    exact = depthwise and is_exact_depthwise(weights)
+    case = _WeightCase(own, signed, choice, is_quantized(x), eight_bits, exact)
+    storage, rule = choose(WEIGHTS, case)
+    return storage, rule
+
+
+def quantizes_data(operator: Declared) -> str:
+    """Return how the float data of a product are quantized at run time: "rows", "images", or "".
+
+    The kernels quantize each row of a matrix, or each image, by its own extremes. For convolutions
+    by weights with one scale the steps are so coarse that results depend on them
+    (is_hybrid_per_channel in conv.cc).
+    """
+    op, declared = operator.op, operator.quantization
+    if not isinstance(declared, Product) or not declared.hybrid:
+        return ""
+    x, w, y = op.inputs[declared.data], op.inputs[declared.weights], op.outputs[0]
+    if x is None or w is None or w.data is None or is_quantized(x) or not is_quantized(w):
+        return ""
+    scales = w.quantization
+    if scales is None:
+        return ""
+    if declared.hybrid == "rows":
+        of_rows = (scales.axis == 0 or not scales.per_axis) and not scales.block_size
+        large = x.elements * w.shape[0] >= WORTHWHILE
+        return "rows" if of_rows and large and w.dtype in _EIGHT_BITS else ""
+    one_scale = len(set(scales.scale)) == 1 and x.shape[-1] == w.shape[-1]
+    products = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
+    return "images" if one_scale and products >= CHEAP else ""
+
+
+def is_exact_depthwise(weights: Tensor) -> bool:
+    """Return whether no kernel of a depthwise convolution saturates or wraps with these weights.
+
+    On x86-64 the kernels accumulate in 32 bits. On ARM64 the kernels for 3x3 and 5x5 windows add
+    two products of int8 in 16 bits, which overflows only for two products of -128 by -128
+    (qdwconv_kernelsize.cpp in MLAS).
+    """
+    lowest = -128
+    return (
+        weights.dtype is not DType.INT8
+        or weights.data is None
+        or (int(weights.data.min(initial=0)) > lowest)
+    )
+
+
+def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
+    """Return the storage of the bias of a quantized product, None if it is stored as in the file.
+
+    The kernels add the bias to the accumulators, whose scale is the product of the scales of the
+    input and of the weights. They ignore the bias's own scale in the file, which may be 2 % off
+    (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
+    kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
+    loses low bits, which float32 would not hold either. A float32 bias is no way out: ONNX Runtime
+    converts it to int32 (WeightBiasQuantization), whatever its size.
+
+    Raises:
+        OperatorError: a bias is too large for the accumulators of an integer kernel.
+    """
+    a, b = x.quantization, weights.quantization
+    if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:
+        return None
+    largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
+    dropped = max(largest.bit_length() - 31, 0)
+    if dropped and x.dtype is not DType.INT16:
+        raise OperatorError(f"{bias.name} must fit into 32 bits at the scale of its product")
+    scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped
+    quantization = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
+    return Storage(DType.INT32, quantization, dropped=dropped)

@@ -1,0 +1,225 @@
+"""The storage plan: how each tensor is stored, and how each operator reads and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.graph import Op
+from tflite2onnx.quantize.declarations import (
+    Declaration,
+    Declared,
+    Integers,
+    Moves,
+    Product,
+    Real,
+    has_one_scale,
+    operands_of,
+    reads_integers,
+    tensor_without_scale,
+)
+from tflite2onnx.quantize.rules import (
+    BIAS,
+    END,
+    READINGS,
+    TENSORS,
+    OperandCase,
+    Reading,
+    Rule,
+    TensorCase,
+    bias_storage,
+    choose,
+    quantizes_data,
+    weight_storage,
+)
+from tflite2onnx.quantize.storage import Storage, is_quantized, real_bounds
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+
+class OperandStorage(NamedTuple):
+    """How an operator reads or writes a tensor, and the rules that say so.
+
+    `storage` has the elements before an input is dequantized, or after an output is quantized.
+    `written` is the storage in which the kernel writes if it ignores the output's quantization.
+    `limits` are those of real numbers in place of integers, None for values that have limits.
+    """
+
+    storage: Storage
+    reading: Reading = Reading.STORED
+    rules: tuple[Rule, ...] = ()
+    written: Storage | None = None
+    limits: tuple[float, float] | None = None
+
+    @property
+    def why(self) -> str:
+        """The reasons of the rules."""
+        return "; ".join(dict.fromkeys(rule.why for rule in self.rules))
+
+
+class Options(Protocol):
+    """What the plan reads of the options of a conversion (`options.ConversionOptions`)."""
+
+    @property
+    def quantization(self) -> str: ...
+    @property
+    def activations(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """The storage of every operand of every operator: input i by the key i, output i by ~i.
+
+    Without operators it has the storage of tensors alone.
+    """
+
+    float_only: bool = False
+    int8_as_uint8: bool = False
+    weights: str = "auto"
+    operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
+
+    def tensor(self, tensor: Tensor) -> OperandStorage:
+        """Return the storage of a tensor inside the model."""
+        case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
+        storage, rule = choose(TENSORS, case)
+        return OperandStorage(storage, rules=(rule,))
+
+    def end(self, tensor: Tensor) -> OperandStorage:
+        """Return the storage of a tensor as an input, output or state of the model."""
+        case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
+        return OperandStorage(END.choose(case), rules=(END,))
+
+    def result(self, tensor: Tensor) -> OperandStorage:
+        """Return how a sub-graph reads its result."""
+        known = self.tensor(tensor)
+        is_float = self.float_only and known.storage.quantization is not None
+        return known._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
+
+    def weight_storage(self, x: Tensor, weights: Tensor) -> Storage:
+        """Return the storage of constant weights of a recurrent layer, by which x is multiplied."""
+        return weight_storage(x, weights, self.weights, folds=True)[0]
+
+
+def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
+    """Plan the storage of all operands of all operators, those of sub-graphs included.
+
+    Raises:
+        UnsupportedOperators: the options or constants of an operator contradict each other.
+    """
+    wish = options.activations
+    uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
+    chosen = StoragePlan(options.quantization == "float", uint8, options.weights)
+    nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
+    operands = {}
+    for operator in operators:
+        try:
+            with as_operator_error():
+                planner = _Planner(operator, chosen, is_nested=operator.op in nested)
+                operands[operator.op] = planner.plan_operands()
+        except OperatorError as error:
+            raise UnsupportedOperators([error.with_place(operator.op.place)]) from error
+    return replace(chosen, operands=operands)
+
+
+def _prefers_uint8(operators: Sequence[Declared]) -> bool:
+    """Return whether int8 activations are better stored as uint8: an operator computes with them.
+
+    If any int8 tensor has no scale, all int8 tensors stay int8: an operator may move elements from
+    a tensor without a scale to a tensor with a scale.
+    """
+    int8 = [(t, o) for o in operators for t in o.op.outputs if t.dtype is DType.INT8]
+    return all(is_quantized(t) for t, _ in int8) and any(not reads_integers(o) for _, o in int8)
+
+
+class _Planner:
+    """Plans the operands of one operator."""
+
+    def __init__(self, operator: Declared, chosen: StoragePlan, *, is_nested: bool) -> None:
+        self.op, self.declared = operator.op, operator.quantization
+        self.activation = operator.activation
+        in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
+        if in_file_types or tensor_without_scale(self.op) is not None:
+            chosen = replace(chosen, int8_as_uint8=False)
+        self.chosen = chosen
+        self.real = not reads_integers(operator)
+        if chosen.float_only and isinstance(self.declared, (Integers, Moves)) and not in_file_types:
+            keeps_scales = isinstance(self.declared, Moves) and self.declared.keeps_scales
+            self.real = self.real or keeps_scales or has_one_scale(self.op)
+        self.dynamic = "" if chosen.float_only else quantizes_data(operator)
+        # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
+        # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
+        self.is_nested = is_nested
+
+    def plan_operands(self) -> dict[int, OperandStorage]:
+        """Return the storage of each operand."""
+        return {i: self._plan_operand(i, t) for i, t in operands_of(self.op).items()}
+
+    def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
+        role = _role(self.declared, operand)
+        storage, rule = self._storage(operand, role, tensor)
+        case = OperandCase(storage, role, self.real, self.chosen.float_only, self.dynamic)
+        reading, reading_rule = choose(READINGS, case)
+        planned = OperandStorage(storage, reading, (rule, reading_rule))
+        return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
+
+    def _storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, Rule]:
+        declared = self.declared
+        if isinstance(declared, Product) and tensor.data is not None:
+            x, w = self.op.inputs[declared.data], self.op.inputs[declared.weights]
+            if x is not None and w is not None and role == "weights":
+                folds = declared.folds or (self.is_nested and not self.dynamic)
+                choice, depthwise = self.chosen.weights, declared.depthwise
+                return weight_storage(x, w, choice, folds=folds, depthwise=depthwise)
+            if x is not None and w is not None and role == "bias":
+                storage = bias_storage(x, w, tensor)
+                if storage is not None:
+                    return storage, BIAS
+        if isinstance(declared, Real) and self.real and not self.chosen.float_only and operand >= 0:
+            reads = declared.reads[operand] if operand < len(declared.reads) else None
+            if reads is not None:
+                tensor = _with_quantization(tensor, reads)
+        return self._tensor_storage(tensor)
+
+    def _plan_output(self, planned: OperandStorage, operand: int, tensor: Tensor) -> OperandStorage:
+        if planned.reading not in (Reading.DEQUANTIZED, Reading.FLOAT):
+            return planned
+        written = self._written_storage(tensor)
+        if planned.reading is Reading.DEQUANTIZED:
+            return planned._replace(written=written)
+        activation = self.activation if operand == ~0 else "NONE"
+        moves = isinstance(self.declared, Moves) and activation == "NONE"
+        source = written or planned.storage
+        # Converters omit an activation that the range of the integers implies. Without the limits
+        # of that range a RELU may be missing.
+        limits = real_bounds(activation, planned.storage, source)
+        has_limits = len(source.scale) == 1 and not moves
+        return planned._replace(written=written, limits=limits if has_limits else None)
+
+    def _written_storage(self, tensor: Tensor) -> Storage | None:
+        declared = self.declared
+        if not isinstance(declared, (Real, Integers)):
+            return None
+        scale = declared.kernel_writes
+        if isinstance(declared, Real) and not self.chosen.float_only:
+            scale = declared.writes or scale
+        if scale is None or scale.same_as(tensor.quantization):
+            return None
+        return self._tensor_storage(_with_quantization(tensor, scale))[0]
+
+    def _tensor_storage(self, tensor: Tensor) -> tuple[Storage, Rule]:
+        return choose(TENSORS, TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8))
+
+
+def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:
+    return replace(tensor, quantization=quantization) if is_quantized(tensor) else tensor
+
+
+def _role(declared: Declaration, operand: int) -> str:
+    """Return "data", "weights" or "bias" for an operand of a product, else an empty text."""
+    if not isinstance(declared, Product):
+        return ""
+    roles = {declared.bias: "bias", declared.weights: "weights", declared.data: "data"}
+    return roles.get(operand, "")
