@@ -226,7 +226,7 @@ class Builder(QdqNodes):
 
     def _in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
         """Return the storage of an operand; constants have wider types if this opset lacks one."""
-        if tensor.data is None:
+        if tensor.data is None or planned.reading is Reading.FLOAT:
             return planned
         return planned._replace(storage=self.storage_in_opset(planned.storage))
 
@@ -257,7 +257,7 @@ class Builder(QdqNodes):
         """
         planned = self._in_opset(tensor, planned or self.plan.tensor(tensor))
         is_float = planned.reading is Reading.FLOAT
-        storage = self.storage(tensor) if is_float else planned.storage
+        storage = self.plan.tensor(tensor).storage if is_float else planned.storage
 
         def make(order: Order, shape: Sizes | None) -> Value:
             if is_float and tensor.data is not None:
