@@ -33,6 +33,7 @@ from tflite2onnx.quantize import (
     REAL,
     OperandStorage,
     Reading,
+    StoragePlan,
     check_scales,
     clamp,
     decode_constant,
@@ -89,7 +90,7 @@ class Emitted(NamedTuple):
     `types` has the types and shapes of the values that hold tensors. State is the last inputs and
     the last outputs: `initial` has its initial values as ONNX stores them and `variables` its names
     in the file, in the same sequence. `open_sizes` has the file's value of each dynamic size, by
-    name.
+    name. `plan` is the storage of all operands.
     """
 
     nodes: tuple[Node, ...]
@@ -101,6 +102,7 @@ class Emitted(NamedTuple):
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
     open_sizes: Mapping[str, int] = MappingProxyType({})
+    plan: StoragePlan = StoragePlan()
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
         """Return the same with the letters of axes, by tensor."""
@@ -138,7 +140,9 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     initial = tuple(_initial(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
     ports = _ports(g)
-    return Emitted(nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes)
+    return Emitted(
+        nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes, g.plan
+    )
 
 
 def _ports(g: Builder) -> tuple[Port, ...]:

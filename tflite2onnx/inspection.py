@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.convert import convert_model
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantize import StorageInfo, is_quantized
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -78,7 +78,7 @@ class Inspection:
     `scheme` describes its quantization in words. `opset` is the opset of the ONNX model, None if
     the model cannot be converted; then `problem` is the reason. `bytes` is the size of the file.
     `metadata` is the authors' description (see `metadata.describe_model`), and `buffers` are the
-    names of all metadata.
+    names of all metadata. `storage` says how each quantized tensor is stored in ONNX, and why.
     """
 
     description: str
@@ -91,6 +91,7 @@ class Inspection:
     metadata: dict[str, Any]
     opset: int | None
     problem: str
+    storage: tuple[StorageInfo, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as dictionaries, lists, strings and numbers."""
@@ -127,6 +128,7 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
         describe_model(source, model),
         whole.opset,
         whole.problem,
+        whole.storage,
     )
 
 
@@ -181,11 +183,13 @@ class _Whole(NamedTuple):
     opset: int | None
     problem: str = ""
     reasons: Mapping[str, str] | None = MappingProxyType({})
+    storage: tuple[StorageInfo, ...] = ()
 
 
 def _convert_whole(model: Model) -> _Whole:
     try:
-        return _Whole(convert_model(model).opset)
+        result = convert_model(model)
+        return _Whole(result.opset, storage=tuple(result.skeleton.storage))
     except UnsupportedOperators as error:
         return _Whole(None, str(error), {each.place: each.reason for each in error.problems})
     except ConversionError as error:

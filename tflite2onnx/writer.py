@@ -24,8 +24,9 @@ from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
+from tflite2onnx.quantize import StorageInfo, StoragePlan, list_storage
 from tflite2onnx.reader.buffers import pack_subbyte
-from tflite2onnx.tensor import Array, DType, Sizes
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path
 from tflite2onnx.utils.unique_names import Names
 
@@ -45,13 +46,21 @@ class Skeleton:
     """A model without its large weights, and the large weights as (header, elements).
 
     `tensors` are the tensors of the TFLite model that it computes, with the names of their values.
-    `open_sizes` has the file's value of each dynamic size, by name.
+    `open_sizes` has the file's value of each dynamic size, by name. `plan` is the storage of all
+    operands, and `ends` are the tensors that are inputs and outputs of the model.
     """
 
     proto: onnx.ModelProto
     weights: tuple[tuple[TensorProto, Array], ...]
     tensors: tuple[Port, ...] = ()
     open_sizes: Mapping[str, int] = field(default_factory=dict)
+    plan: StoragePlan = field(default_factory=StoragePlan)
+    ends: tuple[Tensor, ...] = ()
+
+    @property
+    def storage(self) -> list[StorageInfo]:
+        """How each quantized tensor is stored, and why."""
+        return list_storage(self.plan, self.ends)
 
     @cached_property
     def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
@@ -148,7 +157,8 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     tensors = tuple(
         p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in live
     )
-    return Skeleton(model, weights, tensors, emitted.open_sizes)
+    ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
+    return Skeleton(model, weights, tensors, emitted.open_sizes, emitted.plan, ends)
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tflite2onnx.bundle import is_bundle, read_bundle
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
-from tflite2onnx.utils.console import columns, count, print_lines
+from tflite2onnx.quantize import StorageInfo
+from tflite2onnx.utils.console import columns, count, print_lines, shorten
 
 SUMMARY = "Show what is in a model, and what of it can be converted; write nothing."
 EPILOG = """\
@@ -23,6 +24,11 @@ exit status:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into, or a bundle")
+    parser.add_argument(
+        "--storage",
+        action="store_true",
+        help="also list how each quantized tensor is stored in ONNX, how it is read, and why",
+    )
     parser.add_argument("--json", action="store_true", help="print the same for programs to read")
 
 
@@ -37,14 +43,28 @@ def run_command(options: argparse.Namespace) -> int:
         said = {name: each.to_dict() for name, each in found.items()}
         print_lines(sys.stdout, [json.dumps(said.get("", said), indent=2)])
     elif not options.quiet:
-        print_lines(sys.stdout, _inspection_lines(found))
+        print_lines(sys.stdout, _inspection_lines(found, storage=options.storage))
     return 0 if all(each.opset is not None for each in found.values()) else 1
 
 
-def _inspection_lines(found: Mapping[str, Inspection]) -> Iterator[str]:
+def _inspection_lines(found: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
     for number, (name, each) in enumerate(found.items()):
         yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
         yield from _lines(each)
+        if storage:
+            yield from ["", *_storage_lines(each.storage)]
+
+
+def _storage_lines(storage: Sequence[StorageInfo]) -> list[str]:
+    """Return a line for each quantized tensor, and the reasons."""
+    if not storage:
+        return ["no tensor is quantized"]
+    reasons = {why: str(i + 1) for i, why in enumerate(dict.fromkeys(e.why for e in storage))}
+    head = ("tensor", "operator", "TFLite", "ONNX", "read and written", "why")
+    rows = [
+        (shorten(e.tensor), e.operator, e.tflite, e.onnx, e.read, reasons[e.why]) for e in storage
+    ]
+    return [*columns([head, *rows]), "", *columns([(i, why) for why, i in reasons.items()])]
 
 
 def _lines(found: Inspection) -> Iterator[str]:

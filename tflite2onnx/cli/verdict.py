@@ -23,6 +23,8 @@ def print_verdict(model: str, report: Report) -> int:
         print_error(
             model, f"the first tensor that diverges is of {place}{_describe_alone(report, first)}"
         )
+        if report.storage.get(first.name):
+            print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
         print_error(model, report.cause)
     return OK if report.ok else DIFFERENT

@@ -58,6 +58,7 @@ from tflite2onnx.quantize.storage_plan import (
     StoragePlan,
     plan,
 )
+from tflite2onnx.quantize.table import StorageInfo, describe_operator, list_storage
 
 __all__ = [
     "AS_NUMBERS",
@@ -81,12 +82,14 @@ __all__ = [
     "Real",
     "Rule",
     "Storage",
+    "StorageInfo",
     "StoragePlan",
     "averages",
     "bias_storage",
     "check_scales",
     "clamp",
     "decode_constant",
+    "describe_operator",
     "encode_constant",
     "file_storage",
     "half_away_scale",
@@ -94,6 +97,7 @@ __all__ = [
     "integer_range",
     "is_exact_depthwise",
     "is_quantized",
+    "list_storage",
     "move_zero_point",
     "operands_of",
     "plan",

@@ -62,14 +62,14 @@ class TensorCase(NamedTuple):
 class _WeightCase(NamedTuple):
     """Weights of a product; `own` is their storage in the file, `signed` without a zero point.
 
-    `integer_data` is set if the data are quantized, `eight_bits` if the weights have 8 bits and the
-    data 8 bits or floats, and `exact` if no kernel can saturate with these weights.
+    `data` is the type of quantized data, None for floats. `eight_bits` is set if the weights have 8
+    bits and the data 8 bits or floats, and `exact` if no kernel can saturate with these weights.
     """
 
     own: Storage
     signed: Storage
     choice: str
-    integer_data: bool
+    data: DType | None
     eight_bits: bool
     exact: bool
 
@@ -145,32 +145,39 @@ WEIGHTS = (
         lambda case: case.own,
     ),
     Rule(
-        "quantized data; data of 16 bits, or weights of 4 or 2 bits",
-        "int8 or uint8, as in the file",
-        "integer kernels take no narrower type; two products of 4 bits fit into 16 bits, and"
-        " data of 16 bits has real kernels only",
-        lambda case: case.integer_data and not case.eight_bits,
+        "quantized data of 16 bits",
+        "the file's type, at least 8 bits; of matrices the transpose, or more than 2 axes",
+        "only real kernels have 16 bits; of matrices [k, n] ONNX Runtime 1.32 makes MatMulNBits,"
+        " which rounds the data to 8 bits",
+        lambda case: case.data is DType.INT16,
+        lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
+    ),
+    Rule(
+        "quantized data; weights of 4 or 2 bits",
+        "int8 or uint8",
+        "integer kernels take no narrower type, and two products fit into 16 bits",
+        lambda case: case.data is not None and not case.eight_bits,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
     Rule(
         "quantized data; depthwise, `--weights auto`, no weight is -128",
         "the file's type",
         "no depthwise kernel saturates, and int8 weights are faster",
-        lambda case: case.integer_data and case.choice == "auto" and case.exact,
+        lambda case: case.data is not None and case.choice == "auto" and case.exact,
         lambda case: case.own,
     ),
     Rule(
         "quantized data; `--weights int8`",
         "int8",
         "faster with VNNI and ARM's dot product",
-        lambda case: case.integer_data and case.choice == "int8",
+        lambda case: case.data is not None and case.choice == "int8",
         lambda case: move_zero_point(case.own, DType.INT8),
     ),
     Rule(
         "quantized data",
         "uint8",
         "uint8 data by int8 weights saturate on x86-64 without VNNI",
-        lambda case: case.integer_data,
+        lambda case: case.data is not None,
         lambda case: move_zero_point(case.own, DType.UINT8),
     ),
     Rule(
@@ -270,9 +277,10 @@ def weight_storage(
         zero = np.zeros_like(own.quantization.zero_point)
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
         signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
-    eight_bits = weights.dtype in _EIGHT_BITS and (not is_quantized(x) or x.dtype in _EIGHT_BITS)
+    data = x.dtype if is_quantized(x) else None
+    eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
     exact = depthwise and is_exact_depthwise(weights)
-    case = _WeightCase(own, signed, choice, is_quantized(x), eight_bits, exact)
+    case = _WeightCase(own, signed, choice, data, eight_bits, exact)
     storage, rule = choose(WEIGHTS, case)
     return storage, rule
 

@@ -15,6 +15,7 @@ import onnx
 
 from tflite2onnx.inspection import scheme
 from tflite2onnx.interface import Endpoint
+from tflite2onnx.quantize import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
@@ -49,7 +50,7 @@ class Facts:
     """The data of a page.
 
     `kinds` counts nodes by operator type, in the file and after the optimizations of ONNX Runtime.
-    `tflite_bytes` and `onnx_bytes` are file sizes.
+    `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Facts:
     strip: Strip
     kinds: Mapping[str, tuple[int, int]]
     latencies: tuple[Latency, ...]
+    storage: tuple[StorageInfo, ...] = ()
 
 
 def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
@@ -107,6 +109,7 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
             _measure_latency("LiteRT", lambda: run_litert(interpreter, arrays)),
             _measure_latency("ONNX Runtime", _single_thread_inference(data, feeds)),
         ),
+        tuple(skeleton.storage),
     )
 
 

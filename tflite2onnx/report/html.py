@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from tflite2onnx.utils.console import printable
+from tflite2onnx.utils.console import printable, shorten
 from tflite2onnx.verification import Verdict
 
 
@@ -57,12 +57,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _class(kind: str, cell: object) -> str:
     whole = f' title="{text(cell)}"' if kind == "name" else ""
     return f' class="{kind}"{whole}' if kind else ""
-
-
-def shorten(name: object, longest: int = 30) -> str:
-    """Return the end of a name, the part that distinguishes it from other names."""
-    words = str(name)
-    return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
 
 
 def _cell(cell: object) -> str:

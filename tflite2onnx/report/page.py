@@ -36,6 +36,7 @@ def page(facts: Facts) -> str:
             _worst_section(facts.report),
             _graph(facts),
             _kinds_section(facts),
+            _storage_section(facts),
             _latency_section(facts.latencies),
             _footer(facts),
         )
@@ -261,6 +262,18 @@ def _kinds_section(facts: Facts) -> str:
     )
     found = table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
     return section("Fused operators", paragraph(words, "soft") if found else "", found)
+
+
+def _storage_section(facts: Facts) -> str:
+    rows = [
+        (each.tensor, each.operator, each.tflite, each.onnx, each.read, each.why)
+        for each in facts.storage
+    ]
+    words = "What each quantized tensor is in both models, how it is read and written, and why."
+    head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
+    if not rows:
+        return ""
+    return section("Storage", paragraph(words, "soft"), table(head, rows))
 
 
 def _latency_section(latencies: Sequence[Latency]) -> str:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.graph_lanes import Line, Strip
-from tflite2onnx.report.html import data, keys, shorten, text
+from tflite2onnx.report.html import data, keys, text
+from tflite2onnx.utils.console import shorten
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
 
 _ROW, _LANE = 22, 12  # pixels

@@ -12,6 +12,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def shorten(name: object, longest: int = 30) -> str:
+    """Return the end of a name, the part that distinguishes it from other names."""
+    words = str(name)
+    return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
+
+
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns."""
     rows = [[printable(cell) for cell in row] for row in rows]

@@ -26,6 +26,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
+from tflite2onnx.quantize import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
@@ -174,6 +175,9 @@ class _Both:
         chain = inner.get(False, {})
         run.allow_kernel_differences(arrays, self._places if chain else (), outputs, chain)
         graph = self._graph
+        compared = [c for each in inner.values() for c in each.values()]
+        names = {c.name for c in compared if not c.difference.ok}
+        storage = {name: describe_operator(self._skeleton.plan, name) for name in names}
         return Report(
             tuple(outputs.values()),
             len(arrays),
@@ -182,6 +186,7 @@ class _Both:
             tuple(inner.get(True, {}).values()),
             tuple(op.code for op in graph.ops if runs_graphs(op)),
             tuple(tensor.name for tensor in graph.outputs),
+            storage=storage,
         )
 
     def is_right_unoptimized(self, arrays: Sequence[Sequence[Array]], report: Report) -> bool:

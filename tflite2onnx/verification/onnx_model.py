@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,7 +133,7 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
     for result in _conversions(model, proto, ends):
         other = result.skeleton.proto
         if _nodes(other) == _nodes(proto) and _types(other).items() <= _types(proto).items():
-            return Skeleton(proto, (), result.skeleton.tensors)
+            return replace(result.skeleton, proto=proto, weights=())
     return Skeleton(proto, ())
 
 

@@ -44,7 +44,9 @@ class Report:
     sub-graphs are not compared, only the outputs of the operators. `names` are the outputs' names
     in the TFLite model, if they differ from the names in the ONNX model. `right_unoptimized` is
     True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled.
-    `processor` maps instruction sets to whether the processor has them, None if this is unknown.
+    `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
+    `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
+    them, None if this is unknown.
     """
 
     outputs: tuple[Difference, ...]
@@ -55,6 +57,7 @@ class Report:
     closed: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     right_unoptimized: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict)
     processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
 
     @property
@@ -119,6 +122,7 @@ class Report:
             "tensors": [self._with_verdict(c) for c in self.tensors],
             "operators": [self._with_verdict(c) for c in self.operators],
             "closed": list(self.closed),
+            "storage": dict(self.storage),
             "right_unoptimized": self.right_unoptimized,
             "processor": dict(self.processor),
         }

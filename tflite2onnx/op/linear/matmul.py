@@ -134,6 +134,8 @@ class FullyConnected(DynamicShape):
     def _gemm(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value | NeedsReshape:
         """Return the product of x and w as matrices, in the orders in which they are stored."""
         swapped = (1, 0)
+        if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
+            w = w.in_order((0, 1))  # see BatchMatMul._multiply_16_bits
         rows, features, out = _count_rows(y), self._features, w.tensor.shape[0]
         product = g.Gemm(
             x.value if x.order == swapped else x.reshape((rows, features)),

@@ -26,6 +26,7 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
+from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _INPUTS, _OUTPUTS = 5, 4
@@ -110,9 +111,12 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     )
     x_and_h = g.Concat(x, h, axis=1)
     biases = bias(b, scale_of(b))
-    z = round_to_storage(
-        g, g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases), sums
-    )
+    if is_quantized(data):
+        # [k, n] would become MatMulNBits in ONNX Runtime 1.32, which rounds the data again.
+        z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.asarray), biases, transB=1)
+    else:
+        z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases)
+    z = round_to_storage(g, z, sums)
     sizes = g.ints([operator.input(1).shape[1]] * 4)
     input_gate, candidate, forget_gate, output_gate = (
         round_to_storage(g, g.Tanh(part) if place == 1 else g.Sigmoid(part), functions)

@@ -1,0 +1,97 @@
+"""The storage plan in words: what each quantized tensor is in TFLite and in ONNX, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tflite2onnx.graph import Op
+from tflite2onnx.quantize.declarations import operands_of
+from tflite2onnx.quantize.rules import Reading, file_storage
+from tflite2onnx.quantize.storage import REAL, Storage
+from tflite2onnx.quantize.storage_plan import OperandStorage, StoragePlan
+from tflite2onnx.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class StorageInfo:
+    """A tensor in TFLite and in ONNX, how operators read and write it, and why.
+
+    `operator` is the operator that computes the tensor, or the first operator that reads an input
+    or a constant; empty for the row of an input or output that has another type than inside.
+    """
+
+    tensor: str
+    operator: str
+    tflite: str
+    onnx: str
+    read: str
+    why: str
+
+
+def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[StorageInfo]:
+    """Return all quantized tensors in order of execution, then inputs and outputs that differ.
+
+    `ends` are the inputs, outputs and states of the model. A constant that is stored in several
+    ways has a row for each.
+    """
+    rows: dict[tuple[Tensor, str], StorageInfo] = {}
+    for op, operands in plan.operands.items():
+        for tensor, planned in _quantized_operands(op, operands):
+            known = plan.tensor(tensor) if tensor.data is None else planned
+            stored, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
+            row = rows.get((tensor, stored))
+            if row is None:
+                own, place = describe_storage(file_storage(tensor)), f"{op.code} ({op.index})"
+                row = StorageInfo(tensor.name, place, own, stored, read, known.why)
+            elif read not in row.read:
+                row = replace(row, read=f"{row.read}, {read}")
+            rows[tensor, stored] = row
+    for tensor in dict.fromkeys(ends):
+        end, inside = plan.end(tensor), plan.tensor(tensor)
+        if end.storage.dtype is not inside.storage.dtype:
+            own, stored = describe_storage(file_storage(tensor)), describe_storage(end.storage)
+            row = StorageInfo(tensor.name, "", own, stored, "input or output", end.why)
+            rows[tensor, row.read] = row
+    return list(rows.values())
+
+
+def describe_operator(plan: StoragePlan, output: str) -> str:
+    """Return how the operator that computes a tensor reads and writes; "" without integers."""
+    for op, operands in plan.operands.items():
+        if any(tensor.name == output for tensor in op.outputs):
+            return "; ".join(
+                f"{tensor.name} is {_describe_in_onnx(tensor, planned, planned)},"
+                f" {planned.reading.value}"
+                for tensor, planned in _quantized_operands(op, operands)
+            )
+    return ""
+
+
+def _quantized_operands(
+    op: Op, operands: Mapping[int, OperandStorage]
+) -> Iterator[tuple[Tensor, OperandStorage]]:
+    for operand, tensor in operands_of(op).items():
+        planned = operands[operand]
+        if planned.storage.quantization is not None or planned.reading is Reading.DYNAMIC:
+            yield tensor, planned
+
+
+def _describe_in_onnx(tensor: Tensor, planned: OperandStorage, known: OperandStorage) -> str:
+    """Return the storage of an operand in the ONNX file."""
+    is_float = planned.reading is Reading.FLOAT and tensor.data is not None
+    return describe_storage(REAL if is_float else known.storage)
+
+
+def describe_storage(storage: Storage) -> str:
+    """Return a storage as text: "uint8, 0.5 * (stored - 128)"."""
+    scales = storage.quantization
+    if scales is None:
+        return storage.dtype.label
+    if not scales.per_axis:
+        return f"{storage.dtype.label}, {scales.scale[0]:.6g} * (stored - {storage.zero_point})"
+    blocks = f" in blocks of {scales.block_size}" if scales.block_size else ""
+    points = sorted({int(point) for point in scales.zero_point.flat})
+    zeros = f", zero point {points[0]}" if points != [0] else ""
+    zeros = zeros if len(points) == 1 else f", zero points {points[0]} to {points[-1]}"
+    return f"{storage.dtype.label}, {scales.scale.size} scales on axis {scales.axis}{blocks}{zeros}"
