@@ -6,6 +6,8 @@ class defines (`Operator.allowed_steps`). The limits of a whole network depend o
 - A float may differ by 1e-4 of the range of its tensor. This limit is ten times the accumulated
   rounding error of deep float32 networks, and far below the error that a wrong layout, padding or
   constant causes.
+- A float of a model that computes in half precision may differ by 1e-2 of the range: float16 has 11
+  significant bits, and the errors of tens of layers add up.
 - An integer of 8 or 16 bits may differ by one step, because it is a rounded real number.
 - A network with quantized tensors rounds after each layer, and a difference of one step may grow to
   several steps some layers later. A tensor of a quantized network that exceeds the limit of a
@@ -27,6 +29,7 @@ import numpy as np
 from tflite2onnx.tensor import Array
 
 TOLERANCE = 1e-4
+HALF_TOLERANCE = 1e-2  # of models that compute in half precision
 DECIBELS = 20.0  # of signal to noise, in quantized networks
 # Integer types of quantized tensors: each of their values is valid.
 QUANTIZED = ("int8", "uint8", "int16")
