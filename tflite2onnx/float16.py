@@ -142,21 +142,23 @@ class _Choice:
             return ""
         if node.op_type == "Cast":
             return self._cast_reason(node)
-        if node.op_type in _QDQ or not self._quantized.isdisjoint(floats):
-            return QUANTIZED
-        if node.op_type in _WITHOUT_KERNEL or node.domain:
-            return NO_KERNEL
-        if not self._has_form(node):
-            return NO_FORM
-        if not all(_fits(v.data) for v in node.inputs if v in floats and v and v.data is not None):
-            return CONSTANT
-        if self._may_overflow(node):
-            return OVERFLOW
-        computed = [
-            v for v in node.inputs if v in floats and v and v.data is None and v not in self._weights
-        ]
-        follows = node.op_type in _ELEMENTWISE | _BOUNDED and self._wide.issuperset(computed)
-        return FOLLOWS if computed and follows else ""
+        operands = [v for v in node.inputs if v is not None and self.is_float(v)]
+        constants = [v.data for v in operands if v.data is not None]
+        reasons = (
+            (QUANTIZED, node.op_type in _QDQ or not self._quantized.isdisjoint(floats)),
+            (NO_KERNEL, node.op_type in _WITHOUT_KERNEL or node.domain != ""),
+            (NO_FORM, not self._has_form(node)),
+            (CONSTANT, not all(map(_fits, constants))),
+            (OVERFLOW, self._may_overflow(node)),
+            (FOLLOWS, self._follows(node, operands)),
+        )
+        return next((reason for reason, holds in reasons if holds), "")
+
+    def _follows(self, node: Node, operands: Iterable[Value]) -> bool:
+        """Return whether all that an elementwise node reads may be too large for float16."""
+        computed = {v for v in operands if v.data is None} - self._weights
+        elementwise = node.op_type in _ELEMENTWISE | _BOUNDED
+        return elementwise and bool(computed) and self._wide.issuperset(computed)
 
     def _cast_reason(self, node: Node) -> str:
         """Return why a Cast to float32 must stay: it may compute a large number."""
@@ -171,7 +173,10 @@ class _Choice:
     def _has_form(self, node: Node) -> bool:
         """Return whether ONNX has the operator for float16 in place of float32."""
         inputs, outputs = self.parameters(node)
-        operands = [*zip(node.inputs, inputs, strict=False), *zip(node.outputs, outputs, strict=False)]
+        operands = [
+            *zip(node.inputs, inputs, strict=False),
+            *zip(node.outputs, outputs, strict=False),
+        ]
         return any(self.is_float(v) and _HALF in each.types for v, each in operands)
 
     def _may_overflow(self, node: Node) -> bool:
@@ -185,7 +190,7 @@ class _Choice:
     def _count_added(self, node: Node) -> int | None:
         """Return how many elements a sum or a mean adds, None if this is unknown."""
         if node.op_type == "AveragePool":
-            return math.prod(node.attributes["kernel_shape"])
+            return int(math.prod(node.attributes["kernel_shape"]))
         value = node.inputs[0]
         if value is None or value not in self._sizes:
             return None
@@ -255,7 +260,7 @@ class _Rewriter:
         if not ends or port.dtype is not DType.FLOAT32:
             return port
         value = Value(dtype=DType.FLOAT16)
-        self._define(port.value, value)
+        self._half[port.value] = value
         return port._replace(value=value, dtype=DType.FLOAT16)
 
     def _output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
@@ -298,7 +303,10 @@ class _Rewriter:
 
     def _keep_node(self, node: Node) -> None:
         """Add a node that computes in float32."""
-        inputs = tuple(self._as_single(v) if self._choice.is_float(v) else v for v in node.inputs)
+        inputs = tuple(
+            self._as_single(v) if v is not None and self._choice.is_float(v) else v
+            for v in node.inputs
+        )
         bodies = {key: self._rewrite_body(body) for key, body in bodies_of(node).items()}
         self._single |= {v: v for v in node.outputs if self._choice.is_float(v)}
         self._nodes.append(node._replace(inputs=inputs, attributes={**node.attributes, **bodies}))
@@ -311,15 +319,14 @@ class _Rewriter:
             if value is not None and self._choice.is_float(value):
                 halves = _HALF in parameter.types
                 halved |= {parameter.constraint} if halves else set()
-                inputs.append(self._as_half(value) if halves else self._as_single(value))
-            else:
-                inputs.append(value)
+                value = self._as_half(value) if halves else self._as_single(value)
+            inputs.append(value)
         outputs = []
         for value, parameter in zip(node.outputs, made, strict=False):
             outputs.append(value)
             if self._choice.is_float(value) and parameter.constraint in halved - {""}:
                 outputs[-1] = self._new_like(value, DType.FLOAT16)
-                self._define(value, outputs[-1])
+                self._half[value] = outputs[-1]
             elif self._choice.is_float(value):
                 self._single[value] = value
         self._nodes.append(node._replace(inputs=tuple(inputs), outputs=tuple(outputs)))
@@ -354,9 +361,6 @@ class _Rewriter:
         return result
 
     # Values
-
-    def _define(self, value: Value, half: Value) -> None:
-        self._half[value] = half
 
     def _as_half(self, value: Value) -> Value:
         if value.data is not None:

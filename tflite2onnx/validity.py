@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -30,7 +30,7 @@ _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
 # The attribute that has the type of the output, for nodes whose inputs do not determine the type.
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
 # Nodes with nested graphs: the index of the graph's output that is the node's first output.
-_FIRST_OUTPUT = {"If": 0, "Loop": 1}
+_FIRST_OUTPUT = {"If": 0, "Loop": 1, "Scan": 0}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
     f"tensor({_RENAMED.get(dtype.label, dtype.label.replace('_', ''))})": dtype.label
@@ -128,9 +128,7 @@ def infer_types(emitted: Emitted) -> Mapping[Value, str]:
     return checker.known
 
 
-def operand_parameters(
-    node: Node, opset: int
-) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
+def operand_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
     """Return a parameter for each input and each output of a node that `check` accepts.
 
     A node in a domain without schemas has none.
@@ -138,10 +136,12 @@ def operand_parameters(
     rule = _rule(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
     if rule is None:
         return (), ()
-    ends = (node.inputs, rule.inputs), (node.outputs, rule.outputs)
+    counts = len(node.inputs), len(node.outputs)
     inputs, outputs = (
-        [parameter for _, parameter in zip(values, _each(node, every, len(values), repeated=more))]
-        for (values, every), more in zip(ends, rule.repeated, strict=True)
+        [*islice(_each(node, every, count, repeated=repeated), count)]
+        for every, count, repeated in zip(
+            (rule.inputs, rule.outputs), counts, rule.repeated, strict=True
+        )
     )
     return inputs, outputs
 

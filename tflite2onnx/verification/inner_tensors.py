@@ -227,12 +227,12 @@ def compare_tensor(
 
 
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
-    """Return the limits of an operator on LiteRT's own inputs; the noise rule does not apply."""
+    """Return the limits of an operator on LiteRT's own inputs."""
     steps = sum(operator_for(op).allowed_steps for op in place.ops)
     coarse = max(step * max(steps, 1), _coarse(place))
     hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
     part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
-    return Limits(part, math.inf, coarse, steps)
+    return Limits(part, limits.decibels_alone, coarse, steps)
 
 
 def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
