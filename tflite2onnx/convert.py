@@ -36,6 +36,7 @@ from tflite2onnx.errors import (
     OptionError,
     UnsupportedOperators,
 )
+from tflite2onnx.float16 import Float32Node, to_float16
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
 from tflite2onnx.layout import Plan, Site, plan
@@ -119,6 +120,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    float16: bool = False,
+    float16_io: bool = False,
     external_data: int | None = None,
 ) -> Result:
     """Convert a TFLite model to ONNX.
@@ -159,6 +162,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             The operators that compute the outputs from the inputs are converted, and no others.
         rename: other names for inputs and outputs, {"old": "new"}; the old names are those that
             they have otherwise.
+        float16: compute in half precision. Operators that may overflow, or that exist for float32
+            only, stay in float32; `Result.float32_nodes` lists them.
+        float16_io: with `float16`, the inputs, outputs and states are float16 too.
         external_data: the size in bytes from which on weights are written to a second file; see
             `Result.save`.
 
@@ -186,6 +192,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         inputs=inputs,
         outputs=outputs,
         rename={} if rename is None else rename,
+        float16=float16,
+        float16_io=float16_io,
     )
     if output is not None and isinstance(model, (str, os.PathLike)):
         check_distinct_files(output, model)
@@ -236,6 +244,10 @@ def convert_model(
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_open_sizes(graph, options, planner)
+    float32_nodes: tuple[Float32Node, ...] = ()
+    if options.float16:
+        emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
+        check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
     emitted = rename_as_requested(emitted, options.rename)
@@ -243,10 +255,11 @@ def convert_model(
         "signatures": signature_io_names(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
+        "float16": {"io": options.float16_io} if options.float16 else None,
     }
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
-    return result_of(emitted, graph.name or "main", properties)
+    return result_of(emitted, graph.name or "main", properties, float32_nodes)
 
 
 def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:

@@ -154,6 +154,17 @@ class ConversionOptions:
             " repeated"
         ),
     )
+    float16: bool = field(
+        default=False,
+        metadata=_help(
+            "compute in half precision, with weights of half the size; operators that float16"
+            " cannot hold stay in float32, and are listed"
+        ),
+    )
+    float16_io: bool = field(
+        default=False,
+        metadata=_help("with --float16, inputs and outputs are float16 too (default: float32)"),
+    )
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -163,6 +174,8 @@ class ConversionOptions:
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
+        if self.float16_io and not self.float16:
+            raise OptionError("float16_io must be given with float16")
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)

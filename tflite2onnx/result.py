@@ -16,6 +16,7 @@ import onnx
 
 from tflite2onnx.builder.builder import Port, every_node
 from tflite2onnx.emit import Emitted
+from tflite2onnx.float16 import Float32Node
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint, State, endpoint
 from tflite2onnx.stateful import STATES
 from tflite2onnx.utils.console import count
@@ -33,7 +34,8 @@ class Result:
 
     `states` are further inputs and outputs that carry state from one run to the next. `transposes`
     is the number of Transpose nodes and `bytes_moved` the bytes that they write in one run. `size`
-    is the size of the model in bytes, with weights.
+    is the size of the model in bytes, with weights. `float32_nodes` are the nodes that compute in
+    float32 in a model of half precision.
     """
 
     inputs: tuple[Endpoint, ...]
@@ -45,6 +47,7 @@ class Result:
     size: int
     skeleton: Skeleton
     states: tuple[State, ...] = ()
+    float32_nodes: tuple[Float32Node, ...] = ()
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -84,6 +87,7 @@ class Result:
             "inputs": [end.to_dict() for end in self.inputs],
             "outputs": [end.to_dict() for end in self.outputs],
             "states": [state.to_dict() for state in self.states],
+            "float32_nodes": [node._asdict() for node in self.float32_nodes],
         }
 
     def save(self, path: str | os.PathLike[str], external_data: int | None = None) -> int:
@@ -109,7 +113,10 @@ def _short(end: Endpoint) -> str:
     return f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]"
 
 
-def result_of(emitted: Emitted, name: str, metadata: Mapping[str, object]) -> Result:
+def result_of(
+    emitted: Emitted, name: str, metadata: Mapping[str, object],
+    float32_nodes: tuple[Float32Node, ...] = (),
+) -> Result:  # fmt: skip
     """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface."""
     inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
     outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))
@@ -128,6 +135,7 @@ def result_of(emitted: Emitted, name: str, metadata: Mapping[str, object]) -> Re
         size=skeleton.size,
         skeleton=skeleton,
         states=states,
+        float32_nodes=float32_nodes,
     )
 
 

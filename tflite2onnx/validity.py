@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -30,7 +30,7 @@ _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
 # The attribute that has the type of the output, for nodes whose inputs do not determine the type.
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
 # Nodes with nested graphs: the index of the graph's output that is the node's first output.
-_FIRST_OUTPUT = {"If": 0, "Loop": 1}
+_FIRST_OUTPUT = {"If": 0, "Loop": 1, "Scan": 0}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
     f"tensor({_RENAMED.get(dtype.label, dtype.label.replace('_', ''))})": dtype.label
@@ -38,7 +38,7 @@ _LABELS = {
 }
 
 
-class _Parameter(NamedTuple):
+class Parameter(NamedTuple):
     """An input or output: the types that it may have, and the name of its type constraint.
 
     Inputs and outputs with one constraint have the same type; "" is no constraint.
@@ -52,8 +52,8 @@ class _Parameter(NamedTuple):
 class _Rule(NamedTuple):
     """A schema; `repeated` is whether the last input, and the last output, may be repeated."""
 
-    inputs: Sequence[_Parameter]
-    outputs: Sequence[_Parameter]
+    inputs: Sequence[Parameter]
+    outputs: Sequence[Parameter]
     repeated: tuple[bool, bool]
     attributes: Mapping[str, tuple[type, ...]]
     required: frozenset[str]
@@ -80,10 +80,10 @@ def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
     )
 
 
-def _parameter(formal: Any) -> _Parameter:  # noqa: ANN401 - a class of ONNX without a type
+def _parameter(formal: Any) -> Parameter:  # noqa: ANN401 - a class of ONNX without a type
     types = frozenset(_LABELS[name] for name in formal.types if name in _LABELS)
     constraint = formal.type_str if formal.is_homogeneous else ""
-    return _Parameter(types, constraint, formal.option == _FORMAL.Single)
+    return Parameter(types, constraint, formal.option == _FORMAL.Single)
 
 
 def _is_variadic(formals: Sequence[Any]) -> bool:
@@ -121,6 +121,31 @@ def check(emitted: Emitted, graph: Graph) -> None:
         ) from error
 
 
+def infer_types(emitted: Emitted) -> Mapping[Value, str]:
+    """Return the element types of all values of a graph that `check` accepts; "" if unknown."""
+    checker = _Checker(emitted)
+    checker.nodes(emitted.nodes)
+    return checker.known
+
+
+def operand_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
+    """Return a parameter for each input and each output of a node that `check` accepts.
+
+    A node in a domain without schemas has none.
+    """
+    rule = _rule(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
+    if rule is None:
+        return (), ()
+    counts = len(node.inputs), len(node.outputs)
+    inputs, outputs = (
+        [*islice(_each(node, every, count, repeated=repeated), count)]
+        for every, count, repeated in zip(
+            (rule.inputs, rule.outputs), counts, rule.repeated, strict=True
+        )
+    )
+    return inputs, outputs
+
+
 def _every_port(emitted: Emitted) -> Iterator[Port]:
     yield from emitted.tensors
     for body in _every_body(emitted.nodes):
@@ -138,14 +163,14 @@ class _InvalidError(Exception):
 
 
 class _Checker:
-    """Checks nodes in sequence, with the types of all values so far; unknown types are "".
+    """Checks nodes in sequence; `known` has the types of all values so far, "" if unknown.
 
     `at` is the current node: the nodes of its graph, and its index.
     """
 
     def __init__(self, emitted: Emitted) -> None:
         self._opset, self._types = emitted.opset, emitted.types
-        self._known = {port.value: port.dtype.label for port in emitted.inputs}
+        self.known = {port.value: port.dtype.label for port in emitted.inputs}
         self.at: tuple[Sequence[Node], int] = (), 0
 
     def nodes(self, nodes: Sequence[Node]) -> None:
@@ -153,18 +178,18 @@ class _Checker:
         for index, node in enumerate(nodes):
             if node.op_type in _FIRST_OUTPUT:
                 for body in bodies_of(node).values():
-                    self._known |= {value: self._declared_type(value) for value in body.inputs}
+                    self.known |= {value: self._declared_type(value) for value in body.inputs}
                     self.nodes(body.nodes)
             self.at = nodes, index
             if not node.domain or node.domain in DOMAINS:
                 self._node(node)
             else:  # the domain of a user, which has no schema
-                self._known |= {value: self._declared_type(value) for value in node.outputs}
+                self.known |= {value: self._declared_type(value) for value in node.outputs}
 
     def ports(self, ports: Iterable[Port]) -> None:
         """Check that the outputs of the graph are computed, and their types."""
         for port in ports:
-            if self._known.get(port.value, "nothing") not in (port.dtype.label, ""):
+            if self.known.get(port.value, "nothing") not in (port.dtype.label, ""):
                 raise _InvalidError(f"{port.name} is not computed as {port.dtype.label}")
 
     def _node(self, node: Node) -> None:
@@ -177,7 +202,7 @@ class _Checker:
             declared = self._declared_type(value)
             if actual and declared and actual != declared:
                 _refuse(node, f"computes {actual}, not {declared}")
-            self._known[value] = actual or declared
+            self.known[value] = actual or declared
 
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type that the inputs of a node give to each type constraint."""
@@ -215,17 +240,17 @@ class _Checker:
     def _input_type(self, node: Node, value: Value) -> str:
         if value.data is not None and value.dtype is not None:
             return value.dtype.label
-        if value not in self._known:
+        if value not in self.known:
             _refuse(node, "reads a value that is not computed before it")
-        return self._known[value]
+        return self.known[value]
 
-    def _output_type(self, node: Node, parameter: _Parameter, place: int) -> str:
+    def _output_type(self, node: Node, parameter: Parameter, place: int) -> str:
         """Return the type of an output that does not follow from inputs, "" if it is unknown."""
         if len(parameter.types) == 1:
             return next(iter(parameter.types))
         if node.op_type in _FIRST_OUTPUT:
             body = next(iter(bodies_of(node).values()))
-            return self._known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
+            return self.known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
         name = _NAMED_BY.get(node.op_type, "")
         return _types_by_number().get(node.attributes.get(name, 0), "")
 
@@ -236,8 +261,8 @@ class _Checker:
 
 
 def _each(
-    node: Node, parameters: Sequence[_Parameter], count: int, *, repeated: bool
-) -> Iterable[_Parameter]:
+    node: Node, parameters: Sequence[Parameter], count: int, *, repeated: bool
+) -> Iterable[Parameter]:
     """Return a parameter for each of `count` inputs or outputs."""
     if count < len(parameters) and any(each.required for each in parameters[count:]):
         _refuse(node, f"has too few inputs or outputs: {count}")

@@ -42,7 +42,7 @@ from tflite2onnx.verification.onnx_model import (
 from tflite2onnx.verification.results import Report
 from tflite2onnx.verification.runner import Found, Progress, Run
 from tflite2onnx.verification.runtimes import ModelFile, interpreter_of
-from tflite2onnx.verification.tolerance import TOLERANCE
+from tflite2onnx.verification.tolerance import HALF_TOLERANCE, TOLERANCE
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
@@ -75,7 +75,8 @@ def verify(  # noqa: PLR0913 - options
         seed: the seed of the random numbers, 0 or more.
         samples: the number of runs, 1 or more; None means one run per picture, or two runs if
             there are no pictures.
-        tolerance: the allowed difference of floats, as a fraction of the range of their tensor.
+        tolerance: the allowed difference of floats, as a fraction of the range of their tensor; at
+            least 1e-2 for a model of half precision.
         tensors: compare the tensors between the operators as well.
         per_operator: run each operator on LiteRT's own inputs even if no element exceeds its limit.
         progress: a callback that gets the number of tensors compared so far, and the total.
@@ -129,7 +130,8 @@ class _Both:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         self._converted, self._ends = converted, ends
-        self._tolerance, self._progress = tolerance, progress
+        self._tolerance = max(tolerance, HALF_TOLERANCE) if ends.float16 else tolerance
+        self._progress = progress
         self._optimize = optimize
 
     def check_same(self) -> None:

@@ -227,12 +227,12 @@ def compare_tensor(
 
 
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
-    """Return the limits of an operator on LiteRT's own inputs; the noise rule does not apply."""
+    """Return the limits of an operator on LiteRT's own inputs."""
     steps = sum(operator_for(op).allowed_steps for op in place.ops)
     coarse = max(step * max(steps, 1), _coarse(place))
     hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
     part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
-    return Limits(part, math.inf, coarse, steps)
+    return Limits(part, limits.decibels_alone, coarse, steps)
 
 
 def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
@@ -278,12 +278,16 @@ def _to_tflite_storage(place: Place, array: Array) -> Array:
     order = place.port.order
     if array.ndim == len(order):
         array = array.transpose(np.argsort(order))
+    if array.dtype == np.float16 and place.tensor.dtype is not DType.FLOAT16:
+        array = array.astype(np.float32)  # in a model of half precision
     return _flip_sign_bit(place, array, np.dtype(np.uint8))
 
 
 def as_stored(place: Place, array: Array) -> Array:
     """Return a tensor of LiteRT as the ONNX model stores it."""
     array, _ = _to_onnx_type(place, array.reshape(place.port.tensor.shape))
+    if place.port.dtype is DType.FLOAT16:
+        array = array.astype(np.float16)
     array = _flip_sign_bit(place, array, np.dtype(np.int8))
     return np.ascontiguousarray(array.transpose(place.port.order))
 

@@ -17,6 +17,7 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 # Integers that are not quantized are mostly indices into tables of unknown size.
 _SMALL_INTEGERS = 8
 
+_FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
 
@@ -110,18 +111,23 @@ def store_inputs(
     """
     return {
         end.name: np.asarray(
-            dequantize_for_onnx(end, array, detail).transpose(end.order), order="C"
+            as_half(end, dequantize_for_onnx(end, array, detail)).transpose(end.order), order="C"
         )
         for end, array, detail in zip(ends, arrays, details, strict=True)
     }
 
 
+def as_half(end: Endpoint, array: Array) -> Array:
+    """Return an array in float16 if the ONNX model has float16 in place of float32."""
+    return array.astype(np.float16) if end.dtype == "float16" else array
+
+
 def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
     """Return an array of LiteRT, dequantized if the ONNX model has floats instead of integers."""
     quantization = quantization_of(detail)
-    if end.dtype != "float32" or array.dtype.kind not in "iu" or quantization is None:
-        return array
-    return decode_constant(array, quantization)
+    if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
+        return decode_constant(array, quantization)
+    return array
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:
@@ -130,7 +136,8 @@ def step_of(end: Endpoint, detail: Detail) -> float:
     The size is 0 if the ONNX model has the integers themselves.
     """
     quantization = quantization_of(detail)
-    if quantization is None or end.dtype != "float32" or np.dtype(detail["dtype"]).kind not in "iu":
+    integers = np.dtype(detail["dtype"]).kind in "iu"
+    if quantization is None or end.dtype not in _FLOATS or not integers:
         return 0.0
     return float(quantization.scale.max())
 

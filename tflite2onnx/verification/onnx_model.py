@@ -37,6 +37,8 @@ class OpenedModel(NamedTuple):
     signatures of its sub-graph by key: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}.
     `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
+    `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
+    outputs are float16 too.
     """
 
     inputs: Sequence[Endpoint]
@@ -45,6 +47,7 @@ class OpenedModel(NamedTuple):
     signatures: Mapping[str, Mapping[str, Mapping[str, str]]]
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
     rename: Mapping[str, str] = MappingProxyType({})
+    float16: Mapping[str, bool] = MappingProxyType({})
 
     @property
     def signature(self) -> str | None:
@@ -89,10 +92,11 @@ def _build_opened_model(
     session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
 ) -> OpenedModel:
     said = session.get_modelmeta().custom_metadata_map
-    signatures, part, rename = (
-        json.loads(said.get(f"tflite2onnx.{key}", "{}")) for key in ("signatures", "cut", "rename")
+    facts = (
+        json.loads(said.get(f"tflite2onnx.{key}", "{}"))
+        for key in ("signatures", "cut", "rename", "float16")
     )
-    return OpenedModel(inputs, outputs, Stateful(session), signatures, part, rename)
+    return OpenedModel(inputs, outputs, Stateful(session), *facts)
 
 
 def _session_of_result(result: Result, *, optimize: bool) -> Any:
@@ -172,6 +176,8 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
                 inputs=ends.part.get("inputs") or None,
                 outputs=ends.part.get("outputs"),
                 rename=ends.rename,
+                float16=bool(ends.float16),
+                float16_io=ends.float16.get("io", False),
             )
         except ConversionError:
             continue

@@ -33,7 +33,7 @@ from tflite2onnx.verification.runtimes import (
     run_litert,
     run_onnx,
 )
-from tflite2onnx.verification.tolerance import DECIBELS, Difference, Limits, compare
+from tflite2onnx.verification.tolerance import DECIBELS, HALF_DECIBELS, Difference, Limits, compare
 
 Progress = Callable[[int, int], None]
 # The outputs by name; the inner tensors by whether operators run alone, then by name.
@@ -58,8 +58,9 @@ class Run:
     ) -> None:
         self._model, self._interpreter, self._ends = model, interpreter, ends
         self._progress = progress
-        noise = DECIBELS if is_quantized(interpreter) else math.inf
-        self._limits = Limits(tolerance, noise)
+        half = HALF_DECIBELS if ends.float16 else math.inf
+        noise = DECIBELS if is_quantized(interpreter) else half
+        self._limits = Limits(tolerance, noise, decibels_alone=half)
 
     def compare_samples(
         self, samples: Sequence[Sequence[Array]], walks: Sequence[InnerTensors]
@@ -92,6 +93,8 @@ class Run:
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
             own, other = (dequantize_for_onnx(end, each, detail) for each in (a, b))
+            if own.dtype != other.dtype and end.dtype == "float16":
+                other = other.astype(own.dtype)
             limits = self._limits._replace(step=step_of(end, detail))
             yield compare(end.name, own, other, limits)
 

@@ -6,6 +6,9 @@ class defines (`Operator.allowed_steps`). The limits of a whole network depend o
 - A float may differ by 1e-4 of the range of its tensor. This limit is ten times the accumulated
   rounding error of deep float32 networks, and far below the error that a wrong layout, padding or
   constant causes.
+- A float of a model that computes in half precision may differ by 1e-2 of the range: float16 has 11
+  significant bits, and the errors of tens of layers add up. A tensor that exceeds this limit is
+  accepted if its noise is at most 3 % of the signal (30 dB), also if its operator runs alone.
 - An integer of 8 or 16 bits may differ by one step, because it is a rounded real number.
 - A network with quantized tensors rounds after each layer, and a difference of one step may grow to
   several steps some layers later. A tensor of a quantized network that exceeds the limit of a
@@ -27,6 +30,9 @@ import numpy as np
 from tflite2onnx.tensor import Array
 
 TOLERANCE = 1e-4
+# Models that compute in half precision
+HALF_TOLERANCE = 1e-2
+HALF_DECIBELS = 30.0
 DECIBELS = 20.0  # of signal to noise, in quantized networks
 # Integer types of quantized tensors: each of their values is valid.
 QUANTIZED = ("int8", "uint8", "int16")
@@ -43,13 +49,15 @@ class Limits(NamedTuple):
     Floats may differ by `part` of their range, or by `step` if `step` is larger; `step` is an
     absolute difference. Integers may differ by `steps`; None allows one step for integers of 8 and
     16 bits and none for other integers. A tensor whose signal-to-noise ratio is at least `decibels`
-    is accepted whatever its largest difference is; inf disables this rule.
+    is accepted whatever its largest difference is; inf disables this rule. `decibels_alone` is the
+    same for an operator that runs alone.
     """
 
     part: float = TOLERANCE
     decibels: float = math.inf
     step: float = 0.0
     steps: int | None = None
+    decibels_alone: float = math.inf
 
 
 _USUAL = Limits()

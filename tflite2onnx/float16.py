@@ -1,0 +1,408 @@
+"""Half precision: the ONNX graph with float16 in place of float32, where that is safe.
+
+Operators stay in float32, with Casts around them, if float16 may overflow, if ONNX or ONNX Runtime
+lacks the operator for float16, or if the operator belongs to quantized data. `_Choice` decides,
+`_Rewriter` rewrites the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Body, Port, bodies_of, eliminate_dead_nodes, every_node
+from tflite2onnx.builder.nodes import Node, Value, onnx_type
+from tflite2onnx.emit import Emitted
+from tflite2onnx.tensor import Array, DType, Sizes
+from tflite2onnx.validity import Parameter, infer_types, operand_parameters
+
+_FLOAT, _HALF = DType.FLOAT32.label, DType.FLOAT16.label
+_LARGEST = float(np.finfo(np.float16).max)
+# The relative error with which float16 must represent the largest element of a constant.
+_PART = 0.01
+# A sum of more elements may overflow although each element is small.
+_MOST_ADDED = 1024
+
+QUANTIZED = "quantized"
+NO_FORM = "ONNX has no float16 form"
+NO_KERNEL = "ONNX Runtime has no float16 kernel"
+CONSTANT = "float16 cannot represent a constant"
+OVERFLOW = "float16 may overflow"
+FOLLOWS = "all inputs are in float32"
+
+_WIDE_REASONS = {NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
+_CONTROL_FLOW = {"If", "Loop", "Scan"}
+_QDQ = {"DequantizeLinear", "QuantizeLinear"}
+_SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"}
+# Powers, and sums of powers or of many elements.
+_OVERFLOWING = {
+    *("Exp", "Pow", "Cosh", "Sinh", "Tan", "CumSum", "DFT", "STFT", "Det", "LRN"),
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
+    *("LpNormalization", "LpPool", "GlobalLpPool", "MeanVarianceNormalization"),
+}
+# ONNX Runtime 1.31 rejects a model with these for float16, or computes them wrong.
+_WITHOUT_KERNEL: set[str] = set()
+# If these read values that float16 may not hold, they stay in float32 too.
+_ELEMENTWISE = {
+    *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Identity", "Log", "Max", "Min", "Mod", "Mul"),
+    *("Neg", "Reciprocal", "Relu", "Round", "Sign", "Sqrt", "Sub", "Sum", "Where"),
+    *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+    *("Concat", "Expand", "Gather", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"),
+    *("ReduceMax", "ReduceMin", "Transpose", "Unsqueeze", *_SUMS),
+}
+# As above, but float16 holds their results.
+_BOUNDED = {"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Tanh"}
+# Their results do not depend on the element type.
+_UNTYPED = {"Shape", "Size"}
+# Element types all of whose elements float16 represents.
+_NARROW = {DType.BOOL.label, DType.INT8.label, DType.UINT8.label}
+
+
+class Float32Node(NamedTuple):
+    """A node that computes in float32 in a model of half precision.
+
+    `tensor` is the TFLite tensor that it computes, or the next one that is computed.
+    """
+
+    op_type: str
+    tensor: str
+    reason: str
+
+
+def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32Node, ...]]:
+    """Return the graph in half precision, and the nodes that stay in float32.
+
+    With `ends`, the inputs, outputs and states are float16 as well.
+    """
+    choice = _Choice(emitted)
+    choice.visit(emitted.nodes)
+    half = _Rewriter(emitted, choice).rewrite_graph(emitted, ends=ends)
+    return half, tuple(_list_float32(emitted, choice.reasons))
+
+
+def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
+    """Yield the nodes in float32; the tensor is known only for the last node of an operator."""
+    bodies = (b for node in every_node(emitted.nodes) for b in bodies_of(node).values())
+    ports = (*emitted.tensors, *emitted.outputs, *(p for body in bodies for p in body.tensors))
+    names = {port.value: port.tensor.name for port in ports}
+    found, name = [], ""
+    for node in reversed([*every_node(emitted.nodes)]):
+        name = next((names[v] for v in node.outputs if v in names), name)
+        if node.outputs[0] in reasons:
+            found.append(Float32Node(node.op_type, name, reasons[node.outputs[0]]))
+    yield from reversed(found)
+
+
+class _Choice:
+    """Chooses the nodes that stay in float32: `reasons` by their first outputs.
+
+    `wide` are the values that these nodes compute and that float16 may not hold.
+    """
+
+    def __init__(self, emitted: Emitted) -> None:
+        self.types = infer_types(emitted)
+        self.reasons: dict[Value, str] = {}
+        self._wide: set[Value] = set()
+        self._weights: set[Value] = set()  # constants that the file has in float16
+        self._opset, self._sizes = emitted.opset, emitted.types
+        nodes = [*every_node(emitted.nodes)]
+        self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
+        self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
+
+    def visit(self, nodes: Iterable[Node]) -> None:
+        """Decide on nodes, and on the nodes of their nested graphs."""
+        for node in nodes:
+            for body in bodies_of(node).values():
+                self.visit(body.nodes)
+            reason = self._reason(node)
+            if reason:
+                self.reasons[node.outputs[0]] = reason
+            if reason in _WIDE_REASONS and node.op_type not in _BOUNDED:
+                self._wide.update(v for v in node.outputs if self.is_float(v))
+
+    def is_float(self, value: Value | None) -> bool:
+        """Return whether a value is of type float32."""
+        if value is None:
+            return False
+        label = self.types.get(value, "") if value.dtype is None else value.dtype.label
+        return label == _FLOAT
+
+    def parameters(self, node: Node) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
+        """Return the parameters of the inputs and of the outputs of a node."""
+        return operand_parameters(node, self._opset)
+
+    def _reason(self, node: Node) -> str:
+        """Return why a node must stay in float32, "" if it need not, or has no floats."""
+        floats = [v for v in (*node.inputs, *node.outputs) if self.is_float(v)]
+        if not floats or node.op_type in _CONTROL_FLOW | _UNTYPED:
+            return ""
+        if node.op_type == "Cast":
+            return self._cast_reason(node)
+        operands = [v for v in node.inputs if v is not None and self.is_float(v)]
+        constants = [v.data for v in operands if v.data is not None]
+        reasons = (
+            (QUANTIZED, node.op_type in _QDQ or not self._quantized.isdisjoint(floats)),
+            (NO_KERNEL, node.op_type in _WITHOUT_KERNEL or node.domain != ""),
+            (NO_FORM, not self._has_form(node)),
+            (CONSTANT, not all(map(_fits, constants))),
+            (OVERFLOW, self._may_overflow(node)),
+            (FOLLOWS, self._follows(node, operands)),
+        )
+        return next((reason for reason, holds in reasons if holds), "")
+
+    def _follows(self, node: Node, operands: Iterable[Value]) -> bool:
+        """Return whether all that an elementwise node reads may be too large for float16."""
+        computed = {v for v in operands if v.data is None} - self._weights
+        elementwise = node.op_type in _ELEMENTWISE | _BOUNDED
+        return elementwise and bool(computed) and self._wide.issuperset(computed)
+
+    def _cast_reason(self, node: Node) -> str:
+        """Return why a Cast to float32 must stay: it may compute a large number."""
+        (source,), (target,) = node.inputs, node.outputs
+        if source is None or not self.is_float(target) or self.is_float(source):
+            return ""
+        label = self.types.get(source, "") if source.dtype is None else source.dtype.label
+        if source.data is not None and label == _HALF:
+            self._weights.add(target)
+        return "" if label in _NARROW | {_HALF} else OVERFLOW
+
+    def _has_form(self, node: Node) -> bool:
+        """Return whether ONNX has the operator for float16 in place of float32."""
+        inputs, outputs = self.parameters(node)
+        operands = [
+            *zip(node.inputs, inputs, strict=False),
+            *zip(node.outputs, outputs, strict=False),
+        ]
+        return any(self.is_float(v) and _HALF in each.types for v, each in operands)
+
+    def _may_overflow(self, node: Node) -> bool:
+        if node.op_type == "Mul":
+            return node.inputs[0] is node.inputs[1]  # a square
+        if node.op_type in _SUMS:
+            added = self._count_added(node)
+            return added is None or added > _MOST_ADDED
+        return node.op_type in _OVERFLOWING
+
+    def _count_added(self, node: Node) -> int | None:
+        """Return how many elements a sum or a mean adds, None if this is unknown."""
+        if node.op_type == "AveragePool":
+            return int(math.prod(node.attributes["kernel_shape"]))
+        value = node.inputs[0]
+        if value is None or value not in self._sizes:
+            return None
+        sizes: Sizes = self._sizes[value][1]
+        axes = node.attributes.get("axes", ())
+        if node.op_type == "GlobalAveragePool":
+            axes = range(2, len(sizes))
+        elif len(node.inputs) > 1 and node.inputs[1] is not None:
+            data = node.inputs[1].data
+            if data is None:
+                return None
+            axes = data.tolist()
+        added = [sizes[axis] for axis in axes or range(len(sizes))]
+        numbers = [size for size in added if isinstance(size, int)]
+        return math.prod(numbers) if len(numbers) == len(added) else None
+
+
+def _fits(data: Array) -> bool:
+    """Return whether float16 represents the largest element of a constant; infinities count not."""
+    finite = data[np.isfinite(data)]
+    largest = max(float(finite.max(initial=0)), -float(finite.min(initial=0)))
+    if largest > _LARGEST:
+        return False
+    return abs(float(np.float16(largest)) - largest) <= _PART * largest
+
+
+class _Rewriter:
+    """Rewrites nodes in sequence, nested graphs too.
+
+    `_half` has the float16 version of float32 values, and `_single` the float32 version of values
+    that are computed in float16; both as far as they exist in the graph that is being rewritten.
+    """
+
+    def __init__(self, emitted: Emitted, choice: _Choice) -> None:
+        self._choice = choice
+        self._types = dict(emitted.types)
+        self._nodes: list[Node] = []
+        self._half: dict[Value, Value] = {}
+        self._single: dict[Value, Value] = {}
+        self._constants: dict[Value, Value] = {}
+        self._depth = 0
+        # The constants that nodes read in float32.
+        self._read: set[Value] = set()
+
+    def rewrite_graph(self, emitted: Emitted, *, ends: bool) -> Emitted:
+        """Return the main graph in half precision."""
+        inputs = tuple(self._input(port, ends=ends) for port in emitted.inputs)
+        for node in emitted.nodes:
+            self._rewrite_node(node)
+        outputs: list[Port] = []
+        for port in emitted.outputs:
+            outputs.append(self._output(port, [*inputs, *outputs], ends=ends))
+        initial = tuple(
+            array.astype(np.float16) if ends and array.dtype == np.float32 else array
+            for array in emitted.initial
+        )
+        return emitted._replace(
+            nodes=eliminate_dead_nodes(self._nodes, [port.value for port in outputs]),
+            inputs=inputs,
+            outputs=tuple(outputs),
+            tensors=tuple(map(self._port, emitted.tensors)),
+            types=MappingProxyType(self._types),
+            initial=initial,
+        )
+
+    def _input(self, port: Port, *, ends: bool) -> Port:
+        if not ends or port.dtype is not DType.FLOAT32:
+            return port
+        value = Value(dtype=DType.FLOAT16)
+        self._half[port.value] = value
+        return port._replace(value=value, dtype=DType.FLOAT16)
+
+    def _output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
+        """Return an output; ONNX wants each output to be another value, computed by a node."""
+        if port.dtype is not DType.FLOAT32:
+            return port
+        if not ends:
+            return port._replace(value=self._as_single(port.value))
+        value = self._as_half(port.value)
+        if value.data is not None or any(value is other.value for other in others):
+            value = self._add("Identity", value, port.value, DType.FLOAT16)
+        return port._replace(value=value, dtype=DType.FLOAT16)
+
+    def _port(self, port: Port) -> Port:
+        """Return the value that stores a tensor."""
+        value = port.value
+        half = self._half.get(value, self._constants.get(value))
+        if half is None or value in self._read or self._is_single(value):
+            return port
+        return port._replace(value=half, dtype=DType.FLOAT16)
+
+    def _is_single(self, value: Value) -> bool:
+        """Return whether a value, which is no constant, is computed in float32."""
+        return value.data is None and self._single.get(value) is value
+
+    # Nodes
+
+    def _rewrite_node(self, node: Node) -> None:
+        choice = self._choice
+        if not any(map(choice.is_float, (*node.inputs, *node.outputs))) and not bodies_of(node):
+            self._nodes.append(node)
+        elif node.op_type == "Cast":
+            self._rewrite_cast(node)
+        elif node.op_type in _UNTYPED:
+            self._nodes.append(node._replace(inputs=tuple(map(self._as_computed, node.inputs))))
+        elif node.outputs[0] in choice.reasons or node.op_type in _CONTROL_FLOW:
+            self._keep_node(node)
+        else:
+            self._halve_node(node)
+
+    def _keep_node(self, node: Node) -> None:
+        """Add a node that computes in float32."""
+        inputs = tuple(
+            self._as_single(v) if v is not None and self._choice.is_float(v) else v
+            for v in node.inputs
+        )
+        bodies = {key: self._rewrite_body(body) for key, body in bodies_of(node).items()}
+        self._single |= {v: v for v in node.outputs if self._choice.is_float(v)}
+        self._nodes.append(node._replace(inputs=inputs, attributes={**node.attributes, **bodies}))
+
+    def _halve_node(self, node: Node) -> None:
+        """Add a node that computes in float16, except operands that ONNX has in float32 only."""
+        parameters, made = self._choice.parameters(node)
+        inputs, halved = [], set()
+        for value, parameter in zip(node.inputs, parameters, strict=False):
+            if value is not None and self._choice.is_float(value):
+                halves = _HALF in parameter.types
+                halved |= {parameter.constraint} if halves else set()
+                value = self._as_half(value) if halves else self._as_single(value)
+            inputs.append(value)
+        outputs = []
+        for value, parameter in zip(node.outputs, made, strict=False):
+            outputs.append(value)
+            if self._choice.is_float(value) and parameter.constraint in halved - {""}:
+                outputs[-1] = self._new_like(value, DType.FLOAT16)
+                self._half[value] = outputs[-1]
+            elif self._choice.is_float(value):
+                self._single[value] = value
+        self._nodes.append(node._replace(inputs=tuple(inputs), outputs=tuple(outputs)))
+
+    def _rewrite_cast(self, node: Node) -> None:
+        (source,), (target,) = node.inputs, node.outputs
+        if not self._choice.is_float(target):
+            self._nodes.append(node._replace(inputs=(self._as_computed(source),)))
+        elif source is not None and self._choice.is_float(source):
+            self._half[target] = self._as_half(source)
+        elif target in self._choice.reasons or source is None:
+            self._keep_node(node)
+        elif self._choice.types.get(source, source.dtype and source.dtype.label) == _HALF:
+            self._half[target] = source  # float16 weights of the file
+        else:
+            self._half[target] = self._add("Cast", source, target, DType.FLOAT16)
+
+    def _rewrite_body(self, body: Body) -> Body:
+        """Return a nested graph, whose inputs and outputs stay float32."""
+        saved = self._nodes, dict(self._half), dict(self._single)
+        self._nodes, self._depth = [], self._depth + 1
+        for node in body.nodes:
+            self._rewrite_node(node)
+        outputs = tuple(self._as_single(v) if self._choice.is_float(v) else v for v in body.outputs)
+        result = body._replace(
+            nodes=eliminate_dead_nodes(self._nodes, outputs),
+            outputs=outputs,
+            tensors=tuple(map(self._port, body.tensors)),
+        )
+        self._nodes, self._half, self._single = saved
+        self._depth -= 1
+        return result
+
+    # Values
+
+    def _as_half(self, value: Value) -> Value:
+        if value.data is not None:
+            if value not in self._constants:
+                with np.errstate(all="ignore"):
+                    data = value.data.astype(np.float16)
+                self._constants[value] = Value(data, DType.FLOAT16, value.name)
+            return self._constants[value]
+        if value not in self._half:
+            self._half[value] = self._add("Cast", value, value, DType.FLOAT16)
+        return self._half[value]
+
+    def _as_single(self, value: Value) -> Value:
+        if value.data is not None:
+            self._read.add(value)
+            return value
+        if value in self._single or value not in self._half:
+            return self._single.get(value, value)
+        target = self._new_like(value, DType.FLOAT32) if self._depth else value
+        self._nodes.append(_cast(self._half[value], target, DType.FLOAT32))
+        self._single[value] = target
+        return target
+
+    def _as_computed(self, value: Value | None) -> Value | None:
+        """Return a value in the type in which it is computed."""
+        if value is None or value in self._single or not self._choice.is_float(value):
+            return value if value is None else self._single.get(value, value)
+        return self._half.get(value, value)
+
+    def _add(self, op_type: str, source: Value, like: Value, dtype: DType) -> Value:
+        """Add a Cast or an Identity, and return its output."""
+        target = self._new_like(like, dtype)
+        node = _cast(source, target, dtype)
+        self._nodes.append(node if op_type == "Cast" else Node(op_type, (source,), (target,), {}))
+        return target
+
+    def _new_like(self, value: Value, dtype: DType) -> Value:
+        new = Value()
+        if value in self._types:
+            self._types[new] = dtype, self._types[value][1]
+        return new
+
+
+def _cast(source: Value, target: Value, dtype: DType) -> Node:
+    return Node("Cast", (source,), (target,), {"to": onnx_type(dtype)})
