@@ -107,7 +107,7 @@ class Emitted(NamedTuple):
 
     `types` has the types and shapes of the values that hold tensors. State is the last inputs and
     the last outputs: `initial` has its initial values as ONNX stores them and `variables` its names
-    in the file, in the same sequence. `open_sizes` has the file's value of each dynamic size, by
+    in the file, in the same sequence. `dynamic_sizes` has the file's value of each dynamic size, by
     name.
     """
 
@@ -119,7 +119,7 @@ class Emitted(NamedTuple):
     types: Mapping[Value, tuple[DType, Sizes]]
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
-    open_sizes: Mapping[str, int] = MappingProxyType({})
+    dynamic_sizes: Mapping[str, int] = MappingProxyType({})
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
         """Return the same with the letters of axes, by tensor."""
@@ -254,7 +254,7 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
 def _emit_operator(
     g: Builder, operator: Operator, orders: Mapping[int, Order], bodies: Sequence[Body]
 ) -> None:
-    op, real = operator.op, _on_real_numbers(g, operator)
+    op, real = operator.op, _reads_real_numbers(g, operator)
     inputs = [
         None if t is None else _view(g, operator, i, orders[i], real=real)
         for i, t in enumerate(op.inputs)
@@ -268,7 +268,7 @@ def _emit_operator(
         g.define(view.tensor, _finish_output(g, operator, view, value, activation), view.order)
 
 
-def _on_real_numbers(g: Builder, operator: Operator) -> bool:
+def _reads_real_numbers(g: Builder, operator: Operator) -> bool:
     """Return whether an operator reads quantized operands as real numbers.
 
     With `float_only` an operator that only moves stored integers can move real numbers instead, if

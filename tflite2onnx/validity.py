@@ -171,7 +171,9 @@ class _Checker:
         rule = self._find_rule(node)
         _check_attributes(node, rule)
         bound = self._bound(node, rule)
-        parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
+        parameters = _repeat_parameters(
+            node, rule.outputs, len(node.outputs), repeated=rule.repeated[1]
+        )
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
             actual = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
             declared = self._declared_type(value)
@@ -182,7 +184,9 @@ class _Checker:
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type that the inputs of a node give to each type constraint."""
         bound: dict[str, str] = {}
-        parameters = _each(node, rule.inputs, len(node.inputs), repeated=rule.repeated[0])
+        parameters = _repeat_parameters(
+            node, rule.inputs, len(node.inputs), repeated=rule.repeated[0]
+        )
         for value, parameter in zip(node.inputs, parameters, strict=False):
             if value is None:
                 if parameter.required:
@@ -235,7 +239,7 @@ class _Checker:
         return "" if dtype is None else dtype.label
 
 
-def _each(
+def _repeat_parameters(
     node: Node, parameters: Sequence[_Parameter], count: int, *, repeated: bool
 ) -> Iterable[_Parameter]:
     """Return a parameter for each of `count` inputs or outputs."""

@@ -171,17 +171,17 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 
     @cache
-    def own(index: int) -> Mapping[Op, set[Hashable]]:
+    def own_states(index: int) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
-    def of_subgraphs(op: Op) -> set[Hashable]:
+    def subgraph_states(op: Op) -> set[Hashable]:
         reached = [*_subgraph_indices(model, op)]
         for index in reached:  # the list grows in the loop
-            inner = (i for each in own(index) for i in _subgraph_indices(model, each))
+            inner = (i for each in own_states(index) for i in _subgraph_indices(model, each))
             reached += [i for i in dict.fromkeys(inner) if i not in reached]
-        return {state for i in reached for states in own(i).values() for state in states}
+        return {state for i in reached for states in own_states(i).values() for state in states}
 
-    return {op: {*states, *of_subgraphs(op)} for op, states in _list_own_states(graph).items()}
+    return {op: {*states, *subgraph_states(op)} for op, states in _list_own_states(graph).items()}
 
 
 def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:

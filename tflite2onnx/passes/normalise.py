@@ -18,7 +18,7 @@ from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
-from tflite2onnx.passes.fold_constants import replaces
+from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -43,7 +43,7 @@ def densify(graph: Graph) -> Graph:
     def dense(op: Op) -> list[Op]:
         here = op.with_inputs(known)
         source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
-        if source is None or not replaces(source, op.outputs, source.dtype):
+        if source is None or not is_replacement(source, op.outputs, source.dtype):
             return [here]
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []

@@ -84,7 +84,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     ]
 
 
-def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
+def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
     """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
     def rule(op: Op) -> Sequence[Op] | None:
@@ -260,7 +260,7 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 
-def fake_quantized(op: Op) -> Sequence[Op] | None:
+def rewrite_fake_quantization(op: Op) -> Sequence[Op] | None:
     """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
     x, *bounds = op.inputs
     if len(bounds) != 2 or any(t is None or t.data is None or t.elements != 1 for t in bounds):
@@ -292,7 +292,7 @@ def table(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "HASHTABLE", table_id=number)]
 
 
-def in_blocks(code: str) -> Rule:
+def rule_with_block_size(code: str) -> Rule:
     """Return a rule for operators with one block size for both axes of an image."""
 
     def rule(op: Op) -> Sequence[Op] | None:

@@ -133,7 +133,7 @@ class _Loop:
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
         ends: list[int | str | None] = []
-        for test in self._tests(self.body.outputs[0]):
+        for test in self._conditions(self.body.outputs[0]):
             op = self.made.get(test)
             counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
             limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
@@ -170,7 +170,7 @@ class _Loop:
         places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
-    def _tests(self, condition: Tensor) -> list[Tensor]:
+    def _conditions(self, condition: Tensor) -> list[Tensor]:
         """Return the conditions that must all be true for another iteration."""
         tests, left, seen = [], [condition], set[Tensor]()
         while left:
@@ -254,7 +254,7 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
-    if sequence is None or not _fit(layer, sequence.sizes[1:]):
+    if sequence is None or not _shapes_fit(layer, sequence.sizes[1:]):
         return []
     shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
     every = Tensor(
@@ -297,7 +297,7 @@ def _source(
     return ends[0] if loop.formula_of(variable) is result else None
 
 
-def _fit(layer: _Layer, item: Sizes) -> bool:
+def _shapes_fit(layer: _Layer, item: Sizes) -> bool:
     """Return whether the shapes of states and matrices fit a batch of items."""
     batch, features = item
     units = layer.states[0].now.shape[-1]

@@ -168,10 +168,10 @@ class _Walk:
                 with errors.at(_describe_op(op)):
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
                     if running is not None and before is not None:
-                        self._hold_values(op, running, before)
+                        self._keep_values_after_end(op, running, before)
                     running = self._continues_after(op, running, goes_on)
 
-    def holder(self, tensor: Tensor) -> Tensor:
+    def current_tensor(self, tensor: Tensor) -> Tensor:
         """Return the tensor in place of a tensor; for a variable, of its current value."""
         return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
@@ -204,10 +204,10 @@ class _Walk:
         _, value = op.inputs
         if value is None:
             raise OperatorError("input 1 is missing")
-        self._write(self._resource(op), self.holder(value), op)
+        self._write(self._resource(op), self.current_tensor(value), op)
 
     def _compute(self, op: Op) -> None:
-        inputs = [None if t is None else self.holder(t) for t in op.inputs]
+        inputs = [None if t is None else self.current_tensor(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
@@ -228,7 +228,9 @@ class _Walk:
         self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
         return both
 
-    def _hold_values(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
+    def _keep_values_after_end(
+        self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]
+    ) -> None:
         """Keep the old values of variables that `op` wrote, if the run has ended before it."""
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
@@ -264,7 +266,7 @@ class _Walk:
         if op.is_builtin("WHILE"):
             given = {v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()}
         inner = _Walk(graph, self.value, self._names, self, given)
-        outputs = [inner.holder(t) for t in graph.outputs]
+        outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
             _check_same(source, target)
@@ -326,8 +328,8 @@ class _Explicit:
         graph = self._graph
         ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
         graph = replace(graph, ops=ops)
-        walk = _Walk(graph, self._first, self._names, goes_on=goes_on)
-        outputs = tuple(walk.holder(t) for t in graph.outputs)
+        walk = _Walk(graph, self._initial_tensor, self._names, goes_on=goes_on)
+        outputs = tuple(walk.current_tensor(t) for t in graph.outputs)
         lasting = [
             *self._start,
             *(v for v in self._variables_read_elsewhere() if v not in self._start),
@@ -348,7 +350,7 @@ class _Explicit:
         )
         return _drop_handles(changed)
 
-    def _first(self, variable: Variable) -> Tensor:
+    def _initial_tensor(self, variable: Variable) -> Tensor:
         """Return the tensor of a variable at the start: an input, or a constant if unwritten."""
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
@@ -403,7 +405,7 @@ class _Explicit:
     def _state_endpoints(self, walk: _Walk, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state; `op` is the last operator that writes it."""
         with as_unsupported(_describe_op(op)):
-            before = self._first(variable)
+            before = self._initial_tensor(variable)
             after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
             _check_same(walk.now[variable], after)
         walk.ops.append(copy_op(op, walk.now[variable], after, resizes=False))
