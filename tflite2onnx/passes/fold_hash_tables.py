@@ -61,8 +61,8 @@ def fold_hash_tables(model: Model) -> Model:
 def _element_budget(model: Model) -> int:
     """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
-    given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
-    return _MORE + count_memory([t.data for t in dict.fromkeys(given) if t.data is not None])
+    constants = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
+    return _MORE + count_memory([t.data for t in dict.fromkeys(constants) if t.data is not None])
 
 
 def _in_execution_order(model: Model) -> Iterator[Graph]:

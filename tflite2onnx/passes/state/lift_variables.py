@@ -83,10 +83,10 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
     Raises:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
-    graph, kept, goes_on = lift_kernel_memory(graph)
+    graph, memory, goes_on = lift_kernel_memory(graph)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
-    lasting = kept.union(model.graphs[index].tensors)
+    lasting = memory.union(model.graphs[index].tensors)
     return _Explicit(model, graph, index, lasting).graph(goes_on)
 
 
@@ -235,11 +235,13 @@ class _Walk:
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new, made = (self._new_tensor_like(variable, old, what) for what in ("new", "held"))
+                new, selected = (
+                    self._new_tensor_like(variable, old, what) for what in ("new", "held")
+                )
                 _check_same(value, old)
                 self.ops.append(copy_op(op, value, new, resizes=False))
-                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (made,)))
-                self.now[variable] = made
+                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
+                self.now[variable] = selected
 
     def _rewrite_control_flow(self, op: Op) -> Op:
         """Return control flow with the variables that its sub-graphs write as outputs."""
@@ -262,17 +264,19 @@ class _Walk:
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
-        given = {}
+        before_values = {}
         if op.is_builtin("WHILE"):
-            given = {v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()}
-        inner = _Walk(graph, self.value, self._names, self, given)
+            before_values = {
+                v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()
+            }
+        inner = _Walk(graph, self.value, self._names, self, before_values)
         outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
             _check_same(source, target)
             inner.ops.append(copy_op(op, source, target, resizes=False))
             outputs.append(target)
-        inputs = (*graph.inputs, *given.values())
+        inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
     def _new_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
@@ -282,8 +286,8 @@ class _Walk:
 
     def _written_tensor(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for the value that an operator writes to a variable."""
-        made = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
-        self._write(variable, made, op)
+        value = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
+        self._write(variable, value, op)
         return self.now[variable]
 
 
@@ -338,13 +342,13 @@ class _Explicit:
         ends = [self._state_endpoints(walk, variable, op) for variable, op in states]
         known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
-        made = [t for v, t in self._start.items() if v not in listed]
+        added = [t for v, t in self._start.items() if v not in listed]
         changed = replace(
             graph,
             inputs=(*graph.inputs, *(before for before, _ in ends)),
             outputs=(*outputs, *(after for _, after in ends)),
             ops=tuple(walk.ops),
-            tensors=(*known, *made),
+            tensors=(*known, *added),
             initial=tuple(self._initial[variable] for variable, _ in states),
             variables=tuple(_name(variable) for variable, _ in states),
         )
@@ -365,8 +369,8 @@ class _Explicit:
                 start = replace(start, data=self._computed_once[variable])
             data = self._initial_elements(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
-            kept = None if variable in self._written else data
-            self._start[variable] = replace(start, data=kept)
+            constant = None if variable in self._written else data
+            self._start[variable] = replace(start, data=constant)
         return self._start[variable]
 
     def _initial_elements(self, variable: Tensor) -> Array:
@@ -445,8 +449,8 @@ def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    made = _initial_assignments(model, index, values)
-                    for resource, value in made.items():
+                    assignments = _initial_assignments(model, index, values)
+                    for resource, value in assignments.items():
                         if each is graph or resource not in values:
                             values[resource] = value
     return values

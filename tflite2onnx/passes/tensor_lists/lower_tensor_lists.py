@@ -167,12 +167,12 @@ def _list(ops: Sequence[Op]) -> _List:
     pairs = [(op, form) for op, form in ((op, _find_form(op)) for op in ops) if form is not None]
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
-    given = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
-    taken = [operand(op, n) for op, n, _ in numbers if n < 0]
-    types = {t.dtype for t in (*(t for t, _ in given), *taken)}
+    inputs = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
+    outputs = [operand(op, n) for op, n, _ in numbers if n < 0]
+    types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
     shapes = [operand(op, form.shape).data for op, form in pairs if form.shape is not None]
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
-    ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
+    ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
         raise OperatorError("the items of its list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
@@ -181,10 +181,10 @@ def _list(ops: Sequence[Op]) -> _List:
         raise OperatorError("the items of its list must have one shape")
     known = tuple(next(iter(each), None) for each in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
-    if any(op.code in MAKERS for op in makers) and None in known and not given:
+    if any(op.code in MAKERS for op in makers) and None in known and not inputs:
         raise OperatorError("the items of its list must have a known shape")
     single = not any(form.resizes for _, form in pairs) and all(map(_holds_one_item, makers))
-    return _List(types.pop(), known, given[0][0] if given else None, single)
+    return _List(types.pop(), known, inputs[0][0] if inputs else None, single)
 
 
 def _holds_one_item(maker: Op) -> bool:
@@ -247,12 +247,12 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
     """Return tensors that are read from a list with their true rank, if the file has another."""
-    made = {}
+    changed = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:
             read = operand(op, number)
             like = _tensor(read, read.dtype, sizes)
             shape, signature = like.shape[first:], like.shape_signature[first:]
             if read.rank != len(shape):
-                made[read] = replace(read, shape=shape, shape_signature=signature)
-    return made
+                changed[read] = replace(read, shape=shape, shape_signature=signature)
+    return changed
