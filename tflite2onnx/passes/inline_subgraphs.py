@@ -290,7 +290,9 @@ def runs_graphs(op: Op) -> bool:
 def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
     """Check that a call has as many inputs, or outputs, as its sub-graph, of equal types."""
     if len(operands) != len(callee):
-        raise OperatorError(f"it must have {len(callee)} {kind} as its sub-graph, got {len(operands)}")
+        raise OperatorError(
+            f"it must have {len(callee)} {kind} as its sub-graph, got {len(operands)}"
+        )
     for outer, inner in zip(operands, callee, strict=True):
         if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
