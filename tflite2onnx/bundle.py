@@ -118,7 +118,7 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     problems = []
     for name, data in bundle.models.items():
         try:
-            results[name] = convert(data, **_possible_names(name, data, options))
+            results[name] = convert(data, **_drop_missing_names(name, data, options))
         except ConversionError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -126,7 +126,7 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     return results
 
 
-def _possible_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _drop_missing_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a model; without a signature it keeps the names of its tensors."""
     if options.get("names") != "signature" or has_signature(
         read_model(data), options.get("signature")

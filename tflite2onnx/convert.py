@@ -4,7 +4,7 @@
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
    graph that is converted; `MODEL_PASSES` over the whole model;
    `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
-3. `open_dimensions` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
+3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
    the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`).
@@ -60,7 +60,7 @@ from tflite2onnx.passes import (
     entry_point_passes,
 )
 from tflite2onnx.passes.cut_graph import cut_model
-from tflite2onnx.passes.dynamic_shapes import check_open, open_dimensions
+from tflite2onnx.passes.dynamic_shapes import check_dynamic_axes, name_dynamic_axes
 from tflite2onnx.passes.flex.translate import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
@@ -243,7 +243,7 @@ def convert_model(
     graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
-    emitted = _convert_with_open_sizes(graph, options, planner)
+    emitted = _convert_with_dynamic_axes(graph, options, planner)
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
@@ -277,12 +277,14 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
     return {"cut": names, "metadata": given}
 
 
-def _convert_with_open_sizes(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
+def _convert_with_dynamic_axes(
+    graph: Graph, options: ConversionOptions, planner: Planner
+) -> Emitted:
     """Emit a graph with dynamic sizes if all operators support them, else with the file's sizes."""
     if options.static:
         return _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
     try:
-        named = open_dimensions(graph, _operators(options))
+        named = name_dynamic_axes(graph, _operators(options))
         return _normalise_plan_emit(named, options, planner)
     except (FixedSizeError, UnsupportedOperators) as error:
         reason = str(error)  # the error itself would keep all intermediate results in memory
@@ -296,7 +298,7 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
     """Return a graph in which only data-dependent sizes are dynamic."""
     operator_of = _operators(options)
     try:
-        return open_dimensions(graph, operator_of, inputs=False)
+        return name_dynamic_axes(graph, operator_of, inputs=False)
     except FixedSizeError as error:
         # Other operators may be unsupported as well: `sites` raises an error that names them all.
         sites([*map(operator_of, apply_passes(NORMALISING_PASSES, graph).every_op())])
@@ -326,7 +328,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
     operator_sites = sites(operators)
-    check_open([(operator.op, operator) for operator in operators])
+    check_dynamic_axes([(operator.op, operator) for operator in operators])
     chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
     letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}

@@ -89,7 +89,7 @@ class Emitted(NamedTuple):
 
     `types` has the types and shapes of the values that hold tensors. State is the last inputs and
     the last outputs: `initial` has its initial values as ONNX stores them and `variables` its names
-    in the file, in the same sequence. `open_sizes` has the file's value of each dynamic size, by
+    in the file, in the same sequence. `dynamic_sizes` has the file's value of each dynamic size, by
     name. `plan` is the storage of all operands.
     """
 
@@ -101,7 +101,7 @@ class Emitted(NamedTuple):
     types: Mapping[Value, tuple[DType, Sizes]]
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
-    open_sizes: Mapping[str, int] = MappingProxyType({})
+    dynamic_sizes: Mapping[str, int] = MappingProxyType({})
     plan: StoragePlan = StoragePlan()
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:

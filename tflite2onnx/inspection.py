@@ -268,14 +268,14 @@ def _distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
     """Yield one of the operators that differ only in the elements of their tensors."""
     seen = set()
     for op in ops:
-        operands = tuple(_form(t) for t in (*op.inputs, *op.outputs))
+        operands = tuple(_operand_key(t) for t in (*op.inputs, *op.outputs))
         form = (operands, repr(dict(op.options)), op.custom_options)
         if form not in seen:
             seen.add(form)
             yield op
 
 
-def _form(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
+def _operand_key(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
     if tensor is None:
         return None
     axis = tensor.quantization.axis if tensor.quantization is not None else None

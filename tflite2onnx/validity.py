@@ -138,7 +138,7 @@ def operand_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Seq
         return (), ()
     counts = len(node.inputs), len(node.outputs)
     inputs, outputs = (
-        [*islice(_each(node, every, count, repeated=repeated), count)]
+        [*islice(_repeat_parameters(node, every, count, repeated=repeated), count)]
         for every, count, repeated in zip(
             (rule.inputs, rule.outputs), counts, rule.repeated, strict=True
         )
@@ -196,7 +196,9 @@ class _Checker:
         rule = self._find_rule(node)
         _check_attributes(node, rule)
         bound = self._bound(node, rule)
-        parameters = _each(node, rule.outputs, len(node.outputs), repeated=rule.repeated[1])
+        parameters = _repeat_parameters(
+            node, rule.outputs, len(node.outputs), repeated=rule.repeated[1]
+        )
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
             actual = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
             declared = self._declared_type(value)
@@ -207,7 +209,9 @@ class _Checker:
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type that the inputs of a node give to each type constraint."""
         bound: dict[str, str] = {}
-        parameters = _each(node, rule.inputs, len(node.inputs), repeated=rule.repeated[0])
+        parameters = _repeat_parameters(
+            node, rule.inputs, len(node.inputs), repeated=rule.repeated[0]
+        )
         for value, parameter in zip(node.inputs, parameters, strict=False):
             if value is None:
                 if parameter.required:
@@ -260,7 +264,7 @@ class _Checker:
         return "" if dtype is None else dtype.label
 
 
-def _each(
+def _repeat_parameters(
     node: Node, parameters: Sequence[Parameter], count: int, *, repeated: bool
 ) -> Iterable[Parameter]:
     """Return a parameter for each of `count` inputs or outputs."""

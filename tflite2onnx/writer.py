@@ -46,14 +46,14 @@ class Skeleton:
     """A model without its large weights, and the large weights as (header, elements).
 
     `tensors` are the tensors of the TFLite model that it computes, with the names of their values.
-    `open_sizes` has the file's value of each dynamic size, by name. `plan` is the storage of all
+    `dynamic_sizes` has the file's value of each dynamic size, by name. `plan` is the storage of all
     operands, and `ends` are the tensors that are inputs and outputs of the model.
     """
 
     proto: onnx.ModelProto
     weights: tuple[tuple[TensorProto, Array], ...]
     tensors: tuple[Port, ...] = ()
-    open_sizes: Mapping[str, int] = field(default_factory=dict)
+    dynamic_sizes: Mapping[str, int] = field(default_factory=dict)
     plan: StoragePlan = field(default_factory=StoragePlan)
     ends: tuple[Tensor, ...] = ()
 
@@ -95,7 +95,7 @@ class Skeleton:
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
             outputs += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
-        return len(outputs), sum(nbytes(t, self.open_sizes) for t in outputs if t is not None)
+        return len(outputs), sum(nbytes(t, self.dynamic_sizes) for t in outputs if t is not None)
 
     def model(self) -> onnx.ModelProto:
         """Return the whole model with copies of the weights."""
@@ -158,7 +158,7 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
         p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in live
     )
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
-    return Skeleton(model, weights, tensors, emitted.open_sizes, emitted.plan, ends)
+    return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
@@ -176,9 +176,9 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from _every_graph(attribute.g)
 
 
-def nbytes(kind: onnx.TypeProto.Tensor, open_sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a tensor; `open_sizes` has the values of dynamic sizes, by name."""
-    elements = math.prod(open_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
+def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a tensor; `dynamic_sizes` has the values of dynamic sizes, by name."""
+    elements = math.prod(dynamic_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 

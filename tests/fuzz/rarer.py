@@ -84,7 +84,7 @@ def build_where() -> bytes:
     return m.bytes()
 
 
-def build_open_sizes() -> bytes:
+def build_dynamic_sizes() -> bytes:
     """Sizes that are open, and shapes that are computed of them."""
     m = Build()
     x = m.input([None, 4, None, 2])
@@ -165,7 +165,7 @@ RARER: dict[str, Callable[[], bytes]] = {
     "tables": tables,
     "spectrum": spectrum,
     "found": build_where,
-    "opened": build_open_sizes,
+    "opened": build_dynamic_sizes,
     "flex": flex,
     "described": build_metadata,
     "dilated": build_dilated_convolution,

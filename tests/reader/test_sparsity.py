@@ -14,7 +14,7 @@ from tests.support import Build, check, sparsify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.reader.sparsity import bytes_behind, densify_all
+from tflite2onnx.reader.sparsity import count_memory, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
 
 if TYPE_CHECKING:
@@ -222,4 +222,4 @@ def test_bytes_behind(ranges: list[tuple[int, int]]) -> None:
     memory = np.zeros(80, np.uint8)
     arrays = [memory[start : start + size] for start, size in ranges]
     counted = {place for start, size in ranges for place in range(start, start + size)}
-    assert bytes_behind(arrays) == len(counted)
+    assert count_memory(arrays) == len(counted)

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
-        words = _asking_for_help(words[1:])
+        words = _help_arguments(words[1:])
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.cli.{name}")
     parser = parser_of(name)
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _FAILED
 
 
-def _asking_for_help(words: Sequence[str]) -> list[str]:
+def _help_arguments(words: Sequence[str]) -> list[str]:
     """Return the command line that prints the help of a command, by default of the program."""
     if words and words[0] not in COMMANDS:
         print_lines(

@@ -59,18 +59,18 @@ def _parser(file: object) -> Parser:
             add_help=False,
             help=name,
         )
-        _mark(made, file)
+        _mark_files(made, file)
     helping = commands.add_parser("help", add_help=False, help="help")
     helping.add_argument("command", nargs="?", choices=COMMANDS)
     for action in parser_of("convert")._actions:  # noqa: SLF001 - there is no other way
         if action.option_strings:
             root._add_action(action)  # noqa: SLF001 - likewise
     root.add_argument("files", metavar="FILE", nargs="*")
-    _mark(root, file)
+    _mark_files(root, file)
     return root
 
 
-def _mark(parser: argparse.ArgumentParser, file: object) -> None:
+def _mark_files(parser: argparse.ArgumentParser, file: object) -> None:
     """Mark the arguments that are files."""
     for action in parser._actions:  # noqa: SLF001 - there is no other way
         if any(word in str(action.metavar) for word in _FILES):

@@ -63,7 +63,7 @@ _SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a se
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    _placing(parser)
+    _add_path_arguments(parser)
     _add_option(parser, "io_layout")
     add(
         "--layout",
@@ -77,10 +77,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if option.name not in ("io_layout", "layouts"):
             _add_option(parser, option.name)
     _add_verification_arguments(parser)
-    _writing(parser)
+    _add_file_arguments(parser)
 
 
-def _placing(parser: argparse.ArgumentParser) -> None:
+def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the models and their outputs."""
     add = parser.add_argument
     add(
@@ -170,7 +170,7 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _writing(parser: argparse.ArgumentParser) -> None:
+def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the ONNX file."""
     add = parser.add_argument
     add(
@@ -182,7 +182,7 @@ def _writing(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--external-data-size",
-        type=_bytes,
+        type=_parse_size,
         metavar="SIZE",
         dest="external_data",
         help="the same, for weights of at least so many bytes, such as 4096, 64K or 1M (default:"
@@ -190,7 +190,7 @@ def _writing(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _bytes(text: str) -> int:
+def _parse_size(text: str) -> int:
     """Read a number of bytes."""
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
     if found is None:
@@ -207,20 +207,22 @@ def run_command(options: argparse.Namespace) -> int:
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
-        return _several(options, models, output)
+        return _convert_several_models(options, models, output)
     if models[0] == STANDARD:
         job = place_standard_input(output, read_standard_input())
     else:
         job = place_one(models[0], output, folder=options.output is not None)
     _check_standard_output(options, job)
     if options.signature == ALL_SIGNATURES:
-        return _all(options, _every_signature(options, job))
+        return _run_jobs(options, _place_every_signature(options, job))
     if options.json:
-        return _all(options, [job])
-    return _bundle(options, job) if job.is_bundle else _one(options, job)
+        return _run_jobs(options, [job])
+    return _convert_one_bundle(options, job) if job.is_bundle else _convert_one_model(options, job)
 
 
-def _several(options: argparse.Namespace, models: Sequence[str], output: str | None) -> int:
+def _convert_several_models(
+    options: argparse.Namespace, models: Sequence[str], output: str | None
+) -> int:
     """Convert several models."""
     _refuse_single(options, "there are several")
     if output is None or options.output is None:
@@ -229,9 +231,9 @@ def _several(options: argparse.Namespace, models: Sequence[str], output: str | N
     if options.signature == ALL_SIGNATURES:
         jobs = [
             each for job in jobs
-            for each in place_signatures(job, _keys(job), stem_of(job.output)) or [job]
+            for each in place_signatures(job, _signature_keys(job), stem_of(job.output)) or [job]
         ]  # fmt: skip
-    return _all(options, jobs)
+    return _run_jobs(options, jobs)
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -243,7 +245,7 @@ def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
             )
 
 
-def _every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
+def _place_every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
     """Return a job for each signature of a model."""
     _refuse_single(options, "there are several signatures")
     if options.output is None or not names_folder(options.output) or job.is_bundle:
@@ -254,7 +256,7 @@ def _every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
     return place_signatures(job, keys, options.output)
 
 
-def _keys(job: Job) -> list[str]:
+def _signature_keys(job: Job) -> list[str]:
     """Return the signatures of a model; none for a bundle or an unreadable model."""
     try:
         return [] if job.is_bundle else [each.key for each in read_model(job.source).signatures]
@@ -262,7 +264,7 @@ def _keys(job: Job) -> list[str]:
         return []
 
 
-def _all(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
+def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     """Run all jobs and print a summary."""
     how = RunOptions(options.jobs, options.verify, options.quiet, options.json)
     return run_jobs(jobs, partial(_attempt, options), how)
@@ -273,34 +275,35 @@ def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]
     if job.is_bundle:
         results, reports = _convert_bundle(options, job)
         parts = [
-            {"name": name, **_facts(result, reports.get(name))} for name, result in results.items()
+            {"name": name, **_describe_result(result, reports.get(name))}
+            for name, result in results.items()
         ]
         facts: dict[str, Any] = {"output": job.output, "models": parts}
         found = [(f"{job.model}/{name}", report) for name, report in reports.items()]
     else:
-        result, report, _ = _convert(options, job)
-        facts = {"output": job.output, **_facts(result, report)}
+        result, report, _ = _convert_model(options, job)
+        facts = {"output": job.output, **_describe_result(result, report)}
         found = [(job.model, report)] if report is not None else []
-    return max([_OK, *(_complain(name, each) for name, each in found)]), facts
+    return max([_OK, *(_print_verdict(name, each) for name, each in found)]), facts
 
 
-def _facts(result: Result, report: Report | None) -> dict[str, Any]:
+def _describe_result(result: Result, report: Report | None) -> dict[str, Any]:
     return result.to_dict() | ({} if report is None else {"verification": report.to_dict()})
 
 
-def _complain(model: str, report: Report) -> int:
+def _print_verdict(model: str, report: Report) -> int:
     """Print the faults in a report on stderr, and return the exit status."""
     from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
     return verdict.print_verdict(model, report)
 
 
-def _one(options: argparse.Namespace, job: Job) -> int:
+def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     """Convert one model, and print its inputs and outputs."""
-    result, report, size = _convert(options, job)
+    result, report, size = _convert_model(options, job)
     if job.output == STANDARD:
         options.say_on = sys.stderr
-    _print_unless_quiet(options, _summary(result))
+    _print_unless_quiet(options, _result_lines(result))
     status = _print_verification(options, job.model, report)
     has_data = has_external_data(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if has_data else job.output
@@ -308,7 +311,7 @@ def _one(options: argparse.Namespace, job: Job) -> int:
     return status
 
 
-def _convert(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
+def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
     """Convert a model and write it; return the number of bytes too."""
     if job.output != STANDARD:
         check_distinct_files(job.output, job.model)  # the output may be in a folder
@@ -321,10 +324,10 @@ def _convert(options: argparse.Namespace, job: Job) -> tuple[Result, Report | No
     result = convert(job.source, **chosen)
     judged = options.verify or options.report is not None
     with hidden_information(hidden=judged and options.quiet):
-        return _write(options, job, result, judged=judged)
+        return _write_model(options, job, result, judged=judged)
 
 
-def _write(
+def _write_model(
     options: argparse.Namespace, job: Job, result: Result, *, judged: bool
 ) -> tuple[Result, Report | None, int]:
     """Write a model, verified first if `judged`; return the number of bytes too."""
@@ -334,7 +337,7 @@ def _write(
     if options.output is not None:
         with target_path(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
-    with _page(options, job.source, result, report):
+    with _writing_report(options, job.source, result, report):
         return result, report, result.save(job.output, options.external_data)
 
 
@@ -352,12 +355,12 @@ def _refuse_single(options: argparse.Namespace, reason: str) -> None:
             raise OptionError(f"--{option} is for one model, and {reason}")
 
 
-def _bundle(options: argparse.Namespace, job: Job) -> int:
+def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
     results, reports = _convert_bundle(options, job)
     statuses = {_OK}
     for name, result in results.items():
-        _print_unless_quiet(options, [f"{name}:", *_summary(result)])
+        _print_unless_quiet(options, [f"{name}:", *_result_lines(result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
         options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {job.output}"]
@@ -404,7 +407,7 @@ def _verify_result(options: argparse.Namespace, model: str | bytes, result: Resu
     return verify(model, result, tensors=options.report is not None)
 
 
-def _page(
+def _writing_report(
     options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
     """Return a context that writes the report page, if requested, once its body saved the model."""
@@ -415,7 +418,7 @@ def _page(
     return write_report_on_success(options.report, model, result, report)
 
 
-def _summary(result: Result) -> list[str]:
+def _result_lines(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
     rows = [(kind, e.name, e.dtype, *_describe_shapes(e)) for kind, e in ends]
@@ -427,10 +430,10 @@ def _summary(result: Result) -> list[str]:
 def _describe_shapes(end: Endpoint) -> tuple[str, str]:
     tflite, onnx = end.layout
     return (
-        f"TFLite {_sizes(end.tflite_sizes)} {tflite}".rstrip(),
-        f"ONNX {_sizes(end.sizes)} {onnx}".rstrip(),
+        f"TFLite {_format_sizes(end.tflite_sizes)} {tflite}".rstrip(),
+        f"ONNX {_format_sizes(end.sizes)} {onnx}".rstrip(),
     )
 
 
-def _sizes(sizes: Sequence[int | str]) -> str:
+def _format_sizes(sizes: Sequence[int | str]) -> str:
     return f"[{', '.join(map(str, sizes))}]"

@@ -20,13 +20,13 @@ def read_layouts(words: Iterable[str]) -> dict[str, Any]:
         LayoutError: a file cannot be read or holds no mapping, a tensor is named twice, or
             the layout in TFLite is not given and does not follow from the layout in ONNX.
     """
-    return _once(pair for word in words for pair in _read_word(word))
+    return _build_unique_mapping(pair for word in words for pair in _read_word(word))
 
 
 def _read_word(word: str) -> Iterator[tuple[str, Any]]:
     given = _GIVEN.fullmatch(word)
     if given is None:
-        yield from _mapping(word).items()
+        yield from _read_file(word).items()
     elif given["second"] is None:
         yield given["name"], (_channels_last(given["name"], given["first"]), given["first"])
     else:
@@ -43,11 +43,11 @@ def _channels_last(name: str, letters: str) -> str:
     return letters.replace("C", "") + "C"
 
 
-def _mapping(path: str) -> dict[str, Any]:
+def _read_file(path: str) -> dict[str, Any]:
     """Read a file of layouts."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
-        mapping = json.loads(text, object_pairs_hook=_once)
+        mapping = json.loads(text, object_pairs_hook=_build_unique_mapping)
     except OSError as error:
         hint = "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file" if "=" in path else ""
         raise LayoutError(f"cannot read {path}: {error.strerror}{hint}") from error
@@ -59,7 +59,7 @@ def _mapping(path: str) -> dict[str, Any]:
     return mapping
 
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     pairs = list(pairs)
     mapping = dict(pairs)
     if len(mapping) < len(pairs):

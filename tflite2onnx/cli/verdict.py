@@ -73,7 +73,7 @@ def _tensors(report: Report) -> list[str]:
             f"{each.operator} ({each.index})",
             each.name,
             *_format_difference(each.difference),
-            _own(alone.get(each.name)),
+            _format_alone(alone.get(each.name)),
             verdicts[each.name].value,
         )
         for each in listed[:_MOST]
@@ -92,7 +92,7 @@ def _format_difference(difference: Difference) -> tuple[str, str]:
     return largest, f"{difference.decibels:.0f} dB"
 
 
-def _own(alone: Difference | None) -> str:
+def _format_alone(alone: Difference | None) -> str:
     """Return the largest difference of an operator on LiteRT's own inputs, empty if not run."""
     if alone is None or alone.reason:
         return ""

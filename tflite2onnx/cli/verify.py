@@ -95,10 +95,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run_command(options: argparse.Namespace) -> int:
     """Verify, print the findings, and return the exit status."""
     with hidden_information(hidden=options.quiet):
-        return _bundle(options) if is_bundle(options.model) else _one(options)
+        return _verify_bundle(options) if is_bundle(options.model) else _verify_model(options)
 
 
-def _one(options: argparse.Namespace) -> int:
+def _verify_model(options: argparse.Namespace) -> int:
     """Verify a model."""
     if options.report is not None:
         check_distinct_files(options.report, options.model)
@@ -111,7 +111,7 @@ def _one(options: argparse.Namespace) -> int:
     return print_verdict(options.model, report)
 
 
-def _bundle(options: argparse.Namespace) -> int:
+def _verify_bundle(options: argparse.Namespace) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     for name, given in (
         ("input", options.inputs),
@@ -143,7 +143,7 @@ def _verify_and_print(
         report = verify(
             model,
             converted,
-            inputs=_arrays(options.inputs),
+            inputs=_read_arrays(options.inputs),
             images=options.images,
             seed=options.seed,
             samples=options.samples,
@@ -155,7 +155,7 @@ def _verify_and_print(
     return report
 
 
-def _arrays(words: Sequence[str]) -> dict[str, Array]:
+def _read_arrays(words: Sequence[str]) -> dict[str, Array]:
     """Read arrays given as NAME=FILE.npy; names may contain "=", file names must not."""
     arrays: dict[str, Array] = {}
     for word in words:

@@ -59,14 +59,14 @@ def cut_graph(
     """
     graph = model.graphs[index]
     targets = graph.outputs if outputs is None else _find_outputs(model, graph, outputs)
-    given = () if inputs is None else _find_inputs(model, graph, inputs)
-    ops = _select_ops(model, graph, targets, {*given})
+    cut_inputs = () if inputs is None else _find_inputs(model, graph, inputs)
+    ops = _select_ops(model, graph, targets, {*cut_inputs})
     read = {t for op in ops for t in op.inputs} | {*targets}
     needed = tuple(t for t in graph.inputs if t in read)
     if inputs is not None:
-        _check_inputs(ops, given, read, [t for t in needed if not t.is_variable])
-        given += tuple(t for t in needed if t.is_variable and t not in given)
-    return replace(graph, inputs=given or needed, outputs=targets, ops=ops)
+        _check_inputs(ops, cut_inputs, read, [t for t in needed if not t.is_variable])
+        cut_inputs += tuple(t for t in needed if t.is_variable and t not in cut_inputs)
+    return replace(graph, inputs=cut_inputs or needed, outputs=targets, ops=ops)
 
 
 def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
@@ -115,51 +115,51 @@ def _describe_missing(model: Model, graph: Graph, name: str) -> str:
 
 
 def _check_inputs(
-    ops: Iterable[Op], given: Sequence[Tensor], read: Collection[Tensor | None],
+    ops: Iterable[Op], cut_inputs: Sequence[Tensor], read: Collection[Tensor | None],
     needed: Sequence[Tensor],
 ) -> None:  # fmt: skip
-    """Raise OptionError unless `given` are exactly the inputs that the operators need.
+    """Raise OptionError unless `cut_inputs` are exactly the inputs that the operators need.
 
     `needed` are the inputs of the uncut graph that the operators read.
     """
-    missing = [t.name for t in needed if t not in given]
+    missing = [t.name for t in needed if t not in cut_inputs]
     if missing:
         raise OptionError(
             f"inputs: the outputs also need {', '.join(missing)}; name every input that is needed,"
             " or fewer outputs"
         )
     for op in ops:
-        both = [t for t in op.outputs if t in given]
+        both = [t for t in op.outputs if t in cut_inputs]
         if both:
             raise OptionError(
                 f"inputs: {op.place} computes {both[0].name} and another tensor that the outputs"
                 " need; name both tensors as inputs, or none of them"
             )
-    unread = [t.name for t in given if t not in read]
+    unread = [t.name for t in cut_inputs if t not in read]
     if unread:
         raise OptionError(f"inputs: no output needs {', '.join(unread)}")
 
 
 def _select_ops(
-    model: Model, graph: Graph, outputs: Iterable[Tensor], given: Collection[Tensor]
+    model: Model, graph: Graph, outputs: Iterable[Tensor], cut_inputs: Collection[Tensor]
 ) -> tuple[Op, ...]:
-    """Return the operators that compute `outputs` from `given`, in order of execution."""
+    """Return the operators that compute `outputs` from `cut_inputs`, in order of execution."""
     states = _list_states(model, graph)
-    alive: set[Tensor | None] = {t for t in outputs if t not in given}
+    alive: set[Tensor | None] = {t for t in outputs if t not in cut_inputs}
     used: set[Hashable] = set()
-    kept: set[Op] = set()
+    selected: set[Op] = set()
     before = -1
-    while before < len(kept):
-        before = len(kept)
+    while before < len(selected):
+        before = len(selected)
         for op in reversed(graph.ops):
             writes = _writes_state(op) and not used.isdisjoint(states[op])
-            if op in kept or (alive.isdisjoint(op.outputs) and not writes):
+            if op in selected or (alive.isdisjoint(op.outputs) and not writes):
                 continue
-            kept.add(op)
+            selected.add(op)
             if op.inputs or op.outputs:  # CALL_ONCE sets the first values of all variables
                 used |= states[op]
-            alive |= {t for t in op.inputs if t not in given}
-    return tuple(op for op in graph.ops if op in kept)
+            alive |= {t for t in op.inputs if t not in cut_inputs}
+    return tuple(op for op in graph.ops if op in selected)
 
 
 def _writes_state(op: Op) -> bool:
@@ -171,17 +171,17 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 
     @cache
-    def own(index: int) -> Mapping[Op, set[Hashable]]:
+    def own_states(index: int) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
-    def of_subgraphs(op: Op) -> set[Hashable]:
+    def subgraph_states(op: Op) -> set[Hashable]:
         reached = [*_subgraph_indices(model, op)]
         for index in reached:  # the list grows in the loop
-            inner = (i for each in own(index) for i in _subgraph_indices(model, each))
+            inner = (i for each in own_states(index) for i in _subgraph_indices(model, each))
             reached += [i for i in dict.fromkeys(inner) if i not in reached]
-        return {state for i in reached for states in own(i).values() for state in states}
+        return {state for i in reached for states in own_states(i).values() for state in states}
 
-    return {op: {*states, *of_subgraphs(op)} for op, states in _list_own_states(graph).items()}
+    return {op: {*states, *subgraph_states(op)} for op, states in _list_own_states(graph).items()}
 
 
 def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:

@@ -84,7 +84,7 @@ def run_trials(graph: Graph) -> list[Known]:
     return [ShapeWalk(graph, sizes=sizes).walk() for sizes in trials]
 
 
-def open_dimensions(graph: Graph, operator_of: OperatorOf, *, inputs: bool = True) -> Graph:
+def name_dynamic_axes(graph: Graph, operator_of: OperatorOf, *, inputs: bool = True) -> Graph:
     """Return the graph with names for all open sizes, and with constants that no size changes.
 
     `inputs` is whether the dynamic axes of the inputs stay open.
@@ -144,7 +144,7 @@ def _data_dependent_sizes(
         more = {
             place: f"{places[0][0].name}_{places[0][1]}"
             for op, here in walk.ran
-            # In sub-graphs the declared shapes are used, see `check_open`.
+            # In sub-graphs the declared shapes are used, see `check_dynamic_axes`.
             if op in outermost or not is_dynamic(operator_of(here))
             for places in _groups(here, operator_of, op)
             for place in places
@@ -178,7 +178,7 @@ def _resizes(operator: Operator) -> bool:
         return False
 
 
-def check_open(operators: Sequence[tuple[Op, Operator]]) -> None:
+def check_dynamic_axes(operators: Sequence[tuple[Op, Operator]]) -> None:
     """Check that operators can be converted for the open sizes that they read or write.
 
     Raises:
@@ -342,7 +342,7 @@ class _Trials:
                 known |= {t: self._file[t] for t in op.outputs}
             else:
                 named = {t: self._name_sizes(t) for t in op.outputs}
-                # `check_open` needs the declared signatures of tensors in sub-graphs.
+                # `check_dynamic_axes` needs the declared signatures of tensors in sub-graphs.
                 known |= {t: _declare_sizes(y) for t, y in named.items()} if outermost else named
                 graphs = tuple(self._graph_with(inner, known) for inner in op.graphs)
                 outputs = tuple(known[t] for t in op.outputs)

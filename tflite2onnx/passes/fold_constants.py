@@ -24,7 +24,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
-from tflite2onnx.reader.sparsity import bytes_behind
+from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # The budget is _BYTES plus _TIMES the bytes of the constants in the graph.
@@ -49,7 +49,7 @@ def constant_budget(graph: Graph) -> int:
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
-    return bytes_behind([t.data for t in constants if t.data is not None])
+    return count_memory([t.data for t in constants if t.data is not None])
 
 
 def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
@@ -80,7 +80,7 @@ class _Folder:
             yield op
 
 
-def replaces(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
+def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
     """Return whether a constant has the shape and `dtype` of the only output of an operator."""
     if source.data is None or len(outputs) != 1:
         return False
@@ -92,7 +92,7 @@ def _fold_float16(op: Op) -> list[Tensor]:
     source = op.inputs[0] if op.is_builtin("DEQUANTIZE") and op.inputs else None
     if source is None or source.dtype is not DType.FLOAT16:
         return []
-    if not replaces(source, op.outputs, DType.FLOAT32):
+    if not is_replacement(source, op.outputs, DType.FLOAT32):
         return []
     return [replace(op.outputs[0], data=source.data, quantization=None)]
 
@@ -106,9 +106,9 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
             arrays = [_constant_elements(t, moves=operator.moves_elements()) for t in op.inputs]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
-    open_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
+    has_dynamic_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
     unknown = any(a is None for a in arrays) and not operator.shape_only
-    if unknown or open_sizes or any(t.quantization for t in op.outputs):
+    if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
         with as_operator_error():

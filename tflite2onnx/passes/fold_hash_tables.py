@@ -21,7 +21,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op.indexing.hash_table import FILLING
-from tflite2onnx.reader.sparsity import bytes_behind
+from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Tensor
 
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
@@ -42,7 +42,7 @@ def fold_hash_tables(model: Model) -> Model:
         return model
     tables: dict[int, _Table | None] = {}
     room = _element_budget(model)
-    for graph in _in_order(model):
+    for graph in _in_execution_order(model):
         handles = _handles(graph)
         for op in graph.ops:
             imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
@@ -61,11 +61,11 @@ def fold_hash_tables(model: Model) -> Model:
 def _element_budget(model: Model) -> int:
     """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
-    given = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
-    return _MORE + bytes_behind([t.data for t in dict.fromkeys(given) if t.data is not None])
+    constants = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
+    return _MORE + count_memory([t.data for t in dict.fromkeys(constants) if t.data is not None])
 
 
-def _in_order(model: Model) -> Iterator[Graph]:
+def _in_execution_order(model: Model) -> Iterator[Graph]:
     """Yield the graphs in order of execution: first the graphs that CALL_ONCE runs."""
     called = {
         op.options.get("init_subgraph_index")

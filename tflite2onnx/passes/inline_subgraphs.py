@@ -138,9 +138,9 @@ class _Inliner:
         rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
-            made = tuple(self._copy(t) for t in outputs)
-            ops = self._select_branch(op, index, half, branches, made, place.nested_in(1))
-            graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), made, tuple(ops)))
+            results = tuple(self._copy(t) for t in outputs)
+            ops = self._select_branch(op, index, half, branches, results, place.nested_in(1))
+            graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), results, tuple(ops)))
         return [*rw.ops, _control(op, "IF", (lower,), outputs, graphs)]
 
     def _build_if(
@@ -153,9 +153,9 @@ class _Inliner:
     ) -> list[Op]:
         graphs = []
         for branch in branches:
-            made = tuple(self._copy(t) for t in self._size_outputs(outputs, branch))
-            ops = self._inline_call(op, branch, op.inputs[1:], made, place.nested_in(1))
-            graphs.append(Graph(self._graphs[branch].name, (), made, tuple(ops)))
+            results = tuple(self._copy(t) for t in self._size_outputs(outputs, branch))
+            ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
+            graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
         return [_control(op, "IF", (condition,), outputs, graphs)]
 
     def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
@@ -169,10 +169,10 @@ class _Inliner:
         number = int(op.options.body_subgraph_index)
         body = self._callee(number, op.inputs, op.outputs, place)
         rw = Rewriter(op)
-        given = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
-        starts, ends = list(given), list(given)
+        inputs = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
+        starts, ends = list(inputs), list(inputs)
         first, targets = [], []
-        for i, (source, target) in enumerate(zip(given, op.outputs, strict=True)):
+        for i, (source, target) in enumerate(zip(inputs, op.outputs, strict=True)):
             if body.outputs[i] is body.inputs[i] and _same_elements(source, body.inputs[i]):
                 rw.copy(source, target)
                 continue
@@ -190,11 +190,11 @@ class _Inliner:
         condition = int(op.options.cond_subgraph_index)
         begins, goes_on = (self._new_tensor("condition", DType.BOOL) for _ in range(2))
         inside = place.nested_in(1)
-        rw.ops += self._inline_call(op, condition, given, [begins], place)
+        rw.ops += self._inline_call(op, condition, inputs, [begins], place)
         inner = self._inline_call(op, number, starts, ends, inside)
         inner += self._inline_call(op, condition, ends, [goes_on], inside)
-        before = tuple(t for t in starts if t not in given)
-        after = tuple(t for t in ends if t not in given)
+        before = tuple(t for t in starts if t not in inputs)
+        after = tuple(t for t in ends if t not in inputs)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
         return [*rw.ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
 
@@ -204,37 +204,37 @@ class _Inliner:
         self,
         op: Op,
         index: int,
-        given: Sequence[Tensor | None],
-        made: Sequence[Tensor],
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
         place: _Place,
     ) -> list[Op]:
-        """Return the operators of a sub-graph that compute `made` from `given`.
+        """Return the operators of a sub-graph that compute `outputs` from `inputs`.
 
         Calls of one sub-graph share its constants. Variable tensors are cleared for each call,
         because the kernels release their memory.
         """
-        callee = self._callee(index, given, made, place)
+        callee = self._callee(index, inputs, outputs, place)
         rw = Rewriter(op)
         known: dict[Tensor, Tensor] = {}
-        for outer, inner in zip(given, callee.inputs, strict=True):
+        for outer, inner in zip(inputs, callee.inputs, strict=True):
             if outer is not None:
                 known[inner] = self._reinterpret(rw, outer, inner)
         computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
-        own = dict(zip(callee.outputs, made, strict=True))
+        own = dict(zip(callee.outputs, outputs, strict=True))
         for tensor in callee.tensors:
             if tensor in computed and tensor in own and _same_elements(tensor, own[tensor]):
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy(tensor)
         rw.ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
-        for inner, outer in zip(callee.outputs, made, strict=True):
+        for inner, outer in zip(callee.outputs, outputs, strict=True):
             source = known.get(inner, inner)
             if source is not outer:
                 rw.copy(source, outer)
         return rw.ops
 
     def _callee(
-        self, index: int, given: Sequence[Tensor | None], made: Sequence[Tensor], place: _Place
+        self, index: int, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], place: _Place
     ) -> Graph:
         message = ""
         if not 0 <= index < len(self._graphs):
@@ -250,8 +250,8 @@ class _Inliner:
                 f"the model must have at most {_MOST_OPERATORS} operators with all that it calls"
             )
         else:
-            _check_operands("inputs", given, self._graphs[index].inputs)
-            _check_operands("outputs", made, self._graphs[index].outputs)
+            _check_operands("inputs", inputs, self._graphs[index].inputs)
+            _check_operands("outputs", outputs, self._graphs[index].outputs)
         if message:
             raise OperatorError(message)
         return self._graphs[index]
@@ -287,11 +287,13 @@ def runs_graphs(op: Op) -> bool:
     return op.is_builtin(*_FORMS)
 
 
-def _check_operands(kind: str, given: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
+def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequence[Tensor]) -> None:
     """Check that a call has as many inputs, or outputs, as its sub-graph, of equal types."""
-    if len(given) != len(callee):
-        raise OperatorError(f"it must have {len(callee)} {kind} as its sub-graph, got {len(given)}")
-    for outer, inner in zip(given, callee, strict=True):
+    if len(operands) != len(callee):
+        raise OperatorError(
+            f"it must have {len(callee)} {kind} as its sub-graph, got {len(operands)}"
+        )
+    for outer, inner in zip(operands, callee, strict=True):
         if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
             continue
         # The shape [1] is accepted for a scalar.

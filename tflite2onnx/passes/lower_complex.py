@@ -29,7 +29,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
-from tflite2onnx.reader.sparsity import bytes_behind
+from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
@@ -67,7 +67,7 @@ def lower_complex(graph: Graph) -> Graph:
 def _check_room(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
-    if sum(a.nbytes for a in complex_ones) > _TIMES * bytes_behind(complex_ones) + _BYTES:
+    if sum(a.nbytes for a in complex_ones) > _TIMES * count_memory(complex_ones) + _BYTES:
         raise ModelFileError("the complex constants must not take far more memory than the file")
 
 

@@ -18,7 +18,7 @@ from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
-from tflite2onnx.passes.fold_constants import replaces
+from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.quantize import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -43,7 +43,7 @@ def densify(graph: Graph) -> Graph:
     def dense(op: Op) -> list[Op]:
         here = op.with_inputs(known)
         source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
-        if source is None or not replaces(source, op.outputs, source.dtype):
+        if source is None or not is_replacement(source, op.outputs, source.dtype):
             return [here]
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
@@ -61,7 +61,7 @@ def align(graph: Graph, around: _Shaped | None = None) -> Graph:
     outer graphs cannot read tensors of sub-graphs.
     """
     ops: list[Op] = []
-    made = dict(around or {})
+    aligned = dict(around or {})
     for op in graph.ops:
         shapes = _broadcast_shapes(op)
         inputs = list(op.inputs)
@@ -69,12 +69,12 @@ def align(graph: Graph, around: _Shaped | None = None) -> Graph:
             if tensor is None or shape is None or shape == tensor.shape:
                 continue
             key = (tensor, shape)
-            if key not in made:
-                made[key] = _with_shape(tensor, shape)
+            if key not in aligned:
+                aligned[key] = _with_shape(tensor, shape)
                 if tensor.data is None:
-                    ops.append(copy_op(op, tensor, made[key]))
-            inputs[i] = made[key]
-        graphs = tuple(align(inner, made) for inner in op.graphs)
+                    ops.append(copy_op(op, tensor, aligned[key]))
+            inputs[i] = aligned[key]
+        graphs = tuple(align(inner, aligned) for inner in op.graphs)
         ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
@@ -106,27 +106,29 @@ def keep_axes(graph: Graph) -> Graph:
     """
     every = list(graph.every_op())
     reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
-    made = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
+    sources = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
     readers: dict[Tensor | None, list[Op]] = {}
     for op in every:
         for tensor in dict.fromkeys(op.inputs):
             readers.setdefault(tensor, []).append(op)
     handed_on = {t for each in graph.every_graph() for t in each.outputs}
-    kept: dict[Op, Op] = {}
+    changed: dict[Op, Op] = {}
     for op in every:
         after = readers.get(op.outputs[0], []) if op.outputs else []
         if len(after) == 1 and op.outputs[0] not in handed_on:
-            kept |= _keep_axes_of(op, made, after[0])
-    gone = {readers[op.outputs[0]][0] for op in kept}
-    return graph.rewrite(lambda op: () if op in gone else (kept.get(op, op),))
+            changed |= _keep_axes_of(op, sources, after[0])
+    absorbed = {readers[op.outputs[0]][0] for op in changed}
+    return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))
 
 
-def _keep_axes_of(op: Op, made: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
+def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
     """Return the operator with the axes of an image, if the one after it restores them."""
     if not (op.is_builtin("FULLY_CONNECTED") and after.is_builtin("RESHAPE") and op.inputs[1:]):
         return {}
     x, weights, image = op.inputs[0], op.inputs[1], after.outputs[0]
-    source = next((t for t in (x, x and made.get(x)) if t is not None and t.rank == _IMAGE), None)
+    source = next(
+        (t for t in (x, x and sources.get(x)) if t is not None and t.rank == _IMAGE), None
+    )
     if x is None or weights is None or source is None or weights.rank != _MATRIX:
         return {}
     if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same_numbers(source, x):
@@ -143,14 +145,14 @@ def absorb_flatten(graph: Graph) -> Graph:
     reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
     pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
     sources = {y: x for x, y in pairs if x is not None and _same_numbers(x, y)}
-    made: _Shaped = {}
+    reshaped: _Shaped = {}
 
     def absorb(op: Op) -> list[Op]:
         source, shape = _find_unflattened(op, sources)
         weights = op.inputs[1] if shape else None
         if source is None or weights is None:
             return [op]
-        shaped = made.setdefault((weights, shape), weights.reshape_constant(shape))
+        shaped = reshaped.setdefault((weights, shape), weights.reshape_constant(shape))
         return [replace(op, inputs=(source, shaped, *op.inputs[2:]))]
 
     return graph.rewrite(absorb)
@@ -191,7 +193,7 @@ def eliminate_dead_operators(graph: Graph) -> Graph:
 def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
     """Return the operators that are needed, and all tensors that these operators read."""
     alive: set[Tensor] = set(graph.outputs)
-    kept = []
+    live = []
     for op in reversed(graph.ops):
         if op.outputs and alive.isdisjoint(op.outputs):
             continue
@@ -200,6 +202,6 @@ def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             ops, read = _live_ops(inner)
             graphs.append(replace(inner, ops=ops))
             alive |= read
-        kept.append(replace(op, graphs=tuple(graphs)) if graphs else op)
+        live.append(replace(op, graphs=tuple(graphs)) if graphs else op)
         alive |= {t for t in op.inputs if t is not None}
-    return tuple(reversed(kept)), alive
+    return tuple(reversed(live)), alive

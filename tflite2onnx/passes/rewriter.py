@@ -83,8 +83,8 @@ def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
 
     The shape is that of the other tensor too, unless `shape` is given.
     """
-    made = replace(like, name=f"{like.name}/{name}", data=None)
-    return made if shape is None else replace(made, shape=shape, shape_signature=())
+    new = replace(like, name=f"{like.name}/{name}", data=None)
+    return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 
 def constant(name: str, data: Array, like: Tensor) -> Tensor:

@@ -1,9 +1,12 @@
-"""The TFLite schema in short. Written by scripts/make_schema.py.
+"""The TFLite schema in a short form, written by scripts/make_schema.py.
 
-A table is its fields in the order of their slots: name:type, with =default where that is not 0.
-[type] is a vector; "-" is a slot that is in use no more. A union is its tables by the numbers
-1, 2, 3...; a field of its type has the table, and the slot before it the number. An enumeration
-is its names by the numbers 0, 1, 2...
+A table is a list of its fields in the order of their slots. A field is name:type, followed by
+=default if the default is not 0. [type] is a vector; "-" is the slot of a removed field.
+
+A union is a mapping of its tables, which have the numbers 1, 2, 3... A field of a union type refers
+to the table; the slot before this field has the number of the table.
+
+An enumeration is a list of its names, which have the numbers 0, 1, 2...
 """
 
 from __future__ import annotations

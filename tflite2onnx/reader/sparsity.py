@@ -31,14 +31,14 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
             that it can only be meant to fill the memory.
     """
     values = [t.data for t in tensors if t.data is not None]
-    if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * bytes_behind(values):
+    if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * count_memory(values):
         raise ModelFileError(
             f"the sparse tensors, such as {tensors[0].name}, are too large to be made dense"
         )
     return [_dense(t) for t in tensors]
 
 
-def bytes_behind(arrays: Sequence[Array]) -> int:
+def count_memory(arrays: Sequence[Array]) -> int:
     """Return the number of bytes of memory of arrays; shared bytes count once."""
     total = end = 0
     for start, size in sorted((a.ctypes.data, a.nbytes) for a in arrays):

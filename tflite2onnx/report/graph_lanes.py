@@ -95,11 +95,13 @@ def _steps(
             same[node.output[0]] = reads[0]
             continue
         for attribute in node.attribute:
-            reads += [same.get(n, n) for g in (attribute.g, *attribute.graphs) for n in _outer(g)]
+            reads += [
+                same.get(n, n) for g in (attribute.g, *attribute.graphs) for n in _outer_names(g)
+            ]
         yield _Step(node.op_type, tuple(dict.fromkeys(reads)), tuple(n for n in node.output if n))
 
 
-def _outer(graph: onnx.GraphProto) -> list[str]:
+def _outer_names(graph: onnx.GraphProto) -> list[str]:
     """Return the names that nodes of an inner graph read; inner names match no outer value."""
     return [name for node in graph.node for name in node.input]
 

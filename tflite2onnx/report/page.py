@@ -62,7 +62,7 @@ def _head(facts: Facts) -> str:
         ("ONNX", f"{count(facts.nodes, 'node')}, {_bytes(facts.onnx_bytes)}"),
         ("Opset", facts.opset),
         ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
-        ("Compared", _extent(report)),
+        ("Compared", _describe_extent(report)),
         ("Processor", describe_sets(report.processor)),
     ]
     cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
@@ -72,7 +72,7 @@ def _head(facts: Facts) -> str:
     )
 
 
-def _extent(report: Report) -> str:
+def _describe_extent(report: Report) -> str:
     inner = len(report.tensors) or len(report.operators)
     what = count(len(report.outputs), "output")
     what += f" and {count(inner, 'tensor')}" if inner else ""

@@ -71,7 +71,7 @@ def replacing_all(*, folders: bool = False) -> Iterator[Create]:
     files: list[_New] = []
 
     def create(path: Path) -> BinaryIO:
-        files.append(_new(path, folders=folders))
+        files.append(_open_new(path, folders=folders))
         if files[-1].name is not None:
             ending.enter_context(_removing(files))
         return files[-1].file
@@ -81,7 +81,7 @@ def replacing_all(*, folders: bool = False) -> Iterator[Create]:
         yield create
         for new in files:
             new.file.flush()
-        _put_all([new for new in files if new.is_regular])
+        _replace_all([new for new in files if new.is_regular])
 
 
 class _New(NamedTuple):
@@ -125,7 +125,7 @@ def _removing(files: Sequence[_New]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _new(path: Path, *, folders: bool) -> _New:
+def _open_new(path: Path, *, folders: bool) -> _New:
     """Open a new file that will replace `path`."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -164,7 +164,7 @@ def _temporary_name(folder: Path) -> Path:
     return folder / f".tflite2onnx-{os.urandom(8).hex()}"
 
 
-def _put_all(files: Sequence[_New]) -> None:
+def _replace_all(files: Sequence[_New]) -> None:
     """Replace all targets, the last one first, or none of them."""
     old_files = []
     with contextlib.ExitStack() as undo:

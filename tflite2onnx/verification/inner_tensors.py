@@ -103,13 +103,13 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     found = {t for t in makers if t.name in ports and _is_comparable(t, ports[t.name])}
     unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
     return [
-        Place(tensor, indices[tensor], ports[tensor.name], op, _makers(op, unseen))
+        Place(tensor, indices[tensor], ports[tensor.name], op, _producers(op, unseen))
         for tensor, op in makers.items()
         if tensor in found
     ]
 
 
-def _makers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
+def _producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     """Return an operator and, transitively, the operators that compute its unseen inputs."""
     makers = [op]
     for maker in makers:  # the list grows in the loop
@@ -229,7 +229,7 @@ def compare_tensor(
 def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
     """Return the limits of an operator on LiteRT's own inputs."""
     steps = sum(operator_for(op).allowed_steps for op in place.ops)
-    coarse = max(step * max(steps, 1), _coarse(place))
+    coarse = max(step * max(steps, 1), _coarse_step(place))
     hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
     part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
     return Limits(part, limits.decibels_alone, coarse, steps)
@@ -239,10 +239,10 @@ def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
     decibels = limits.decibels
     if place.port.dtype.is_float and _has_weights(place.op) and math.isfinite(decibels):
         decibels = min(decibels, _HYBRID)
-    return limits._replace(decibels=decibels, step=max(step, _coarse(place)))
+    return limits._replace(decibels=decibels, step=max(step, _coarse_step(place)))
 
 
-def _coarse(place: Place) -> float:
+def _coarse_step(place: Place) -> float:
     return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
 
 

@@ -57,7 +57,9 @@ def sample(
         if name in given:
             arrays.append(_check_input(name, given[name], dtype, shape))
         else:
-            arrays.append((_valid_index_sample if tame else _random)(generator, name, dtype, shape))
+            arrays.append(
+                (_valid_index_sample if tame else _random_array)(generator, name, dtype, shape)
+            )
     return arrays
 
 
@@ -77,10 +79,10 @@ def _valid_index_sample(
         return np.asarray(generator.random(shape), dtype)
     if dtype.kind in "iu" and dtype.name not in QUANTIZED:
         return generator.integers(0, 2, shape, dtype)
-    return _random(generator, name, dtype, shape)
+    return _random_array(generator, name, dtype, shape)
 
 
-def _random(
+def _random_array(
     generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if dtype.name in QUANTIZED:

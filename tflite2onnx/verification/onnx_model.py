@@ -70,14 +70,14 @@ def open_model(converted: ConvertedModel, *, optimize: bool = True) -> OpenedMod
     if isinstance(converted, onnx.ModelProto):
         with as_verify_error("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
-    file = converted if isinstance(converted, bytes) else _readable(converted)
+    file = converted if isinstance(converted, bytes) else _check_readable(converted)
     session = session_of(file, optimize=optimize)
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _read_endpoints(properties.get(INPUTS))
     return _build_opened_model(session, inputs, _read_endpoints(properties.get(OUTPUTS)))
 
 
-def _readable(path: str | os.PathLike[str]) -> str:
+def _check_readable(path: str | os.PathLike[str]) -> str:
     """Return a path as a string, after a check that the file can be opened."""
     try:
         with Path(path).open("rb"):

@@ -60,7 +60,7 @@ class _Cutter:
     def __init__(self, skeleton: Skeleton, seen: Sequence[str], *, alone: bool) -> None:
         graph = skeleton.proto.graph
         self._proto, self._alone = skeleton.proto, alone
-        self._open_sizes = skeleton.open_sizes
+        self._dynamic_sizes = skeleton.dynamic_sizes
         self._nodes = list(graph.node)
         self._small = {each.name: each for each in graph.initializer}
         self._large: Mapping[str, tuple[TensorProto, Array]] = {
@@ -90,7 +90,7 @@ class _Cutter:
 
     def _value_bytes(self, name: str) -> int:
         info = self._infos.get(name)
-        return 0 if info is None else nbytes(info.type.tensor_type, self._open_sizes)
+        return 0 if info is None else nbytes(info.type.tensor_type, self._dynamic_sizes)
 
     def _weight(self, name: str) -> int:
         if name in self._large:

@@ -333,9 +333,7 @@ def refusal_reason(m: Build) -> str:
 def test_what_was_never_set() -> None:
     m = Build()
     m.output(read_variable(m, handle(m), name="y"))
-    assert "READ_VARIABLE (operator 1, y): the variable memory must be assigned a value" in (
-        refusal_reason(m)
-    )
+    assert "1, y): the variable memory must be assigned a value" in refusal_reason(m)
 
 
 @pytest.mark.parametrize(

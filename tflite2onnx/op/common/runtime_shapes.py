@@ -12,7 +12,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType
 
-BEHIND = np.iinfo(np.int64).max  # the end of an axis, for Slice
+AXIS_END = np.iinfo(np.int64).max  # the end of an axis, for Slice
 
 
 class SplitShape(NamedTuple):
@@ -20,11 +20,11 @@ class SplitShape(NamedTuple):
 
     before: Value
     size: Value
-    behind: Value
+    after: Value
 
     def merge_sides(self, g: Builder) -> Value:
         """Return three sizes: of all axes before the axis, of the axis, and of all axes after."""
-        before, after = (multiply_sizes(g, sizes) for sizes in (self.before, self.behind))
+        before, after = (multiply_sizes(g, sizes) for sizes in (self.before, self.after))
         return g.Concat(before, self.size, after, axis=0)
 
 
@@ -55,7 +55,7 @@ def split_shape(g: Builder, sizes: Value, axis: Value, length: int = 1) -> Split
     return SplitShape(
         g.Slice(sizes, g.ints([0]), axis, axes),
         g.Slice(sizes, axis, after, axes),
-        g.Slice(sizes, after, g.ints([BEHIND]), axes),
+        g.Slice(sizes, after, g.ints([AXIS_END]), axes),
     )
 
 

@@ -39,7 +39,7 @@ def image_of(view: View) -> Shape:
     return view.size("H"), view.size("W")
 
 
-def open_image_of(view: View) -> Sizes:
+def dynamic_image_of(view: View) -> Sizes:
     """Return the height and width of an operand, with names for dynamic axes."""
     rows, columns = (view.tensor.sizes[view.letters.index(letter)] for letter in "HW")
     return rows, columns
@@ -91,7 +91,7 @@ class Window(NamedTuple):
             "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
         }
 
-    def open_attributes(self, sizes: Sizes) -> dict[str, Any]:
+    def dynamic_attributes(self, sizes: Sizes) -> dict[str, Any]:
         """Return the window as ONNX attributes for an image that may have dynamic axes."""
         if all(isinstance(size, int) for size in sizes):
             return self.attributes(tuple(size for size in sizes if isinstance(size, int)))

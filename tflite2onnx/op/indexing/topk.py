@@ -148,4 +148,4 @@ class Arg(DynamicShape):
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
         merged = reshape_to(g, source, parts.merge_sides(g))
         indices = g.node(self.nodes[self.op.code], merged, axis=1, keepdims=0)
-        return reshape_to(g, indices, parts.before, parts.behind)
+        return reshape_to(g, indices, parts.before, parts.after)

@@ -238,7 +238,7 @@ class Split(DynamicShape, Foldable):
         pieces = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
-            reshape_to(g, part, parts.before, size, parts.behind)
+            reshape_to(g, part, parts.before, size, parts.after)
             for part, size in zip(pieces, each, strict=True)
         )
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
-from tflite2onnx.op.common.runtime_shapes import BEHIND, reshape_to
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Moves
@@ -77,7 +77,7 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
         fill.reshape(()),
     )
     merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
-    last = g.ints([1 - step if step > 1 else BEHIND for step in steps])
+    last = g.ints([1 - step if step > 1 else AXIS_END for step in steps])
     first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
     return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 

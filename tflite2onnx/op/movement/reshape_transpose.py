@@ -162,7 +162,7 @@ class Reshape(DynamicShape, Foldable):
         if not self._adds_axis:
             return g.as_int64_list(axis_or_shape, y.order)
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
-        shape = g.Concat(parts.before, g.ints([1]), parts.behind, axis=0)
+        shape = g.Concat(parts.before, g.ints([1]), parts.after, axis=0)
         return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
 
     @property

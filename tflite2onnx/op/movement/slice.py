@@ -17,7 +17,7 @@ from tflite2onnx.tensor import Array, DType
 
 # The smallest bound stands for a position before the first element, because ONNX reads -1 as the
 # last element. The largest bound stands for the end.
-_BEFORE, _BEHIND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
 
@@ -44,7 +44,7 @@ def _slice_axes(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Va
 def _bounds(part: slice) -> tuple[int, int, int]:
     """Return the begin, end and step of an ONNX Slice."""
     step = 1 if part.step is None else part.step
-    first, last = (0, _BEHIND) if step > 0 else (_BEHIND, _BEFORE)
+    first, last = (0, _HIGHEST) if step > 0 else (_HIGHEST, _LOWEST)
     return (
         first if part.start is None else part.start,
         last if part.stop is None else part.stop,
@@ -135,7 +135,7 @@ class Slice(DynamicShape, Foldable):
         last = g.Add(first, count)
         if self.has_data_dependent_shape:
             is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
-            last = g.Where(is_rest, g.scalar(_BEHIND, DType.INT64), last)
+            last = g.Where(is_rest, g.scalar(_HIGHEST, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
         return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
 
@@ -282,17 +282,17 @@ class StridedSlice(DynamicShape, Foldable):
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
         first = _mask_bound(
-            g, o.begin_mask >> entries & 1, lambda: _default_bounds(g, steps, 0, _BEHIND), first
+            g, o.begin_mask >> entries & 1, lambda: _default_bounds(g, steps, 0, _HIGHEST), first
         )
         last = _mask_bound(
-            g, o.end_mask >> entries & 1, lambda: _default_bounds(g, steps, _BEHIND, _BEFORE), last
+            g, o.end_mask >> entries & 1, lambda: _default_bounds(g, steps, _HIGHEST, _LOWEST), last
         )
         single = o.shrink_axis_mask >> entries & 1
         if not single.any():
             return first, last, steps
         is_last = g.Equal(first, g.scalar(-1, DType.INT64))
         next_one = g.Add(first, g.scalar(1, DType.INT64))
-        after = g.Where(is_last, g.scalar(_BEHIND, DType.INT64), next_one)
+        after = g.Where(is_last, g.scalar(_HIGHEST, DType.INT64), next_one)
         return first, g.Where(single.astype(np.bool_), after, last), steps
 
     def _slice_dynamic(

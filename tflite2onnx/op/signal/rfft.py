@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
-from tflite2onnx.op.common.runtime_shapes import BEHIND, sizes_of
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -104,7 +104,7 @@ class RealFourier(DynamicShape):
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
         if self.has_data_dependent_shape:
-            current = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([BEHIND]))
+            current = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([AXIS_END]))
             missing_sizes = g.Sub(g.as_int64_list(lengths), current)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))

@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
-from tflite2onnx.op.common.runtime_shapes import BEHIND
+from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.signal.frontend_steps import Subtraction
 from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
@@ -401,7 +401,7 @@ class CircularBuffer(HasInternalState):
         axis = x.axis(1)
         buffer = x.value
         if past.tensor.shape[1] > 1:
-            recent = g.Slice(past, g.ints([1]), g.ints([BEHIND]), g.ints([axis]))
+            recent = g.Slice(past, g.ints([1]), g.ints([AXIS_END]), g.ints([axis]))
             buffer = g.Concat(recent, x, axis=axis)
         if not runs:
             return buffer, buffer
@@ -414,7 +414,7 @@ class CircularBuffer(HasInternalState):
 def _split(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
     """Return the first `size` samples along the last axis, and the samples after them."""
     at, last = g.ints([size]), g.ints([-1])
-    return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([BEHIND]), last)
+    return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([AXIS_END]), last)
 
 
 def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:

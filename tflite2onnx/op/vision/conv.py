@@ -9,7 +9,13 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect, expect_real, ints
 from tflite2onnx.op.common.hybrid import symmetric
-from tflite2onnx.op.common.windows import ImageOperator, Window, image_of, open_image_of, window_of
+from tflite2onnx.op.common.windows import (
+    ImageOperator,
+    Window,
+    dynamic_image_of,
+    image_of,
+    window_of,
+)
 from tflite2onnx.quantize import Product, Reading, bias_storage, quantizes_data
 
 
@@ -68,7 +74,9 @@ class Conv2D(Convolution):
             if x.plan.reading is not Reading.DYNAMIC
             else symmetric(g, x.value, x.shape).dequantize(g)
         )
-        return g.Conv(data, w, b, group=groups, **self.window().open_attributes(open_image_of(x)))
+        return g.Conv(
+            data, w, b, group=groups, **self.window().dynamic_attributes(dynamic_image_of(x))
+        )
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]

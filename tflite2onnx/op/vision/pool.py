@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.checks import expect, expect_real
-from tflite2onnx.op.common.windows import ImageOperator, Window, open_image_of, window_of
+from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
 from tflite2onnx.quantize import Declaration, Integers, Moves, averages, half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
@@ -69,7 +69,7 @@ class AveragePool2D(Pool2D):
         return averages(x, average_quantization(x.dtype, self.window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return average(g, x, self.window().open_attributes(open_image_of(x)))
+        return average(g, x, self.window().dynamic_attributes(dynamic_image_of(x)))
 
 
 class MaxPool2D(Pool2D):
@@ -80,7 +80,7 @@ class MaxPool2D(Pool2D):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.in_compute_type(
-            "MaxPool", x.dtype, x, **self.window().open_attributes(open_image_of(x))
+            "MaxPool", x.dtype, x, **self.window().dynamic_attributes(dynamic_image_of(x))
         )
 
 
@@ -90,4 +90,6 @@ class L2Pool2D(Pool2D):
     codes = ("L2_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Sqrt(g.AveragePool(g.Mul(x, x), **self.window().open_attributes(open_image_of(x))))
+        return g.Sqrt(
+            g.AveragePool(g.Mul(x, x), **self.window().dynamic_attributes(dynamic_image_of(x)))
+        )

@@ -84,7 +84,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     ]
 
 
-def of_axis_input(code: str, place: int, option: str = "axis") -> Rule:
+def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
     """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
     def rule(op: Op) -> Sequence[Op] | None:
@@ -151,16 +151,18 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
 
 def _window(op: Op) -> Mapping[str, Any] | None:
     """Return TFLite's options of a 2-D convolution or pool, None if TFLite cannot express them."""
-    given = op.options
-    strides, dilations = (given.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
-    plain = given.get("data_format", "NHWC") == "NHWC" and given.get("padding") != "EXPLICIT"
+    attributes = op.options
+    strides, dilations = (attributes.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
+    plain = (
+        attributes.get("data_format", "NHWC") == "NHWC" and attributes.get("padding") != "EXPLICIT"
+    )
     if not plain or any(
         len(each) != 4 or each[0] != 1 or each[3] != 1 for each in (strides, dilations)
     ):
         return None
     return {
         "fused_activation_function": "NONE",
-        "padding": given.get("padding"),
+        "padding": attributes.get("padding"),
         "stride_h": strides[1],
         "stride_w": strides[2],
         "dilation_h_factor": dilations[1],
@@ -170,18 +172,18 @@ def _window(op: Op) -> Mapping[str, Any] | None:
 
 def conv_3d(op: Op) -> Sequence[Op] | None:
     """Conv3D and Conv3DBackpropInputV2: TFLite has scalar options in place of lists."""
-    given, axes, code = op.options, "dhw", "CONV_3D"
+    attributes, axes, code = op.options, "dhw", "CONV_3D"
     count = 2
     if "Backprop" in op.code:
         code, count = "CONV_3D_TRANSPOSE", _OPERANDS
-    strides, dilations = (given.get(name, [1] * 5) for name in ("strides", "dilations"))
-    if given.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != count:
+    strides, dilations = (attributes.get(name, [1] * 5) for name in ("strides", "dilations"))
+    if attributes.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != count:
         return None
     if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):
         return None
     options = {
         "fused_activation_function": "NONE",
-        "padding": given.get("padding"),
+        "padding": attributes.get("padding"),
         **{f"stride_{a}": n for a, n in zip(axes, strides[1:4], strict=True)},
         **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:4], strict=True)},
     }
@@ -260,7 +262,7 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 
-def fake_quantized(op: Op) -> Sequence[Op] | None:
+def rewrite_fake_quantization(op: Op) -> Sequence[Op] | None:
     """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
     x, *bounds = op.inputs
     if len(bounds) != 2 or any(t is None or t.data is None or t.elements != 1 for t in bounds):
@@ -292,7 +294,7 @@ def table(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "HASHTABLE", table_id=number)]
 
 
-def in_blocks(code: str) -> Rule:
+def rule_with_block_size(code: str) -> Rule:
     """Return a rule for operators with one block size for both axes of an image."""
 
     def rule(op: Op) -> Sequence[Op] | None:
@@ -307,11 +309,11 @@ def in_blocks(code: str) -> Rule:
 
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     """FusedBatchNorm in inference: (x - mean) * scale / sqrt(variance + epsilon) + offset."""
-    given, dtype = op.options, DType.FLOAT32
+    attributes, dtype = op.options, DType.FLOAT32
     operands = [t for t in op.inputs if t is not None]
-    plain = given.get("data_format", "NHWC") in ("NHWC", "NDHWC")
+    plain = attributes.get("data_format", "NHWC") in ("NHWC", "NDHWC")
     if (
-        given.get("is_training", True)
+        attributes.get("is_training", True)
         or not plain
         or len(operands) != 5
         or any(t.dtype is not dtype for t in operands)
@@ -320,7 +322,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     x, scale, offset, mean, variance = operands
     y, rw = op.outputs[0], Rewriter(op)
     channels = replace(variance, name=y.name)
-    epsilon = np.array(given.get("epsilon", 1e-4), np.float32).reshape(())
+    epsilon = np.array(attributes.get("epsilon", 1e-4), np.float32).reshape(())
     least = constant(f"{y.name}/epsilon", epsilon, variance)
     stabilized = rw.op("ADD", variance, least, like=channels, name="variance")
     deviation = rw.op("SQRT", stabilized, like=channels, name="deviation")

@@ -56,11 +56,11 @@ class Matrix(NamedTuple):
 
     def rows(self, indices: Array) -> Matrix:
         """Return some of the rows."""
-        kept = self.quantization
-        if kept is not None and kept.per_axis:
-            scale, zero = kept.scale[indices], kept.zero_point[indices]
-            kept = replace(kept, scale=scale, zero_point=zero)
-        return Matrix(self.data[indices], self.dtype, kept)
+        quantization = self.quantization
+        if quantization is not None and quantization.per_axis:
+            scale, zero = quantization.scale[indices], quantization.zero_point[indices]
+            quantization = replace(quantization, scale=scale, zero_point=zero)
+        return Matrix(self.data[indices], self.dtype, quantization)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Formulas:
     """The formulas of the outputs of operators, one object for each tensor."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
-        self.made = {t: op for op in ops for t in op.outputs}
+        self.producers = {t: op for op in ops for t in op.outputs}
         self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
@@ -106,11 +106,11 @@ class Formulas:
 
     def producer(self, tensor: Tensor) -> Op | None:
         """Return the producer of a tensor, before any CAST to the same dtype."""
-        op = self.made.get(tensor)
+        op = self.producers.get(tensor)
         while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
             if op.inputs[0].dtype is not tensor.dtype:
                 break
-            op = self.made.get(op.inputs[0])
+            op = self.producers.get(op.inputs[0])
         return op
 
     def _within_budget(self, elements: int) -> bool:
@@ -118,21 +118,21 @@ class Formulas:
         self._left -= elements
         return self._left >= 0
 
-    def _formula(self, op: Op, made: Tensor) -> Formula | None:
+    def _formula(self, op: Op, output: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
         product = op.code in _PRODUCTS
-        real = _is_real(made) and (product or not any(t.quantization for t in inputs))
+        real = _is_real(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
         if product:
             return self._product_formula(op, inputs)
-        if op.code == "CAST" and inputs[0].dtype is made.dtype:
+        if op.code == "CAST" and inputs[0].dtype is output.dtype:
             return self.formula_of(inputs[0])
-        if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == made.elements:
+        if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == output.elements:
             return Applied("ONE_MINUS", (self.formula_of(inputs[1]),))
         if op.code in _ELEMENTWISE:
-            return self._elementwise_formula(op, inputs, made)
-        return self._columns_formula(op, inputs, made) if op.code in _MOVES else None
+            return self._elementwise_formula(op, inputs, output)
+        return self._columns_formula(op, inputs, output) if op.code in _MOVES else None
 
     def _product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
@@ -149,7 +149,7 @@ class Formulas:
 
     def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights, if the operator does not quantize its inputs."""
-        operator, kept = rules_for(op), weights.quantization
+        operator, quantization = rules_for(op), weights.quantization
         if (
             weights.data is None
             or weights.rank != _RANK
@@ -158,13 +158,21 @@ class Formulas:
         ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
-        if kept is not None and kept.per_axis and (turned or kept.axis != 0 or kept.block_size):
+        if (
+            quantization is not None
+            and quantization.per_axis
+            and (turned or quantization.axis != 0 or quantization.block_size)
+        ):
             return None
         data = weights.data.T if turned else weights.data
-        return Matrix(data, weights.dtype, kept) if self._within_budget(sum(data.shape)) else None
+        return (
+            Matrix(data, weights.dtype, quantization)
+            if self._within_budget(sum(data.shape))
+            else None
+        )
 
     def _elementwise_formula(
-        self, op: Op, inputs: Sequence[Tensor], made: Tensor
+        self, op: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
         formulas = [self.formula_of(t) for t in inputs]
         if op.code == "ADD":
@@ -173,13 +181,13 @@ class Formulas:
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
                 if isinstance(a, Sum) and constant.data is not None:
                     return _with_bias(a, constant.data)
-        if any(t.elements != made.elements for t in inputs):
+        if any(t.elements != output.elements for t in inputs):
             return None
         return (_add_sums(*formulas) if op.code == "ADD" else None) or Applied(
             op.code, (*formulas,)
         )
 
-    def _columns_formula(self, op: Op, inputs: Sequence[Tensor], made: Tensor) -> Formula | None:
+    def _columns_formula(self, op: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
         """Return the formula of an operator that cuts out columns, or leaves columns in place."""
         moving = [t for t in inputs if t.data is None]
         operator = rules_for(op)
@@ -192,9 +200,9 @@ class Formulas:
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
-        taken = results[op.outputs.index(made)].reshape(rows, -1)
-        first = taken[0]
-        if not np.array_equal(taken, first + columns * np.arange(rows)[:, None]):
+        indices = results[op.outputs.index(output)].reshape(rows, -1)
+        first = indices[0]
+        if not np.array_equal(indices, first + columns * np.arange(rows)[:, None]):
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula

@@ -111,7 +111,7 @@ class _Loop:
         rows = zip(firsts, body.inputs, body.outputs[1:], op.outputs, strict=True)
         self.variables = [_Variable(*row) for row in rows]
         self.formulas = Formulas(body.ops)
-        self.made = self.formulas.made
+        self.producers = self.formulas.producers
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
         self.limit: Tensor | None = None
         self._around = around
@@ -119,7 +119,7 @@ class _Loop:
 
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
-        op = self.made.get(variable.next)
+        op = self.producers.get(variable.next)
         if op is None or not op.is_builtin("ADD") or variable.first.data is None:
             return False
         if op.activation != "NONE":  # an activation would bound the counter
@@ -133,8 +133,8 @@ class _Loop:
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
         ends: list[int | str | None] = []
-        for test in self._tests(self.body.outputs[0]):
-            op = self.made.get(test)
+        for test in self._conditions(self.body.outputs[0]):
+            op = self.producers.get(test)
             counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
             limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
             if counter is None or limit is None:
@@ -170,12 +170,12 @@ class _Loop:
         places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
-    def _tests(self, condition: Tensor) -> list[Tensor]:
+    def _conditions(self, condition: Tensor) -> list[Tensor]:
         """Return the conditions that must all be true for another iteration."""
         tests, left, seen = [], [condition], set[Tensor]()
         while left:
             tensor = left.pop()
-            op = self.made.get(tensor)
+            op = self.producers.get(tensor)
             if tensor in seen:  # else nested ANDs of one tensor would grow exponentially
                 continue
             seen.add(tensor)
@@ -198,14 +198,14 @@ class _Loop:
 
     def sequence(self, item: Formula) -> Tensor | None:
         """Return the sequence outside the loop whose next item a formula is, None if it is not."""
-        op = self.made.get(item.tensor) if isinstance(item, Atom) else None
+        op = self.producers.get(item.tensor) if isinstance(item, Atom) else None
         if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
         sequence, index = op.inputs[:2]
         counter = self.counters.get(index) if index is not None else None
         if sequence is None or counter is None or _start(counter) != 0:
             return None
-        inside = sequence in self.made or sequence in self.body.inputs
+        inside = sequence in self.producers or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
         fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
@@ -224,12 +224,12 @@ class _Loop:
 
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
-        op = self.made.get(starts)
+        op = self.producers.get(starts)
         if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
             return False
         first, zeros = op.inputs
         while first is not None and first not in self.counters:
-            reshape = self.made.get(first)
+            reshape = self.producers.get(first)
             first = reshape.inputs[0] if reshape and reshape.is_builtin("RESHAPE") else None
         if first is None or zeros is None or zeros.data is None or zeros.data.any():
             return False
@@ -254,7 +254,7 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
     op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
-    if sequence is None or not _fit(layer, sequence.sizes[1:]):
+    if sequence is None or not _shapes_fit(layer, sequence.sizes[1:]):
         return []
     shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
     every = Tensor(
@@ -278,8 +278,8 @@ def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
     if parameter is None:
         return None
     if isinstance(parameter, Matrix):
-        data, dtype, kept = parameter
-        return Tensor(name, data.shape, dtype, data, kept)
+        data, dtype, quantization = parameter
+        return Tensor(name, data.shape, dtype, data, quantization)
     return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
@@ -297,7 +297,7 @@ def _source(
     return ends[0] if loop.formula_of(variable) is result else None
 
 
-def _fit(layer: _Layer, item: Sizes) -> bool:
+def _shapes_fit(layer: _Layer, item: Sizes) -> bool:
     """Return whether the shapes of states and matrices fit a batch of items."""
     batch, features = item
     units = layer.states[0].now.shape[-1]

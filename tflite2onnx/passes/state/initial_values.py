@@ -58,8 +58,8 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
     outputs = tuple(op.outputs[0] for op in ops)
     folded = fold(densify(replace(graph, ops=ops, outputs=outputs)))
     found = (
-        (variable, made.data if made.data is not None else _decode_source(op))
-        for op, variable, made in zip(ops, outputs, folded.outputs, strict=True)
+        (variable, result.data if result.data is not None else _decode_source(op))
+        for op, variable, result in zip(ops, outputs, folded.outputs, strict=True)
     )
     return {variable: data for variable, data in found if data is not None}
 

@@ -25,11 +25,11 @@ from tflite2onnx.utils.unique_names import Names
 class LiftedMemory(NamedTuple):
     """A graph whose operators have their internal memory as last inputs.
 
-    `kept` are these inputs. `goes_on` are the last outputs of operators that may end the run.
+    `states` are these inputs. `goes_on` are the last outputs of operators that may end the run.
     """
 
     graph: Graph
-    kept: frozenset[Tensor] = frozenset()
+    states: frozenset[Tensor] = frozenset()
     goes_on: frozenset[Tensor] = frozenset()
 
 
@@ -44,8 +44,8 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
     found = {op: _internal_state(op, names) for op in custom}
-    kept, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
-    if not (kept or goes_on):
+    states, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
+    if not (states or goes_on):
         return LiftedMemory(graph)
     outermost = {*graph.ops}
     with collect_errors() as errors:
@@ -58,11 +58,11 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     for op in graph.ops:
         inputs, outputs = found.get(op, ((), ()))
         ops.append(replace(op, inputs=(*op.inputs, *inputs), outputs=(*op.outputs, *outputs)))
-    changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *kept, *goes_on))
+    changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *states, *goes_on))
     # Memory that the file declares as a variable output is among these inputs now.
-    made = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
-    changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in made})
-    return LiftedMemory(changed, frozenset(kept), frozenset(goes_on))
+    variables = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
+    changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in variables})
+    return LiftedMemory(changed, frozenset(states), frozenset(goes_on))
 
 
 def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
@@ -72,7 +72,7 @@ def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
         return [], []
     with as_unsupported(op.place):
         memory, stops = operator.internal_state(), operator.may_end_run
-    kept = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]
+    states = [replace(t, name=names.make_unique(t.name), is_variable=True) for t in memory]
     if not stops:
-        return kept, []
-    return kept, [Tensor(names.make_unique(f"{op.outputs[0].name}/goes on"), (1,), DType.BOOL)]
+        return states, []
+    return states, [Tensor(names.make_unique(f"{op.outputs[0].name}/goes on"), (1,), DType.BOOL)]

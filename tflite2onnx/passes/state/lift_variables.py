@@ -83,10 +83,10 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
     Raises:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
-    graph, kept, goes_on = lift_kernel_memory(graph)
+    graph, memory, goes_on = lift_kernel_memory(graph)
     if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
         return graph
-    lasting = kept.union(model.graphs[index].tensors)
+    lasting = memory.union(model.graphs[index].tensors)
     return _Explicit(model, graph, index, lasting).graph(goes_on)
 
 
@@ -168,10 +168,10 @@ class _Walk:
                 with errors.at(_describe_op(op)):
                     (self._compute if op.custom else steps.get(op.code, self._compute))(op)
                     if running is not None and before is not None:
-                        self._hold_values(op, running, before)
+                        self._keep_values_after_end(op, running, before)
                     running = self._continues_after(op, running, goes_on)
 
-    def holder(self, tensor: Tensor) -> Tensor:
+    def current_tensor(self, tensor: Tensor) -> Tensor:
         """Return the tensor in place of a tensor; for a variable, of its current value."""
         return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
@@ -204,10 +204,10 @@ class _Walk:
         _, value = op.inputs
         if value is None:
             raise OperatorError("input 1 is missing")
-        self._write(self._resource(op), self.holder(value), op)
+        self._write(self._resource(op), self.current_tensor(value), op)
 
     def _compute(self, op: Op) -> None:
-        inputs = [None if t is None else self.holder(t) for t in op.inputs]
+        inputs = [None if t is None else self.current_tensor(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
         outputs = [self._written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
@@ -228,16 +228,20 @@ class _Walk:
         self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
         return both
 
-    def _hold_values(self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]) -> None:
+    def _keep_values_after_end(
+        self, op: Op, running: Tensor, before: Mapping[Variable, Tensor]
+    ) -> None:
         """Keep the old values of variables that `op` wrote, if the run has ended before it."""
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new, made = (self._new_tensor_like(variable, old, what) for what in ("new", "held"))
+                new, selected = (
+                    self._new_tensor_like(variable, old, what) for what in ("new", "held")
+                )
                 _check_same(value, old)
                 self.ops.append(copy_op(op, value, new, resizes=False))
-                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (made,)))
-                self.now[variable] = made
+                self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
+                self.now[variable] = selected
 
     def _rewrite_control_flow(self, op: Op) -> Op:
         """Return control flow with the variables that its sub-graphs write as outputs."""
@@ -260,17 +264,19 @@ class _Walk:
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
-        given = {}
+        before_values = {}
         if op.is_builtin("WHILE"):
-            given = {v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()}
-        inner = _Walk(graph, self.value, self._names, self, given)
-        outputs = [inner.holder(t) for t in graph.outputs]
+            before_values = {
+                v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()
+            }
+        inner = _Walk(graph, self.value, self._names, self, before_values)
+        outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
             _check_same(source, target)
             inner.ops.append(copy_op(op, source, target, resizes=False))
             outputs.append(target)
-        inputs = (*graph.inputs, *given.values())
+        inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
     def _new_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
@@ -280,8 +286,8 @@ class _Walk:
 
     def _written_tensor(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for the value that an operator writes to a variable."""
-        made = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
-        self._write(variable, made, op)
+        value = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
+        self._write(variable, value, op)
         return self.now[variable]
 
 
@@ -326,8 +332,8 @@ class _Explicit:
         graph = self._graph
         ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
         graph = replace(graph, ops=ops)
-        walk = _Walk(graph, self._first, self._names, goes_on=goes_on)
-        outputs = tuple(walk.holder(t) for t in graph.outputs)
+        walk = _Walk(graph, self._initial_tensor, self._names, goes_on=goes_on)
+        outputs = tuple(walk.current_tensor(t) for t in graph.outputs)
         lasting = [
             *self._start,
             *(v for v in self._variables_read_elsewhere() if v not in self._start),
@@ -336,19 +342,19 @@ class _Explicit:
         ends = [self._state_endpoints(walk, variable, op) for variable, op in states]
         known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
-        made = [t for v, t in self._start.items() if v not in listed]
+        added = [t for v, t in self._start.items() if v not in listed]
         changed = replace(
             graph,
             inputs=(*graph.inputs, *(before for before, _ in ends)),
             outputs=(*outputs, *(after for _, after in ends)),
             ops=tuple(walk.ops),
-            tensors=(*known, *made),
+            tensors=(*known, *added),
             initial=tuple(self._initial[variable] for variable, _ in states),
             variables=tuple(_name(variable) for variable, _ in states),
         )
         return _drop_handles(changed)
 
-    def _first(self, variable: Variable) -> Tensor:
+    def _initial_tensor(self, variable: Variable) -> Tensor:
         """Return the tensor of a variable at the start: an input, or a constant if unwritten."""
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
@@ -363,8 +369,8 @@ class _Explicit:
                 start = replace(start, data=self._computed_once[variable])
             data = self._initial_elements(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
-            kept = None if variable in self._written else data
-            self._start[variable] = replace(start, data=kept)
+            constant = None if variable in self._written else data
+            self._start[variable] = replace(start, data=constant)
         return self._start[variable]
 
     def _initial_elements(self, variable: Tensor) -> Array:
@@ -403,7 +409,7 @@ class _Explicit:
     def _state_endpoints(self, walk: _Walk, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state; `op` is the last operator that writes it."""
         with as_unsupported(_describe_op(op)):
-            before = self._first(variable)
+            before = self._initial_tensor(variable)
             after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
             _check_same(walk.now[variable], after)
         walk.ops.append(copy_op(op, walk.now[variable], after, resizes=False))
@@ -443,8 +449,8 @@ def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    made = _initial_assignments(model, index, values)
-                    for resource, value in made.items():
+                    assignments = _initial_assignments(model, index, values)
+                    for resource, value in assignments.items():
                         if each is graph or resource not in values:
                             values[resource] = value
     return values

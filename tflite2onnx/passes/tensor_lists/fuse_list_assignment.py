@@ -58,7 +58,11 @@ def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result)):
         return []
     sizes, one = _sizes(items), _sizes(item)
-    if one[:1] != (1,) or not _fit(one[1:], sizes[1:]) or not _fit(_sizes(result), sizes):
+    if (
+        one[:1] != (1,)
+        or not _can_be_equal(one[1:], sizes[1:])
+        or not _can_be_equal(_sizes(result), sizes)
+    ):
         return []
     first, last = _leading_number(head[2], producers, -1), _leading_number(tail[1], producers, 0)
     whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
@@ -77,7 +81,7 @@ def _sizes(tensor: Tensor) -> tuple[int | None, ...]:
     return tuple(None if axis in dynamic else size for axis, size in enumerate(tensor.shape))
 
 
-def _fit(some: Sequence[int | None], others: Sequence[int | None]) -> bool:
+def _can_be_equal(some: Sequence[int | None], others: Sequence[int | None]) -> bool:
     """Return whether two shapes can be the same."""
     pairs = zip(some, others, strict=False)
     return len(some) == len(others) and all(a == b or None in (a, b) for a, b in pairs)

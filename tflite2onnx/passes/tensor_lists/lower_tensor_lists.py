@@ -75,7 +75,7 @@ def lower_tensor_lists(graph: Graph) -> Graph:
         UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or
             another operator reads or writes a list.
     """
-    used = [op for op in graph.every_op() if _form(op)]
+    used = [op for op in graph.every_op() if _find_form(op)]
     if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
@@ -95,7 +95,7 @@ def _tensors_of_lists(graph: Graph) -> Graph:
     return _lower_graph(graph, lists, sizes, known)
 
 
-def _form(op: Op) -> Form | None:
+def _find_form(op: Op) -> Form | None:
     return FORMS.get(op.code) if op.custom else None
 
 
@@ -118,7 +118,7 @@ def _lists(graph: Graph) -> dict[Tensor, _List]:
                     root = _find_root(above, one)
                     above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
-    for op, form in ((op, _form(op)) for op in graph.every_op()):
+    for op, form in ((op, _find_form(op)) for op in graph.every_op()):
         if form is not None:
             uses.setdefault(_find_root(above, operand(op, form.lists[0])), []).append(op)
     known = {}
@@ -139,7 +139,7 @@ def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
 
 def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     """Yield groups of variant tensors of an operator; the tensors of a group are one list."""
-    form = _form(op)
+    form = _find_form(op)
     if form is not None:
         yield [operand(op, number) for number in form.lists]
         return
@@ -164,15 +164,15 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
 
 def _list(ops: Sequence[Op]) -> _List:
     """Return a list, described by the operators on it."""
-    pairs = [(op, form) for op, form in ((op, _form(op)) for op in ops) if form is not None]
+    pairs = [(op, form) for op, form in ((op, _find_form(op)) for op in ops) if form is not None]
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
-    given = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
-    taken = [operand(op, n) for op, n, _ in numbers if n < 0]
-    types = {t.dtype for t in (*(t for t, _ in given), *taken)}
+    inputs = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
+    outputs = [operand(op, n) for op, n, _ in numbers if n < 0]
+    types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
     shapes = [operand(op, form.shape).data for op, form in pairs if form.shape is not None]
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
-    ranks = {t.rank - more for t, more in given} | {len(shape) for shape in written}
+    ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
         raise OperatorError("the items of its list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
@@ -181,13 +181,13 @@ def _list(ops: Sequence[Op]) -> _List:
         raise OperatorError("the items of its list must have one shape")
     known = tuple(next(iter(each), None) for each in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
-    if any(op.code in MAKERS for op in makers) and None in known and not given:
+    if any(op.code in MAKERS for op in makers) and None in known and not inputs:
         raise OperatorError("the items of its list must have a known shape")
-    single = not any(form.resizes for _, form in pairs) and all(map(_of_one, makers))
-    return _List(types.pop(), known, given[0][0] if given else None, single)
+    single = not any(form.resizes for _, form in pairs) and all(map(_holds_one_item, makers))
+    return _List(types.pop(), known, inputs[0][0] if inputs else None, single)
 
 
-def _of_one(maker: Op) -> bool:
+def _holds_one_item(maker: Op) -> bool:
     count = operand(maker, 1).data if maker.code in COUNTED else None
     return count is not None and bool((count == 1).all())
 
@@ -203,7 +203,7 @@ def _lower_graph(
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
-    for op, form in ((op, _form(op)) for op in graph.every_op()):
+    for op, form in ((op, _find_form(op)) for op in graph.every_op()):
         if form is not None:
             first = operand(op, form.lists[0])
             each = lists[first]
@@ -213,7 +213,7 @@ def _lower_graph(
     of = {tensors[t]: each for t, each in lists.items()}
 
     def change(op: Op) -> list[Op]:
-        form = _form(op)
+        form = _find_form(op)
         if form is not None:
             with errors.at(op.place):
                 each = of[operand(op, form.lists[0])]
@@ -247,12 +247,12 @@ def _count(maker: Op, known: Sequence[Known]) -> int:
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
     """Return tensors that are read from a list with their true rank, if the file has another."""
-    made = {}
+    changed = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:
             read = operand(op, number)
             like = _tensor(read, read.dtype, sizes)
             shape, signature = like.shape[first:], like.shape_signature[first:]
             if read.rank != len(shape):
-                made[read] = replace(read, shape=shape, shape_signature=signature)
-    return made
+                changed[read] = replace(read, shape=shape, shape_signature=signature)
+    return changed
