@@ -43,10 +43,15 @@ class Bundle:
     others: tuple[str, ...]
 
 
-def is_bundle(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is an archive; False if it cannot be read."""
+def is_bundle(source: str | os.PathLike[str] | bytes) -> bool:
+    """Return whether a file, given as a path or as its bytes, is an archive.
+
+    A file that cannot be read is not a bundle.
+    """
+    if isinstance(source, bytes):
+        return source.startswith(MAGIC)
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the path may be any os.PathLike
+        with open(source, "rb") as file:  # noqa: PTH123 - the path may be any os.PathLike
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
@@ -118,7 +123,7 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     problems = []
     for name, data in bundle.models.items():
         try:
-            results[name] = convert(data, **_drop_missing_names(name, data, options))
+            results[name] = convert(data, **keep_possible_names(name, data, options))
         except ConversionError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -126,10 +131,12 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
     return results
 
 
-def _drop_missing_names(name: str, data: bytes, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options of a model; without a signature it keeps the names of its tensors."""
+def keep_possible_names(
+    name: str, source: str | bytes, options: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the options of one of several models; without a signature it keeps tensor names."""
     if options.get("names") != "signature" or has_signature(
-        read_model(data), options.get("signature")
+        read_model(source), options.get("signature")
     ):
         return options
     _logger.warning(

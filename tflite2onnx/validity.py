@@ -17,7 +17,7 @@ import numpy as np
 from onnx import defs
 
 from tflite2onnx.builder.builder import Body, Port, bodies_of
-from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, find_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
@@ -92,9 +92,9 @@ def _is_variadic(formals: Sequence[Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _types_by_number() -> Mapping[int, str]:
-    """Return the names of element types by their numbers in onnx.proto."""
-    known = (dtype for dtype in DType if not dtype.is_handle)
-    return {onnx_type(dtype): dtype.label for dtype in known}
+    """Return the names of the element types that the installed onnx has, by their numbers."""
+    numbers = {dtype: find_onnx_type(dtype) for dtype in DType}
+    return {number: dtype.label for dtype, number in numbers.items() if number is not None}
 
 
 def check(emitted: Emitted, graph: Graph) -> None:

@@ -92,6 +92,29 @@ def test_standard_input(words: list[str], file: str) -> None:
     assert b"1 node, " in (done.stdout if file else done.stderr)
 
 
+def test_other_commands_read_standard_input() -> None:
+    """The original, the converted model, or a bundle."""
+    model, bundle = chain("NEG"), archive({"a.tflite": chain("ABS")})
+    converted = convert(model).skeleton.serialize()
+    Path("neg.tflite").write_bytes(model)
+    Path("neg.onnx").write_bytes(converted)
+    for words, given, told in (
+        (["inspect", "-"], model, b"can be converted"),
+        (["inspect", "-"], bundle, b"a.tflite:"),
+        (["verify", "-"], model, b"1 right"),
+        (["verify", "-", "neg.onnx"], model, b"1 right"),
+        (["verify", "neg.tflite", "-", "--report", "x.html"], converted, b"1 right"),
+        (["verify", "-"], bundle, b"a.tflite:"),
+    ):
+        done = run_program(words, input=given)
+        assert (done.returncode, told in done.stdout) == (0, True), done.stderr
+    assert b"<html" in Path("x.html").read_bytes()
+    Path("a.task").write_bytes(bundle)
+    done = run_program(["verify", "a.task", "-"], input=converted)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"the models of a bundle must be in a folder, got standard input" in done.stderr
+
+
 def test_standard_output() -> None:
     """Verified or not."""
     for words in (["model.tflite", "-"], ["-q", "--verify", "model.tflite", "-"]):

@@ -67,10 +67,33 @@ def test_those_that_can_be(capsys: Captured) -> None:
 
 
 def test_of_several_models() -> None:
-    """Each has a folder; one without signatures is a file as ever."""
+    """Each has a folder; a model without signatures is one file."""
     words = ["plain.tflite", "several.tflite", "--signature", "all", "-q", "-o", "out"]
-    assert main(words) == 1  # plain.tflite has no signature that is called so
+    assert main(words) == 0
+    files = {f"several/{key}.onnx" for key in ("minus", "same", "size")}
+    assert list_written() == {"plain.onnx", *files}
+
+
+def test_of_a_bundle_among_others(capsys: Captured) -> None:
+    """It fails alone."""
+    words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
+    assert main(words) == 1
+    expected = "tflite2onnx: a.task: --signature all is for models, and this is a bundle\n"
+    assert capsys.readouterr().err == expected
     assert list_written() == {f"several/{key}.onnx" for key in ("minus", "same", "size")}
+
+
+def test_names_of_several_models(capsys: Captured) -> None:
+    """A model without a signature keeps the names of its tensors, and the reader is told."""
+    words = ["plain.tflite", "several.tflite", "a.task", "--names", "signature", "-o", "out"]
+    assert main([*words, "--signature", "minus"]) == 1
+    assert "plain.tflite: there is no signature minus" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "tflite2onnx: plain.tflite has no signature: its inputs" in capsys.readouterr().err
+    for file, name in (("plain", "x"), ("several", "in"), ("a/a", "x")):
+        assert onnx.load(f"out/{file}.onnx").graph.input[0].name == name
+    assert main(["plain.tflite", "one.onnx", "--names", "signature"]) == 1
+    assert "the model has no signature that gives names" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
     head, output, processor, *counts = out.splitlines()
-    assert head == "LiteRT and ONNX Runtime on 3 samples:"
+    assert re.fullmatch(r"LiteRT and ONNX Runtime on 3 samples( \(the worst: seed [012]\))?:", head)
     assert output.startswith("soft  largest difference ")
     assert output.endswith(" dB  right")
     assert processor.startswith("instruction sets of this processor: ")
@@ -130,9 +131,19 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
         (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model"),
         (["model.tflite", "--samples", "0"], "must be at least 1, got 0"),
         (["model.tflite", "--seed", "-1"], "the seed must be at least 0, got -1"),
-        (["model.tflite", "--input", "x"], "--input x: it must be NAME=FILE.npy"),
+        (["model.tflite", "--input", "x"], "--input must be NAME=FILE, once for each name, got x"),
         (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
+        (
+            ["model.tflite", "--input", "x="],
+            "--input must be NAME=FILE, once for each name, got x=",
+        ),
         (["model.tflite", "--image", "none.png"], "3 or 4 channels"),
+        (
+            ["model.tflite", "--tolerance", "0"],
+            "tolerance must be a finite number above 0, got 0.0",
+        ),
+        (["model.tflite", "--tolerance", "nan"], "a finite number above 0, got nan"),
+        (["-", "-"], "only one model can be standard input, got - twice"),
     ],
 )
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
@@ -171,29 +182,7 @@ def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert bare.getvalue() == ""
 
 
-# The user's own inputs
-
-
-def test_an_array(model: str, capsys: Captured) -> None:
-    """In TFLite's layout, of the input's shape and type, or of one that it can hold."""
-    x = np.random.default_rng(0).uniform(-1, 1, (2, 11, 11, 7)).astype(np.float32)
-    np.save("x.npy", x)
-    assert main(["verify", model, "--input", "x=x.npy"]) == 0
-    capsys.readouterr()
-    want = verify(model, inputs={"x": x})
-    assert verify(model, inputs={"x": x.astype(np.float64)}) == want
-    assert verify(model, inputs={"x": x + 1}) != want
-    np.save("x.npy", x[0])
-    said = expect_complaint(capsys, [model, "--input", "x=x.npy"])
-    assert "the input x must be float32[2, 11, 11, 7], got float32[11, 11, 7]" in said
-    assert "once for each name" in expect_complaint(capsys, [model, *["--input", "x=x.npy"] * 2])
-    assert "the name of an input must be x, got y" in expect_complaint(
-        capsys, [model, "--input", "y=x.npy"]
-    )
-    Path("x.npy").write_bytes(b"nothing")
-    assert "cannot read x.npy: " in expect_complaint(capsys, [model, "--input", "x=x.npy"])
-    np.savez("x.npz", x)
-    assert "one array, got several" in expect_complaint(capsys, [model, "--input", "x=x.npz"])
+# Pictures
 
 
 def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:

@@ -386,9 +386,16 @@ class Nodes:
         return self.node(op_type, x, axes=list(axes), keepdims=keep)
 
 
+def find_onnx_type(dtype: DType) -> int | None:
+    """Return the number of an element type in onnx.proto, None if the installed onnx lacks it."""
+    number = getattr(TensorProto, _RENAMED.get(dtype, dtype.name) or "", None)
+    return None if number is None else int(number)
+
+
 def onnx_type(dtype: DType) -> int:
-    """Return the number of an element type in onnx.proto; OperatorError if ONNX lacks the type."""
-    name = _RENAMED.get(dtype, dtype.name)
-    if name is None or not hasattr(TensorProto, name):
-        raise OperatorError(f"the type must be one of ONNX, got {dtype.label}")
-    return int(getattr(TensorProto, name))
+    """Return the number of an element type in onnx.proto; OperatorError if onnx lacks the type."""
+    number = find_onnx_type(dtype)
+    if number is None:
+        newer = "" if dtype.is_handle else "; a newer version of onnx may have it"
+        raise OperatorError(f"the type must be one of ONNX, got {dtype.label}{newer}")
+    return number

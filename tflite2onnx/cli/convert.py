@@ -12,7 +12,13 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tflite2onnx.bundle import MANIFEST, convert_models, read_bundle, write_models
+from tflite2onnx.bundle import (
+    MANIFEST,
+    convert_models,
+    keep_possible_names,
+    read_bundle,
+    write_models,
+)
 from tflite2onnx.cli.layouts import read_layouts
 from tflite2onnx.cli.many import RunOptions, run_jobs
 from tflite2onnx.cli.places import (
@@ -32,6 +38,12 @@ from tflite2onnx.cli.standard_streams import (
     hidden_information,
     read_standard_input,
     write_standard_output,
+)
+from tflite2onnx.cli.verification_options import (
+    SINGLE,
+    add_verification_options,
+    given_options,
+    read_verification_options,
 )
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
@@ -158,7 +170,7 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--verify",
         action="store_true",
-        help="run LiteRT and ONNX Runtime on the same random inputs and compare the outputs:"
+        help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
         " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
         " inputs; takes the packages of: pip install tflite2onnx[verify]",
@@ -168,6 +180,7 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.html",
         help="verify, tensor by tensor, and write a page about what was found; takes the same",
     )
+    add_verification_options(parser)
 
 
 def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
@@ -204,6 +217,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
+    _check_verification_options(options)
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -234,6 +248,14 @@ def _convert_several_models(
             for each in place_signatures(job, _signature_keys(job), stem_of(job.output)) or [job]
         ]  # fmt: skip
     return _run_jobs(options, jobs)
+
+
+def _check_verification_options(options: argparse.Namespace) -> None:
+    """Raise OptionError for an option of a verification that is not requested, or is wrong."""
+    read_verification_options(options)
+    for option in given_options(options):
+        if not options.verify and options.report is None:
+            raise OptionError(f"{option} must be given with --verify or --report")
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -307,7 +329,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     status = _print_verification(options, job.model, report)
     has_data = has_external_data(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if has_data else job.output
-    _print_unless_quiet(options, [f"wrote {files}, {size:,} bytes"])
+    wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
+    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes"])
     return status
 
 
@@ -319,8 +342,10 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
     if options.report is not None:
         check_distinct_files(options.report, job.output, "the ONNX model")
     chosen = {"layouts": read_layouts(options.layout), **_conversion_options(options)}
-    if job.signature is not None:
+    if options.signature == ALL_SIGNATURES:
         chosen["signature"] = job.signature
+    if job.one_of_several:
+        chosen = {**keep_possible_names(job.model, job.source, chosen)}
     result = convert(job.source, **chosen)
     judged = options.verify or options.report is not None
     with hidden_information(hidden=judged and options.quiet):
@@ -350,9 +375,10 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _refuse_single(options: argparse.Namespace, reason: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    for option in ("layout", "inputs", "outputs", "rename", "report"):
-        if getattr(options, option):
-            raise OptionError(f"--{option} is for one model, and {reason}")
+    names = ("layout", "inputs", "outputs", "rename", "report")
+    single = [f"--{name}" for name in names if getattr(options, name)]
+    for option in (*single, *given_options(options, SINGLE)):
+        raise OptionError(f"{option} is for one model, and {reason}")
 
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
@@ -373,6 +399,8 @@ def _convert_bundle(
 ) -> tuple[dict[str, Result], dict[str, Report]]:
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "this is a bundle of several")
+    if options.signature == ALL_SIGNATURES:
+        raise OptionError(f"--signature {ALL_SIGNATURES} is for models, and this is a bundle")
     bundle = read_bundle(job.source)
     results = convert_models(bundle, **_conversion_options(options))
     reports = {
@@ -404,7 +432,8 @@ def _verify_result(options: argparse.Namespace, model: str | bytes, result: Resu
     """Verify a conversion, tensor by tensor if a report page is requested."""
     from tflite2onnx.verification import verify  # noqa: PLC0415 - slow to import
 
-    return verify(model, result, tensors=options.report is not None)
+    chosen = read_verification_options(options)
+    return verify(model, result, tensors=options.report is not None, **chosen)
 
 
 def _writing_report(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tflite2onnx.bundle import is_bundle, read_bundle
+from tflite2onnx.cli.standard_streams import source_of
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.quantize import StorageInfo
 from tflite2onnx.utils.console import columns, count, print_lines, shorten
@@ -23,7 +24,11 @@ exit status:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("model", metavar="MODEL.tflite", help="the model to look into, or a bundle")
+    parser.add_argument(
+        "model",
+        metavar="MODEL.tflite",
+        help="the model to look into, or a bundle; - is standard input",
+    )
     parser.add_argument(
         "--storage",
         action="store_true",
@@ -34,11 +39,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Print the contents of the model; return 0 if it can be converted, 1 if not."""
-    if is_bundle(options.model):
-        bundle = read_bundle(options.model)
+    source = source_of(options.model)
+    if is_bundle(source):
+        bundle = read_bundle(source)
         found = {name: inspect(data) for name, data in bundle.models.items()}
     else:
-        found = {"": inspect(options.model)}
+        found = {"": inspect(source)}
     if options.json:
         said = {name: each.to_dict() for name, each in found.items()}
         print_lines(sys.stdout, [json.dumps(said.get("", said), indent=2)])

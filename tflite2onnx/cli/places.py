@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tflite2onnx.bundle import is_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
-from tflite2onnx.utils.archive import MAGIC
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.unique_names import Names
 
@@ -28,6 +27,7 @@ class Job:
     output: str
     data: bytes | None = None  # the bytes of standard input, if it is the model
     signature: str | None = None  # the key, if each signature is converted
+    one_of_several: bool = False
 
     @property
     def label(self) -> str:
@@ -42,7 +42,7 @@ class Job:
     @property
     def is_bundle(self) -> bool:
         """Whether the model is a bundle of several."""
-        return is_bundle(self.model) if self.data is None else self.data.startswith(MAGIC)
+        return is_bundle(self.source)
 
 
 def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
@@ -140,7 +140,7 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
         )
     jobs: dict[str, Job] = {}
     for model, place in _every_place(models):
-        job = Job(model, str(folder / place))
+        job = Job(model, str(folder / place), one_of_several=True)
         other = jobs.setdefault(job.output, job)
         if other is not job and _identity(other.model) != _identity(model):
             raise OptionError(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryFile
 
+from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.errors import OutputError
 from tflite2onnx.result import Result
 from tflite2onnx.writer import LARGEST_FILE
@@ -18,6 +19,11 @@ _STDERR = 2
 def read_standard_input() -> bytes:
     """Return all of standard input."""
     return sys.stdin.buffer.read()
+
+
+def source_of(path: str) -> str | bytes:
+    """Return the path of a file, or the bytes of standard input if the path is -."""
+    return read_standard_input() if path == STANDARD else path
 
 
 def write_standard_output(result: Result) -> int:

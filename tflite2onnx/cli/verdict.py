@@ -37,8 +37,9 @@ def _describe_alone(report: Report, first: TensorComparison) -> str:
 def outputs(report: Report) -> list[str]:
     """Return the findings for the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
+    worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
     return [
-        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}:",
+        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
         *columns(rows),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]

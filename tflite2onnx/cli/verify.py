@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.cli.progress import showing_progress
-from tflite2onnx.cli.standard_streams import hidden_information
+from tflite2onnx.cli.standard_streams import hidden_information, source_of
 from tflite2onnx.cli.verdict import outputs, print_verdict, tensor_lines
+from tflite2onnx.cli.verification_options import (
+    SINGLE,
+    add_verification_options,
+    given_options,
+    read_verification_options,
+)
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
-from tflite2onnx.tensor import Array
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_lines
-from tflite2onnx.verification import SAMPLES, Report, verify
-from tflite2onnx.verification.images import array_of
+from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
@@ -48,38 +55,24 @@ _FAILED = 1
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    add("model", metavar="MODEL.tflite", help="the original, or a bundle (.task)")
+    add(
+        "model",
+        metavar="MODEL.tflite",
+        help="the original, or a bundle (.task); - is standard input",
+    )
     add(
         "converted",
         metavar="OUT.onnx",
         nargs="?",
-        help="what it was converted to, of a bundle the folder (default: it is converted now, and"
-        " not written)",
+        help="what it was converted to, - for standard input, of a bundle the folder (default: it"
+        " is converted now, and not written)",
     )
+    add_verification_options(parser)
     add(
-        "--input",
-        metavar="NAME=FILE.npy",
-        action="append",
-        default=[],
-        dest="inputs",
-        help="an array for the input of this name, in TFLite's layout; other inputs are random",
+        "--json",
+        action="store_true",
+        help="print what was found for programs to read, and nothing else on stdout",
     )
-    add(
-        "--image",
-        metavar="FILE",
-        action="append",
-        default=[],
-        dest="images",
-        help="a picture for the input that takes pictures, resized, and normalised as the metadata"
-        " of the model say; each is one sample; takes: pip install tflite2onnx[images]",
-    )
-    add(
-        "--samples",
-        type=int,
-        metavar="N",
-        help=f"how often to run (default: {SAMPLES}, or once for each picture)",
-    )
-    add("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
     add(
         "--report",
         metavar="FILE.html",
@@ -94,73 +87,78 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Verify, print the findings, and return the exit status."""
+    if options.model == options.converted == STANDARD:
+        raise OptionError("only one model can be standard input, got - twice")
+    source = source_of(options.model)
     with hidden_information(hidden=options.quiet):
-        return _verify_bundle(options) if is_bundle(options.model) else _verify_model(options)
+        if is_bundle(source):
+            return _verify_bundle(options, source)
+        return _verify_model(options, source)
 
 
-def _verify_model(options: argparse.Namespace) -> int:
+def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify a model."""
     if options.report is not None:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:
             check_distinct_files(options.report, options.converted, "the ONNX model")
-    converted = convert(options.model) if options.converted is None else options.converted
-    report = _verify_and_print(options, options.model, converted)
+    given = None if options.converted is None else source_of(options.converted)
+    converted = convert(source) if given is None else given
+    report = _verify(options, source, converted)
     if options.report is not None:
-        write_report(options.report, options.model, converted, report)
+        write_report(options.report, source, converted, report)
+    if options.json:
+        _print_json({"model": options.model, **report.to_dict()})
+    else:
+        _print_findings(options, report)
     return print_verdict(options.model, report)
 
 
-def _verify_bundle(options: argparse.Namespace) -> int:
+def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
-    for name, given in (
-        ("input", options.inputs),
-        ("image", options.images),
-        ("report", options.report),
-    ):
-        if given:
-            raise OptionError(f"--{name} is for one model, and this is a bundle of several")
-    bundle, folder = read_bundle(options.model), options.converted
-    statuses = set()
+    if options.converted == STANDARD:
+        raise OptionError("the models of a bundle must be in a folder, got standard input")
+    for option in (*given_options(options, SINGLE), *["--report"] * bool(options.report)):
+        raise OptionError(f"{option} is for one model, and this is a bundle of several")
+    bundle, folder = read_bundle(source), options.converted
+    statuses, found = set(), []
     for name, file in files_of(bundle).items():
         model = bundle.models[name]
-        if not options.quiet:
+        if not (options.quiet or options.json):
             print_lines(sys.stdout, [f"{name}:"])
         try:
-            converted = convert(model) if folder is None else Path(folder) / file
-            statuses.add(print_verdict(name, _verify_and_print(options, model, converted)))
+            report = _verify(
+                options, model, convert(model) if folder is None else Path(folder) / file
+            )
         except ConversionError as error:
             print_error(name, str(error))
             statuses.add(_FAILED)
+            found.append({"name": name, "error": str(error)})
+            continue
+        _print_findings(options, report)
+        statuses.add(print_verdict(name, report))
+        found.append({"name": name, **report.to_dict()})
+    if options.json:
+        _print_json({"model": options.model, "models": found})
     return max(statuses)
 
 
-def _verify_and_print(
-    options: argparse.Namespace, model: ModelFile, converted: ConvertedModel
-) -> Report:
-    """Verify a model, and print the findings."""
+def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:
+    """Verify a model."""
     with showing_progress("tensors", quiet=options.quiet) as progress:
-        report = verify(
+        return verify(
             model,
             converted,
-            inputs=_read_arrays(options.inputs),
-            images=options.images,
-            seed=options.seed,
-            samples=options.samples,
             per_operator=options.per_operator,
             progress=progress,
+            **read_verification_options(options),
         )
-    if not options.quiet:
+
+
+def _print_findings(options: argparse.Namespace, report: Report) -> None:
+    if not (options.quiet or options.json):
         print_lines(sys.stdout, [*outputs(report), *tensor_lines(report)])
-    return report
 
 
-def _read_arrays(words: Sequence[str]) -> dict[str, Array]:
-    """Read arrays given as NAME=FILE.npy; names may contain "=", file names must not."""
-    arrays: dict[str, Array] = {}
-    for word in words:
-        name, equals, path = word.rpartition("=")
-        if not equals or name in arrays:
-            raise OptionError(f"--input {word}: it must be NAME=FILE.npy, once for each name")
-        arrays[name] = array_of(path)
-    return arrays
+def _print_json(found: Mapping[str, Any]) -> None:
+    print_lines(sys.stdout, [json.dumps(found, indent=2)])

@@ -76,7 +76,8 @@ def _describe_extent(report: Report) -> str:
     inner = len(report.tensors) or len(report.operators)
     what = count(len(report.outputs), "output")
     what += f" and {count(inner, 'tensor')}" if inner else ""
-    return f"{what}, on {count(report.samples, 'sample')}"
+    worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
+    return f"{what}, on {count(report.samples, 'sample')}{worst}"
 
 
 def _verdict(report: Report) -> str:

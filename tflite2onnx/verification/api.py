@@ -16,6 +16,7 @@ or, in a quantized network, with at most 3 dB more noise.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,11 +29,11 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.quantize import describe_operator
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
+from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import sample
+from tflite2onnx.verification.inputs import Samples, sample
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -52,7 +53,7 @@ def verify(  # noqa: PLR0913 - options
     model: ModelFile,
     converted: ConvertedModel | None = None,
     *,
-    inputs: Mapping[str, Array] | None = None,
+    inputs: Mapping[str, GivenArray] | None = None,
     images: Sequence[str | os.PathLike[str]] = (),
     seed: int = 0,
     samples: int | None = None,
@@ -69,14 +70,17 @@ def verify(  # noqa: PLR0913 - options
             ModelProto), whose metadata contain the layouts of its inputs and outputs. If None, the
             model is converted first.
         inputs: arrays for inputs of the TFLite model, by name, in TFLite's layout and element
-            type; all other inputs are random.
-        images: pictures (PNG, JPEG), each of which is a sample of the image input. Pictures are
-            resized, and normalised according to the model's metadata. The package Pillow is needed.
+            type; all other inputs are random. An array is one sample or a batch of samples. The
+            path of a .npy file, of a .npz file with one array or an array of the input's name, or
+            of a folder of these files stands for its arrays.
+        images: pictures (PNG, JPEG) or folders of pictures; each picture is a sample of the image
+            input. Pictures are resized, and normalised according to the model's metadata. The
+            package Pillow is needed.
         seed: the seed of the random numbers, 0 or more.
-        samples: the number of runs, 1 or more; None means one run per picture, or two runs if
-            there are no pictures.
-        tolerance: the allowed difference of floats, as a fraction of the range of their tensor; at
-            least 1e-2 for a model of half precision.
+        samples: the number of runs, 1 or more; None means one run per sample of `inputs` and
+            `images`, or two runs if there are none.
+        tolerance: the allowed difference of floats, as a fraction of the range of their tensor,
+            above 0; at least 1e-2 for a model of half precision.
         tensors: compare the tensors between the operators as well.
         per_operator: run each operator on LiteRT's own inputs even if no element exceeds its limit.
         progress: a callback that gets the number of tensors compared so far, and the total.
@@ -86,28 +90,32 @@ def verify(  # noqa: PLR0913 - options
             model.
         ConversionError: the model cannot be converted.
     """
-    samples = len(images) or SAMPLES if samples is None else samples
-    _check(samples, seed)
+    _check(SAMPLES if samples is None else samples, seed, tolerance)
     converted = convert(model) if converted is None else converted
     ends = open_model(converted)
     both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
     both.check_same()
-    given = both.given_inputs(inputs or {}, images)
+    given = both.open_inputs(inputs or {}, images)
+    count = given.count or SAMPLES if samples is None else samples
     ways = [False] * tensors + [True] * per_operator
     try:
-        arrays = both.samples(seed, samples, given)
+        arrays = both.samples(seed, count, given)
         report = both.report(arrays, seed, ways)
     except VerifyError:
-        if any(given):
+        if given.count:
             raise
-        arrays = both.samples(seed, samples, [{}], tame=True)
+        arrays = both.samples(seed, count, given, tame=True)
         report = both.report(arrays, seed, ways)
+    names = tuple(given.origin(i) or f"seed {seed + i}" for i in range(count))
+    report = replace(report, sample_names=names)
     if report.ok:
         return report
     return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
 
 
-def _check(samples: int, seed: int) -> None:
+def _check(samples: int, seed: int, tolerance: float) -> None:
+    if not 0 < tolerance < math.inf:
+        raise OptionError(f"tolerance must be a finite number above 0, got {tolerance}")
     if samples < 1:
         raise OptionError(f"the number of samples must be at least 1, got {samples}")
     if seed < 0:
@@ -144,25 +152,20 @@ class _Both:
                 " differ"
             )
 
-    def given_inputs(
-        self, inputs: Mapping[str, Array], images: Sequence[str | os.PathLike[str]]
-    ) -> list[Mapping[str, Array]]:
-        """Return the user's arrays by input name, as one mapping per sample."""
-        if not images:
-            return [inputs]
-        target = image_input(self._whole, self._interpreter.get_input_details())
-        return [{**inputs, target.name: target.array(path)} for path in images]
+    def open_inputs(
+        self, inputs: Mapping[str, GivenArray], images: Sequence[str | os.PathLike[str]]
+    ) -> GivenInputs:
+        """Return the samples of the user's arrays and pictures."""
+        details = self._interpreter.get_input_details()
+        return open_inputs(inputs, images, details, lambda: image_input(self._whole, details))
 
-    def samples(
-        self, seed: int, count: int, given: Sequence[Mapping[str, Array]], *, tame: bool = False
-    ) -> list[list[Array]]:
+    def samples(self, seed: int, count: int, given: GivenInputs, *, tame: bool = False) -> Samples:
         """Return the inputs of `count` runs; see `sample`."""
-        return [
-            sample(self._interpreter, seed + i, given[i % len(given)], tame=tame)
-            for i in range(count)
-        ]
+        return Samples(
+            lambda i: sample(self._interpreter, seed + i, given.read_arrays(i), tame=tame), count
+        )
 
-    def report(self, arrays: Sequence[Sequence[Array]], seed: int, ways: Sequence[bool]) -> Report:
+    def report(self, arrays: Samples, seed: int, ways: Sequence[bool]) -> Report:
         """Compare both models; if an element exceeds its limit, also run each operator alone.
 
         `ways` are the modes in which tensors between operators are compared: True runs each
@@ -191,7 +194,7 @@ class _Both:
             storage=storage,
         )
 
-    def is_right_unoptimized(self, arrays: Sequence[Sequence[Array]], report: Report) -> bool:
+    def is_right_unoptimized(self, arrays: Samples, report: Report) -> bool:
         """Return whether the verification succeeds with ONNX Runtime's optimizations disabled."""
         try:
             other = _Both(
@@ -206,9 +209,7 @@ class _Both:
         except VerifyError:  # ONNX Runtime has no kernel for a node
             return False
 
-    def _compare_samples(
-        self, arrays: Sequence[Sequence[Array]], ways: Sequence[bool]
-    ) -> tuple[Run, Found]:
+    def _compare_samples(self, arrays: Samples, ways: Sequence[bool]) -> tuple[Run, Found]:
         """Compare both models, and the tensors between operators in each of the modes `ways`."""
         interpreter = interpreter_of(self._model, inner=bool(ways))
         run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)

@@ -1,4 +1,4 @@
-"""The user's own inputs: arrays in .npy files, and pictures, normalised by the model's metadata.
+"""Pictures as inputs, resized and normalised by the model's metadata.
 
 Pillow decodes the pictures; it is imported only if there is a picture.
 """
@@ -20,27 +20,12 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.verification.inputs import Detail, quantization_of
 from tflite2onnx.verification.runtimes import ModelFile
 
+# The files of a folder that are pictures.
+PICTURE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's modes, by number of channels
 _IMAGE = 4  # number of axes of a batch of pictures
 # Without metadata, real numbers range from -1 to 1, and integers are the pixels.
 _MEAN = _STD = (127.5,)
-
-
-def array_of(path: str | os.PathLike[str]) -> Array:
-    """Return the array in a .npy file.
-
-    Raises:
-        VerifyError: the file cannot be read, or holds several arrays.
-    """
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise VerifyError(
-            f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise VerifyError(f"{os.fspath(path)} must be a .npy file with one array, got several")
-    return array
 
 
 class ImageInput(NamedTuple):
@@ -102,7 +87,7 @@ def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     if len(found) != 1:
         raise VerifyError(
             "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"
-            f" or 4 channels, got {len(found)}; use --input NAME=FILE.npy"
+            f" or 4 channels, got {len(found)}; use --input NAME=FILE"
         )
     ((detail, tensor),) = found
     mean, std = (tensor.mean, tensor.std) if tensor else ((), ())

@@ -71,6 +71,10 @@ class TensorComparison:
         """The name of the tensor in the TFLite model."""
         return self.difference.name
 
+    def of_sample(self, sample: int) -> TensorComparison:
+        """Return this comparison as that of a sample."""
+        return replace(self, difference=self.difference.of_sample(sample))
+
     def worse_of(self, other: TensorComparison) -> TensorComparison:
         """Return the combined result of two samples for one tensor: the worse one, counts added."""
         counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))

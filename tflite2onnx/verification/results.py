@@ -46,7 +46,8 @@ class Report:
     True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled.
     `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
     `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
-    them, None if this is unknown.
+    them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
+    random numbers.
     """
 
     outputs: tuple[Difference, ...]
@@ -59,11 +60,23 @@ class Report:
     right_unoptimized: bool = False
     storage: Mapping[str, str] = field(default_factory=dict)
     processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
+    sample_names: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether every output, and every operator that ran alone, is within its limits."""
         return all(d.ok for d in (*self.outputs, *(c.difference for c in self.operators)))
+
+    @property
+    def worst(self) -> str | None:
+        """The name of the sample with the largest difference of an output, relative to its limit.
+
+        None if there are no differences, or no names of samples.
+        """
+        worst = max(self.outputs, key=lambda d: d.severity, default=None)
+        if worst is None or not worst.largest or not self.sample_names:
+            return None
+        return self.sample_names[worst.sample]
 
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -117,6 +130,8 @@ class Report:
             "ok": self.ok,
             "samples": self.samples,
             "seed": self.seed,
+            "sample_names": list(self.sample_names),
+            "worst": self.worst,
             "diverging": diverging and diverging.name,
             "outputs": [_to_json(d) | {"verdict": v.value} for d, v in self.judged_outputs],
             "tensors": [self._with_verdict(c) for c in self.tensors],

@@ -18,6 +18,7 @@ from tflite2onnx.verification.inner_tensors import (
 )
 from tflite2onnx.verification.inputs import (
     Detail,
+    Samples,
     dequantize_for_onnx,
     restore_layouts,
     step_of,
@@ -62,28 +63,26 @@ class Run:
         noise = DECIBELS if is_quantized(interpreter) else half
         self._limits = Limits(tolerance, noise, decibels_alone=half)
 
-    def compare_samples(
-        self, samples: Sequence[Sequence[Array]], walks: Sequence[InnerTensors]
-    ) -> Found:
+    def compare_samples(self, samples: Samples, walks: Sequence[InnerTensors]) -> Found:
         """Return the worst sample of each output and each tensor; state is reset at the start."""
         self._ends.session.reset()
         outputs: dict[str, Difference] = {}
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
-        for arrays in samples:
+        for index, arrays in enumerate(samples):
             want = run_litert(self._interpreter, arrays)
             feeds = store_inputs(self._ends.inputs, arrays, self._interpreter.get_input_details())
             state = self._ends.session.state
             feeds |= state
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
-            _keep_worst(outputs, self._outputs(want, have))
+            _keep_worst(outputs, self._outputs(want, have), index)
             for walk in walks:
                 if walk.alone and state:  # only the first run has LiteRT's own state
                     done += len(walk.places)
                     continue
                 for each in walk.compare_tensors(self._interpreter, feeds, self._limits):
-                    _keep_worst(inner[walk.alone], [each])
+                    _keep_worst(inner[walk.alone], [each], index)
                     done += 1
                     self._progress(done, total)
         return outputs, inner
@@ -100,7 +99,7 @@ class Run:
 
     def allow_kernel_differences(
         self,
-        samples: Sequence[Sequence[Array]],
+        samples: Samples,
         places: Sequence[Place],
         outputs: dict[str, Difference],
         chain: dict[str, TensorComparison],
@@ -125,7 +124,7 @@ class Run:
                 chain[name] = replace(chain[name], difference=allowed)
 
     def _compare_kernels(
-        self, kernels: str, samples: Sequence[Sequence[Array]], within: Sequence[Place]
+        self, kernels: str, samples: Samples, within: Sequence[Place]
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return how other kernels differ from the plain ones in outputs and in `within`."""
         # Only a new interpreter resets the state of a network.
@@ -135,14 +134,14 @@ class Run:
         )
         outputs: dict[str, Difference] = {}
         inner: dict[str, TensorComparison] = {}
-        for arrays in samples:
+        for index, arrays in enumerate(samples):
             want, have = (run_litert(each, arrays) for each in (plain, other))
-            _keep_worst(outputs, self._outputs(want, have))
+            _keep_worst(outputs, self._outputs(want, have), index)
             for place in within:
                 a, b = (inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
-                    _keep_worst(inner, [compare_tensor(place, a, b, self._limits)])
+                    _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)
         return outputs, inner
 
 
@@ -151,7 +150,7 @@ def _is_wrong(found: Mapping[str, TensorComparison], place: Place) -> bool:
     return name in found and not found[name].difference.ok
 
 
-def _keep_worst(found: dict[str, _Each], more: Iterable[_Each]) -> None:
-    for each in more:
+def _keep_worst(found: dict[str, _Each], more: Iterable[_Each], sample: int) -> None:
+    for each in (one.of_sample(sample) for one in more):
         before = found.get(each.name)
         found[each.name] = each if before is None else before.worse_of(each)

@@ -71,7 +71,8 @@ class Difference:
     finite number; `allowed` is its limit. `spread` is the range of LiteRT's elements, extended to
     include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
     differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
-    disables this rule. `reason` describes a mismatch of types or shapes.
+    disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
+    the sample.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Difference:
     reason: str = ""
     decibels: float = -math.inf
     enough: float = math.inf
+    sample: int = 0
 
     @property
     def relative(self) -> float:
@@ -102,6 +104,12 @@ class Difference:
         return self.is_within or loud
 
     @property
+    def severity(self) -> tuple[bool, bool, float]:
+        """A key that orders the differences of several tensors: the worst is the largest."""
+        excess = self.largest / self.allowed if self.allowed else math.inf
+        return not self.ok, not self.is_within, excess if self.largest else 0.0
+
+    @property
     def complaint(self) -> str:
         """A description of the difference, for a tensor that is not `ok`."""
         if self.reason:
@@ -113,6 +121,10 @@ class Difference:
             f"{step}, or its signal-to-noise ratio at least {self.enough:.1f} dB,"
             f" got {self.decibels:.1f} dB"
         )
+
+    def of_sample(self, sample: int) -> Difference:
+        """Return this difference as that of a sample."""
+        return replace(self, sample=sample)
 
     def worse_of(self, other: Difference) -> Difference:
         """Return the worse of two differences of the same tensor."""

@@ -1,0 +1,79 @@
+"""The options that choose the inputs and the limits of a verification, for two commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from tflite2onnx.errors import OptionError
+
+# The options by their attributes; None and [] mean that an option was not given.
+NAMES = {
+    "arrays": "--input",
+    "pictures": "--image",
+    "samples": "--samples",
+    "seed": "--seed",
+    "tolerance": "--tolerance",
+}
+SINGLE = ("arrays", "pictures")  # options for one model
+
+
+def add_verification_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; `read_verification_options` reads them."""
+    add = parser.add_argument
+    add(
+        "--input",
+        metavar="NAME=FILE",
+        action="append",
+        default=[],
+        dest="arrays",
+        help="verify on the user's data: arrays for the input of this name in TFLite's layout, as a"
+        " .npy file, a .npz file (with one array, or an array of this name) or a folder of these"
+        " files; a batch is split into samples; other inputs are random; may be repeated",
+    )
+    add(
+        "--image",
+        metavar="FILE",
+        action="append",
+        default=[],
+        dest="pictures",
+        help="verify on a picture or a folder of pictures, for the input that takes pictures: each"
+        " is one sample, resized, and normalised as the metadata of the model say; may be repeated;"
+        " takes: pip install tflite2onnx[images]",
+    )
+    add(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="how often to run (default: once for each sample given, else 2)",
+    )
+    add("--seed", type=int, metavar="N", help="of the random numbers (default: 0)")
+    add(
+        "--tolerance",
+        type=float,
+        metavar="PART",
+        help="the allowed difference of floats, as a fraction of their range (default: 1e-4)",
+    )
+
+
+def given_options(options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)) -> list[str]:
+    """Return the options that were given, as they are typed."""
+    return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
+
+
+def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options as the arguments of `verify`.
+
+    Raises:
+        OptionError: --input is not NAME=FILE, or is given twice for one name.
+    """
+    arrays: dict[str, str] = {}
+    for word in options.arrays:
+        name, _, path = word.rpartition("=")  # names may contain "="
+        if not (name and path) or name in arrays:
+            raise OptionError(f"--input must be NAME=FILE, once for each name, got {word}")
+        arrays[name] = path
+    chosen = {name: getattr(options, name) for name in ("samples", "seed", "tolerance")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return {"inputs": arrays, "images": options.pictures, **given}

@@ -1,0 +1,194 @@
+"""The user's own inputs: arrays, and files or folders of arrays and pictures, as samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.tensor import Array
+from tflite2onnx.utils.suggestions import join_alternatives
+from tflite2onnx.verification.images import PICTURE_SUFFIXES, ImageInput
+from tflite2onnx.verification.inputs import Detail, quantization_of
+
+GivenArray = Array | str | os.PathLike[str]  # an array, a file of arrays, or a folder of files
+
+_ARRAY_SUFFIXES = (".npy", ".npz")
+_LARGE = 1 << 20  # bytes of a file that is mapped to memory instead of read
+
+
+class GivenSample(NamedTuple):
+    """One sample of an input: a function that reads its array, and its file or place in a batch."""
+
+    read: Callable[[], Array]
+    origin: str
+
+
+class GivenInputs:
+    """The samples of each input for which the user gave arrays or pictures.
+
+    `count` is the number of samples, 0 if nothing was given. An input with one sample has the same
+    sample in each run.
+    """
+
+    def __init__(self, samples: Mapping[str, Sequence[GivenSample]]) -> None:
+        self._samples = samples
+        counts = {name: len(each) for name, each in samples.items()}
+        self.count = max(counts.values(), default=0)
+        if not set(counts.values()) <= {1, self.count}:
+            said = ", ".join(f"{name} {number}" for name, number in counts.items())
+            raise VerifyError(f"inputs must have equal numbers of samples, or one, got {said}")
+
+    def read_arrays(self, index: int) -> dict[str, Array]:
+        """Return the arrays of a run by input; runs beyond the samples repeat the samples."""
+        return {name: each[index % len(each)].read() for name, each in self._samples.items()}
+
+    def origin(self, index: int) -> str:
+        """Return where a sample comes from, empty if nothing was given."""
+        varied = (each for each in self._samples.values() if len(each) == self.count)
+        return next((each[index % len(each)].origin for each in varied), "")
+
+
+def open_inputs(
+    inputs: Mapping[str, GivenArray],
+    pictures: Sequence[str | os.PathLike[str]],
+    details: Sequence[Detail],
+    image_input: Callable[[], ImageInput],
+) -> GivenInputs:
+    """Return the samples of the user's arrays and pictures.
+
+    `details` are LiteRT's descriptions of the inputs. `image_input` returns the input that takes
+    pictures.
+
+    Raises:
+        VerifyError: an input does not exist or is given twice, a file cannot be read, an array does
+            not fit its input, or the inputs have different numbers of samples.
+    """
+    known = {detail["name"]: detail for detail in details}
+    for name in inputs:
+        if name not in known:
+            message = f"the name of an input must be {join_alternatives(list(known))}, got {name}"
+            raise VerifyError(message)
+    samples = {name: list(_split_input(given, known[name])) for name, given in inputs.items()}
+    if pictures:
+        target = image_input()
+        if target.name in inputs:
+            raise VerifyError(f"input {target.name} must be given as arrays or pictures, got both")
+        files = [file for path in pictures for file in _list_files(path, PICTURE_SUFFIXES)]
+        samples[target.name] = [GivenSample(partial(target.array, f), str(f)) for f in files]
+    return GivenInputs(samples)
+
+
+def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[Path]:
+    """Return a file itself, and of a folder the files with these suffixes, sorted by name."""
+    place = Path(path)
+    try:
+        if not place.is_dir():
+            return [place]
+        files = sorted(each for each in place.iterdir() if each.suffix.lower() in suffixes)
+    except (OSError, ValueError) as error:
+        raise VerifyError(f"cannot read {place}: {_reason(error)}") from error
+    if not files:
+        raise VerifyError(f"{place} must have files that end in {', '.join(suffixes)}, got none")
+    return files
+
+
+def _split_input(given: GivenArray, detail: Detail) -> Iterator[GivenSample]:
+    """Yield the samples of an input."""
+    if not isinstance(given, (str, os.PathLike)):
+        yield from _split_array(np.asarray(given), detail, detail["name"])
+        return
+    for file in _list_files(given, _ARRAY_SUFFIXES):
+        batch = list(_split_array(_read_array(file, detail["name"]), detail, str(file)))
+        # One sample is read again when it is needed, so that a folder may exceed the memory.
+        yield from (
+            batch
+            if len(batch) > 1
+            else [GivenSample(partial(_read_single, file, detail), str(file))]
+        )
+
+
+def _read_single(file: Path, detail: Detail) -> Array:
+    (only,) = _split_array(_read_array(file, detail["name"]), detail, str(file))
+    return only.read()
+
+
+def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSample]:
+    """Yield the samples in an array, which are parts of its first axis if it is a batch."""
+    dtype, shape = np.dtype(detail["dtype"]), tuple(map(int, detail["shape"]))
+    samples = _stack_samples(array, shape)
+    if samples is None or not len(samples) or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise VerifyError(
+            f"input {detail['name']} must be {dtype.name}{list(shape)} or a batch of it, got"
+            f" {array.dtype.name}{list(array.shape)} in {origin}{_advise(array, detail)}"
+        )
+    for i, sample in enumerate(samples):
+        place = f"{origin}[{i}]" if len(samples) > 1 else origin
+        yield GivenSample(partial(_cast, sample, dtype, place), place)
+
+
+def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return an array as [samples, *shape], None if it is neither a sample nor a batch."""
+    if array.shape in (shape, shape[1:] if shape[:1] == (1,) else shape):
+        return array.reshape(1, *shape)
+    if array.ndim and array.shape[1:] == shape:
+        return array
+    is_batch = array.ndim and shape and array.shape[1:] == shape[1:]
+    if is_batch and shape[0] and array.shape[0] % shape[0] == 0:
+        return array.reshape(array.shape[0] // shape[0], *shape)
+    return None
+
+
+def _advise(array: Array, detail: Detail) -> str:
+    """Return how real numbers are quantized, if this is what an array lacks."""
+    quantization = quantization_of(detail)
+    if array.dtype.kind != "f" or np.dtype(detail["dtype"]).kind not in "iu" or not quantization:
+        return ""
+    scale, zero = float(quantization.scale[0]), int(quantization.zero_point[0])
+    return f"; quantize real numbers first: round(x / {scale:.6g}) + {zero}"
+
+
+def _cast(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
+    """Return a sample in the element type of its input.
+
+    Raises:
+        VerifyError: an integer is out of the range of the type.
+    """
+    if dtype.kind in "iu" and sample.dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        low, high = int(sample.min(initial=0)), int(sample.max(initial=0))
+        if low < limits.min or high > limits.max:
+            raise VerifyError(
+                f"values of {place} must be {limits.min} to {limits.max} ({dtype.name}), got"
+                f" {low if low < limits.min else high}"
+            )
+    return np.array(sample, dtype)
+
+
+def _read_array(path: Path, name: str) -> Array:
+    """Return the array in a .npy file, or in a .npz file the array of this name or the only one."""
+    try:
+        mapped = path.suffix.lower() == ".npy" and path.stat().st_size > _LARGE
+        found: Any = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            names = found.files
+            chosen = name if name in names else names[0] if len(names) == 1 else None
+            if chosen is not None:
+                return np.asarray(found[chosen])
+    except Exception as error:  # of many classes: numpy's, those of archives and of compression
+        raise VerifyError(f"cannot read {path}: {_reason(error)}") from error
+    raise VerifyError(
+        f"{path} must have one array or an array {name}, got {', '.join(names) or 'none'}"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of the system, else what a file of arrays must be."""
+    return getattr(error, "strerror", None) or "it must be a .npy or .npz file of numbers"
