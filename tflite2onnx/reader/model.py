@@ -22,6 +22,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
@@ -218,6 +219,9 @@ class _Reader:
         tensors = tuple(
             self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
         )
+        # Inputs may have elements in the file; LiteRT overwrites them.
+        fed = {*inputs}
+        tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
         graph = Graph(
             self._text(table["name"]),
             _pick_tensors(tensors, inputs, "an input of the graph"),
