@@ -42,6 +42,7 @@ SOUND = (
     "converted, differs, as the seed",
     "bundle converted",
 )
+_DIFFERENCES = ("differs", "differs in type", "differs in shape", "differs in outputs")
 # A model that is not run is compared with nothing.
 _RUNTIME = Limits(memory=2 << 30, seconds=20)
 
@@ -97,8 +98,8 @@ class Judge:
         is_same = case.options.get("quantization") != "float"
         numbers, refusal = self._run_litert(case) if is_same else (None, "")
         kind, text = self._run_onnxruntime(case, outcome, numbers)
-        if kind == "differs" and numbers is not None:
-            kind = f"differs{self._explain(case, numbers)}"
+        if kind in _DIFFERENCES and numbers is not None:
+            kind = self._explain(case, numbers) or kind
         if kind == "loaded":
             kind = refusal or "not compared"
         return f"converted, {kind}", text
@@ -125,13 +126,16 @@ class Judge:
         """Return the known reason of a difference, "" if there is none."""
         again, _ = self._run_litert(case, again=True)
         if again is None or not _are_equal(numbers, again):
-            return ", as LiteRT from itself"
+            return "differs, as LiteRT from itself"
         if again.extreme:
-            return " in extreme numbers"
-        if case.data == case.seed.data or case.seed.data[:2] == b"PK":
+            return "differs in extreme numbers"
+        if case.data == case.seed.data:
+            return "differs, as the seed"
+        if case.seed.data[:2] == b"PK":
             return ""
         seed = case._replace(data=case.seed.data)
-        return ", as the seed" if self.judge(seed).kind == "converted, differs" else ""
+        is_known = self.judge(seed).kind.removeprefix("converted, ") in _DIFFERENCES
+        return "differs, as the seed" if is_known else ""
 
     def close(self) -> None:
         """End all children."""

@@ -276,7 +276,9 @@ class _Reader:
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
-            return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
+            # The kernels take an unknown activation function for none.
+            other = "NONE" if name == "fused_activation_function" else str(value)
+            return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":
             return _map_of(self._bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
