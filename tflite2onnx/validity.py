@@ -31,6 +31,7 @@ _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
 # Nodes with nested graphs: the index of the graph's output that is the node's first output.
 _FIRST_OUTPUT = {"If": 0, "Loop": 1, "Scan": 0}
+_UNKNOWN_TYPES = {DType.FLOAT8_E4M3FN.label, DType.FLOAT8_E5M2.label}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
     f"tensor({_RENAMED.get(dtype.label, dtype.label.replace('_', ''))})": dtype.label
@@ -117,7 +118,7 @@ def check(emitted: Emitted, graph: Graph) -> None:
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
         raise UnsupportedOperators(
-            [OperatorError(f"this is a bug in the converter, please report it: {error}", place)]
+            [OperatorError(f"{error.blame}{error}", place)]
         ) from error
 
 
@@ -160,6 +161,14 @@ def _every_body(nodes: Iterable[Node]) -> Iterator[Body]:
 
 class _InvalidError(Exception):
     """A graph is not valid ONNX."""
+
+    blame = "this is a bug in the converter, please report it: "
+
+
+class _UnknownTypeError(_InvalidError):
+    """ONNX has a node for hardly any operator on a type, which no operator is written for."""
+
+    blame = ""
 
 
 class _Checker:
@@ -220,6 +229,8 @@ class _Checker:
             dtype = self._input_type(node, value)
             if dtype and dtype not in parameter.types:
                 self._check_newer(node, dtype)
+                if dtype in _UNKNOWN_TYPES:
+                    raise _UnknownTypeError(f"ONNX's {node.op_type} does not take {dtype}")
                 _refuse(node, f"does not take {dtype}")
             if dtype and parameter.constraint:
                 first = bound.setdefault(parameter.constraint, dtype)

@@ -23,6 +23,7 @@ _context = multiprocessing.get_context("fork")
 _MOST_REQUESTS = 2000  # then a new child takes over, so that leaks do not add up
 _WALL_SECONDS = 600  # a child that waits uses no processor time
 _POLL_SECONDS = 5
+_END_SECONDS = 30  # to write where it was, on a slow machine
 
 
 class Limits(NamedTuple):
@@ -85,7 +86,7 @@ class Child:
         if process is None:
             return ""
         self._connection.close()
-        process.join(0.5 if not reason else 0)
+        process.join(0 if reason else _END_SECONDS)
         if process.exitcode is None:
             process.kill()
             process.join()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.conformance.rows import ROWS
-from tests.conformance.table import PLAIN, Bound, Case
+from tests.conformance.table import Bound, Case
 from tests.fuzz.models import MODELS
 from tests.golden.records import ASSETS
 from tests.support.runtimes import Array
@@ -79,7 +79,7 @@ def _choose_case(generator: random.Random) -> Seed:
             data, runs, _ = case.build()
         except Exception:  # noqa: BLE001, S112 - the builder has no such type
             continue
-        bound = case.row.bound(case.kind) if case.kind not in PLAIN else Bound()
+        bound = case.row.bound(case.kind)
         part, steps = max(bound.part, 1e-4), max(bound.steps, 1)
         return Seed(case.name, data, runs, Bound(part, steps))
 

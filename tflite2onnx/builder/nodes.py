@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from tflite2onnx.builder.opsets import AXES_INPUT, ZERO_SIZE, compute_type, first_opset
+from tflite2onnx.builder.opsets import AXES_INPUT, LINEAR, ZERO_SIZE, compute_type, first_opset
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -265,6 +265,11 @@ class Nodes:
             return emit(*inputs)
         return self.cast(emit(*(self.cast(x, computed) for x in inputs)), dtype)
 
+    def sample_grid(self, image: Operand, grid: Operand, *, padding: str) -> Value:
+        """Return an image, NCHW, interpolated at positions from -1 to 1, [N, height, width, 2]."""
+        mode = "linear" if self.opset >= first_opset(("GridSample", LINEAR)) else "bilinear"
+        return self.GridSample(image, grid, align_corners=0, mode=mode, padding_mode=padding)
+
     def scatter_nd(
         self, into: Operand, indices: Operand, updates: Operand, reduction: str | None = None
     ) -> Value:
@@ -315,9 +320,12 @@ class Nodes:
 
         Raises:
             FixedSizeError: Reshape would have to infer several dynamic sizes.
+            OperatorError: Reshape would have to infer a size beside a size of 0.
         """
         allow = 1 if 0 in shape else None
         if allow:
+            if -1 in shape:
+                raise OperatorError("its operands must not be empty")
             self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         value, target = self._value_of(x), self._target(x, shape)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])

@@ -15,6 +15,7 @@ DOMAINS = {"ai.onnx.ml": 3}
 # Forms of operators
 AXES_INPUT = "axes as an input"
 BLOCKS = "a scale for each block"
+LINEAR = "the mode linear, which older opsets call bilinear"
 ZERO_SIZE = "a size of 0"
 
 # An operator, an element type of tensors, or an operator with a form or an element type.
@@ -42,6 +43,7 @@ FIRST_OPSET: dict[Feature, int] = {
     "StringSplit": 20,
     # Forms
     ("DFT", AXES_INPUT): 20,
+    ("GridSample", LINEAR): 20,
     **{(f"Reduce{kind}", AXES_INPUT): 18 for kind in _REDUCTIONS},
     ("ReduceSum", AXES_INPUT): 13,
     ("Reshape", ZERO_SIZE): 14,

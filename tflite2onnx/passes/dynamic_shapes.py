@@ -167,7 +167,7 @@ def _groups(op: Op, operator_of: OperatorOf, origin: Op | None = None) -> Sequen
             places = [[(writes[place], axis) for place, axis in group] for group in groups]
     except OperatorError:  # the conversion of the operator raises it again
         return ()
-    return places if all(axis < t.rank for group in places for t, axis in group) else ()
+    return places if all(-t.rank <= axis < t.rank for g in places for t, axis in g) else ()
 
 
 def _resizes(operator: Operator) -> bool:

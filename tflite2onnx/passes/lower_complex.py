@@ -184,6 +184,10 @@ def _cast(rw: _PairRewriter) -> None:
             rw.keep_operator()
     elif from_complex:
         rw.op("CAST", rw.part("REAL", x), output=y)
+    elif x.shape != y.shape[:-1]:
+        raise OperatorError(
+            f"the shape of its output must be {list(x.shape)}, got {list(y.shape[:-1])}"
+        )
     else:
         real = rw.op("CAST", x, output=_part_tensor(y, "REAL"))
         column = Tensor(f"{y.name}/column", (*y.shape[:-1], 1), y.dtype)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tflite2onnx.errors import as_unsupported
+from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
@@ -82,7 +82,10 @@ def align(graph: Graph, around: _Shaped | None = None) -> Graph:
 def _broadcast_shapes(op: Op) -> Sequence[Shape | None]:
     operator = rules_for(op)
     with as_unsupported(op.place):
-        return operator.broadcast_shapes() if operator else [None] * len(op.inputs)
+        shapes = operator.broadcast_shapes() if operator else [None] * len(op.inputs)
+        if len(shapes) != len(op.inputs):
+            raise OperatorError(f"it must have {len(shapes)} inputs, got {len(op.inputs)}")
+        return shapes
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:

@@ -22,6 +22,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
@@ -220,6 +221,9 @@ class _Reader:
         tensors = tuple(
             self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
         )
+        # Inputs may have elements in the file; LiteRT overwrites them.
+        fed = {*inputs}
+        tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
         graph = Graph(
             self._text(table["name"]),
             _pick_tensors(tensors, inputs, "an input of the graph"),
@@ -274,7 +278,9 @@ class _Reader:
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
-            return _NAMES[_ENUMERATIONS[name]].get(value, str(value))
+            # The kernels take an unknown activation function for none.
+            other = "NONE" if name == "fused_activation_function" else str(value)
+            return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":
             return _map_of(self._bytes(memoryview(value)))
         if isinstance(value, np.ndarray):

@@ -8,6 +8,7 @@ from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -34,6 +35,9 @@ class If(Control):
         _expect_graphs(self.op, 2)
         for graph in self.op.graphs:
             _expect_same_types(self.op.outputs, graph.outputs)
+        if self._known_branch is None:
+            for y, shape in zip(self.op.outputs, self.resolve_output_shapes(), strict=True):
+                expect(y, shape, y.dtype)
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
@@ -133,8 +137,10 @@ class While(Control):
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
     ) -> Sequence[Value]:
         # The body of Loop has two more inputs: the iteration's number, and the last condition.
-        names = (("iteration", DType.INT64), ("condition", DType.BOOL))
-        inputs = [g.annotate(Value(dtype=dtype, name=name), dtype, ()) for name, dtype in names]
+        iteration = Value(dtype=DType.INT64, name="iteration")
+        last = Value(dtype=DType.BOOL, name="condition")  # a scalar or of one axis, as in LiteRT
+        shape = condition.tensor.shape
+        inputs = [g.annotate(iteration, DType.INT64, ()), g.annotate(last, DType.BOOL, shape)]
         body = bodies[0]._replace(inputs=(*inputs, *bodies[0].inputs))
         _require_types(g, "Loop", ys)
         return g.node_outputs("Loop", len(ys), None, condition, *first, body=body)

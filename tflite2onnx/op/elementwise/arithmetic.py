@@ -142,8 +142,10 @@ class Elementwise(DynamicShape, Foldable):
         return self.row.emit(g, xs[0].dtype, self.options, *xs)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
-        # NumPy would read bfloat16, which is stored as its bits, as integers.
-        if self.row.numpy is None or self.input(0).dtype is DType.BFLOAT16:
+        # NumPy would read bfloat16, which is stored as its bits, as integers, and would write to an
+        # input that is one too many.
+        is_bits = self.input(0).dtype is DType.BFLOAT16
+        if self.row.numpy is None or is_bits or len(inputs) != self.arity:
             return None
         with np.errstate(all="ignore"):
             output = self.row.numpy(*inputs)

@@ -95,3 +95,9 @@ class Bits(Elementwise):
         for tensor in (*self.op.inputs, self.output):
             if tensor is not None and is_quantized(tensor):
                 raise OperatorError(f"{tensor.name} must not be quantized")
+        one, other = (self.input(i).shape for i in range(2))
+        if self.op.code == "STABLEHLO_SHIFT_LEFT" and one != other:
+            raise OperatorError(
+                f"its inputs must have one shape, got {list(one)} and {list(other)}:"
+                " the kernel does not broadcast"
+            )

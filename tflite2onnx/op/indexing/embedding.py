@@ -117,6 +117,9 @@ class EmbeddingLookupSparse(DynamicShape):
     def check(self) -> None:
         ids, weights, table = self.input(0), self.input(3), self.input(4)
         expect(ids, (ids.elements,), DType.INT32)
+        expect_indices(ids, table.shape[:1])
+        if self.input(1).data is not None and self.input(1).data.size:
+            expect_indices(self.input(1), ints(self, 2))
         expect(weights, ids.shape, DType.FLOAT32)
         if table.rank < 2:  # rows
             raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")

@@ -102,6 +102,9 @@ class TopK(DynamicShape):
         )
 
 
+_TYPE_NUMBERS = {False: 2, True: 4}  # of int32 and int64, by whether the output is int64
+
+
 class Arg(DynamicShape):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
@@ -121,6 +124,8 @@ class Arg(DynamicShape):
         x, output = self.input(0), self.output
         expect_type(x, self.types)
         wide = output.dtype is DType.INT64
+        if self.options.get("output_type") == _TYPE_NUMBERS[not wide]:
+            raise OperatorError(f"output_type must be the type of {output.name}, got another type")
         if self.has_data_dependent_shape:
             expect_axis(self, 1)
             expect_rank(output, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)

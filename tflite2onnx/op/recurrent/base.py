@@ -23,6 +23,7 @@ from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import (
+    QUANTIZED,
     Storage,
     decode_constant,
     encode_constant,
@@ -35,6 +36,14 @@ from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 
 _SEQUENCE, _STATE = 3, 2  # axes
+# The element types of weights and biases.
+_STORED = {
+    DType.FLOAT32,
+    DType.FLOAT16,
+    *QUANTIZED,
+    DType.INT32,
+    DType.INT64,
+}
 
 
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
@@ -64,6 +73,8 @@ def constant_elements(tensor: Tensor) -> Array:
 
 def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
     """Raise OperatorError unless a tensor is None, or constant and of one of these shapes."""
+    if tensor is not None and tensor.dtype not in _STORED:
+        raise OperatorError(f"{tensor.name} must be weights or biases, got {tensor.dtype.label}")
     if tensor is not None and constant_elements(tensor).shape not in shapes:
         raise OperatorError(
             f"the shape of {tensor.name} must be {list(shapes[0])}, got {list(tensor.shape)}"

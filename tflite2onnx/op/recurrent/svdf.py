@@ -75,6 +75,8 @@ class Svdf(Operator):
         b = self.op.inputs[_BIAS]
         if b is not None and constant_elements(b).shape != (units,):
             raise OperatorError(f"the shape of {b.name} must be {[units]}, got {list(b.shape)}")
+        if x.dtype is DType.FLOAT32:
+            expect_type(state, (DType.FLOAT32,))
         if x.dtype is DType.INT8 and not all(
             is_quantized(t) for t in (x, features, times, state, self.output)
         ):

@@ -17,6 +17,7 @@ from tflite2onnx.op.common.windows import (
     window_of,
 )
 from tflite2onnx.quantize import Product, Reading, bias_storage, quantizes_data
+from tflite2onnx.tensor import DType
 
 
 class Convolution(ImageOperator):
@@ -104,6 +105,11 @@ class DepthwiseConv2D(Conv2D):
         if self.sizes(1)["I"] != 1:
             raise OperatorError(
                 f"the first axis of its weights must be 1, got {list(self.input(1).shape)}"
+            )
+        scale = self.input(1).quantization
+        if self.input(0).dtype is DType.INT8 and scale is not None and scale.zero_point.any():
+            raise OperatorError(  # LiteRT's kernel ignores another zero point
+                f"{self.input(1).name} must have the zero point 0, because its data are int8"
             )
         super().check()
 

@@ -137,4 +137,4 @@ def _sample_pixels(g: Builder, image: View, positions: Value, *, padding: str) -
     sizes = np.array([width, height], np.float32)
     # (2 p + 1) / size - 1
     scaled = g.Add(g.Mul(positions, 2 / sizes), 1 / sizes - 1)
-    return g.GridSample(image, scaled, align_corners=0, mode="bilinear", padding_mode=padding)
+    return g.sample_grid(image, scaled, padding=padding)
