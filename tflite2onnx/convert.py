@@ -351,7 +351,6 @@ def _with_opset(
         Builder,
         opset_is_fixed=options.opset is not None,
         plan=quantize.plan(operators, options),
-        canonical=options.forms == "canonical",
     )
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:

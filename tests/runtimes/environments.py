@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from tflite2onnx.options import Target
+
 ROOT = Path(__file__).resolve().parents[2]
 # The folder of all environments; TFLITE2ONNX_RUNTIMES names another.
 FOLDER = Path(os.environ.get("TFLITE2ONNX_RUNTIMES", ROOT / ".venv-runtimes"))
@@ -32,7 +34,7 @@ class Runtime:
     name: str
     loader: str
     packages: Sequence[str]
-    target: str
+    target: Target
     module: str = ""
 
     @property
