@@ -95,7 +95,7 @@ VAGUE = {
     "without",
 }
 # Methods whose names others prescribe: ONNX Runtime's sessions have this one.
-PRESCRIBED = {"Live.run", "Session.run", "Stateful.run"}
+PRESCRIBED = {"Live.run", "RemoteSession.run", "Session.run", "Stateful.run"}
 # Classes of which two had the same name once.
 ONCE = {"Row", "Site", "Stored", "Word"}
 

@@ -42,4 +42,4 @@ def test_a_given_option_prevails_over_the_target() -> None:
 
 
 def test_a_target_is_described_as_on_the_command_line() -> None:
-    assert describe_target("onnxruntime-vnni") == "--forms fastest --weights int8"
+    assert describe_target("onnxruntime-vnni") == "--forms fastest --states optional --weights int8"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,24 @@ def test_it_needs_no_runtime_to_be_imported() -> None:
     code = "import sys, tflite2onnx; tflite2onnx.Stateful; print('onnxruntime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+def test_required_states_start_from_the_metadata() -> None:
+    """The inputs have no defaults in the graph, which some runtimes would take for constants."""
+    model = convert(build_sum(), states="required").model
+    assert not {port.name for port in model.graph.input} & {t.name for t in model.graph.initializer}
+    live = Stateful(onnxruntime.InferenceSession(model.SerializeToString()))
+    for begun in range(2):
+        for step in (1, 2):
+            (y,) = live.run(None, {"x": ONES})
+            np.testing.assert_array_equal(y, FIRST + step, err_msg=f"reset {begun} times")
+        live.reset()
+
+
+def test_equal_initial_values_are_one_number() -> None:
+    """One number keeps the metadata of large states short."""
+    (state,) = convert(build_sum()).states
+    assert np.array_equal(state.to_dict(initial=True)["initial"], FIRST)
+    zeros = replace(state, initial=np.zeros(SHAPE, np.int8))
+    assert zeros.to_dict(initial=True)["initial"] == 0
+    assert "initial" not in zeros.to_dict()

@@ -49,6 +49,7 @@ from tflite2onnx.options import (
     IoLayout,
     NameSource,
     QuantizationMode,
+    StateInputs,
     Target,
     WeightType,
 )
@@ -112,6 +113,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     activations: ActivationType = "auto",
     weights: WeightType = "auto",
     forms: Forms = "auto",
+    states: StateInputs = "auto",
     target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
@@ -148,6 +150,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
             Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
             other runtimes expect), or "auto" (the form of the target).
+        states: whether a run may omit the inputs for the states of a model: "optional" (it then
+            starts from the initial values), "required" (for runtimes that take an input with an
+            initial value for a constant), or "auto" (as the target needs them).
         target: the runtime for which options that are left at their defaults are chosen; see
             `options.TARGETS`.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
@@ -184,6 +189,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         activations=activations,
         weights=weights,
         forms=forms,
+        states=states,
         target=target,
         allow_custom=allow_custom,
         static=static,
@@ -259,7 +265,8 @@ def convert_model(
     }
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
-    return result_of(emitted, graph.name or "main", properties, float32_nodes)
+    name, required = graph.name or "main", options.states == "required"
+    return result_of(emitted, name, properties, float32_nodes, required_states=required)
 
 
 def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:
@@ -346,7 +353,6 @@ def _with_opset(
         Builder,
         opset_is_fixed=options.opset is not None,
         plan=quantize.plan(operators, options),
-        canonical=options.forms == "canonical",
     )
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:

@@ -114,9 +114,16 @@ class State:
     initial: Array
     variable: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the metadata of the ONNX model say of it."""
-        return self.input.to_dict() | {"output": self.output.name, "variable": self.variable}
+    def to_dict(self, *, initial: bool = False) -> dict[str, Any]:
+        """Return what the metadata of the ONNX model say of it.
+
+        The initial value, if requested, is one number if all elements are equal, else a list.
+        """
+        names = {"output": self.output.name, "variable": self.variable}
+        values = self.initial.tolist()
+        if self.initial.size and (self.initial == self.initial.flat[0]).all():
+            values = self.initial.flat[0].item()
+        return self.input.to_dict() | names | ({"initial": values} if initial else {})
 
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:

@@ -16,19 +16,36 @@ IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "int8", "uint8"]
+StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
-Target = Literal["onnxruntime", "onnxruntime-vnni", "portable"]
+Target = Literal[
+    "onnxruntime",
+    "onnxruntime-vnni",
+    "portable",
+    "openvino",
+    "opencv",
+    "tvm",
+    "web",
+    "tensorrt",
+]
 NameSource = Literal["tensor", "signature"]
 
 IO_LAYOUTS = get_args(IoLayout)
 ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
 
+# onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
+_PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
 # A target is a set of options: the values of options that the user leaves at their defaults.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
-    "onnxruntime": {"forms": "fastest"},
-    "onnxruntime-vnni": {"forms": "fastest", "weights": "int8"},
-    "portable": {"forms": "canonical"},
+    "onnxruntime": {"forms": "fastest", "states": "optional"},
+    "onnxruntime-vnni": {"forms": "fastest", "states": "optional", "weights": "int8"},
+    "portable": _PORTABLE,
+    "openvino": {**_PORTABLE, "weights": "int8"},
+    "opencv": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    "tvm": _PORTABLE,
+    "web": {"forms": "fastest", "states": "required"},
+    "tensorrt": {**_PORTABLE, "activations": "int8", "weights": "int8"},
 }
 
 
@@ -99,6 +116,14 @@ class ConversionOptions:
             "where ONNX has several forms of one computation: the form that ONNX Runtime's CPU"
             " provider runs fastest (fastest); ONNX's own operator for the computation, which other"
             " runtimes expect (canonical); or the form of the target (auto)"
+        ),
+    )
+    states: StateInputs = field(
+        default="auto",
+        metadata=_help(
+            "inputs for the states of a model: a run may omit them and then starts from the initial"
+            " values (optional); every run must have them, for runtimes that take an input with an"
+            " initial value for a constant (required); or as the target needs them (auto)"
         ),
     )
     target: Target = field(

@@ -115,15 +115,21 @@ def _short(end: Endpoint) -> str:
 
 def result_of(
     emitted: Emitted, name: str, metadata: Mapping[str, object],
-    float32_nodes: tuple[Float32Node, ...] = (),
+    float32_nodes: tuple[Float32Node, ...] = (), *, required_states: bool = False,
 ) -> Result:  # fmt: skip
-    """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface."""
+    """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface.
+
+    With `required_states` the initial values of states are in the metadata, and not in the graph.
+    """
     inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
     outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, state_inputs, state_outputs, emitted.initial, emitted.variables))
-    properties = _properties(inputs, outputs, states)
+    properties = _properties(inputs, outputs)
+    if states:
+        described = [state.to_dict(initial=required_states) for state in states]
+        properties[STATES] = json.dumps(described)
     properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in metadata.items() if v}
-    skeleton = assemble(name, emitted, properties, VERSION)
+    skeleton = assemble(name, emitted, properties, VERSION, required_states=required_states)
     transposes, bytes_moved = skeleton.transposes
     return Result(
         inputs=inputs,
@@ -147,14 +153,9 @@ def _split_endpoints(
     return ends[: len(ends) - states], ends[len(ends) - states :]
 
 
-def _properties(
-    inputs: Sequence[Endpoint], outputs: Sequence[Endpoint], states: Sequence[State]
-) -> dict[str, str]:
+def _properties(inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> dict[str, str]:
     """Return the metadata that describe the interface of the ONNX model."""
-    props = {
+    return {
         INPUTS: json.dumps([end.to_dict() for end in inputs]),
         OUTPUTS: json.dumps([end.to_dict() for end in outputs]),
     }
-    if states:
-        props[STATES] = json.dumps([state.to_dict() for state in states])
-    return props

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from tflite2onnx.tensor import Array
 
 STATES = "tflite2onnx.states"  # the key in the metadata of the ONNX model
@@ -32,7 +34,8 @@ class Stateful:
             (probability,) = session.run(None, {"input": frame})
 
     `state` has the arrays that the next run is fed, by the names of the inputs. For an input that
-    is missing in it the model uses the initial value. It may be saved, and assigned later.
+    is missing in it the model uses the initial value. It may be saved, and assigned later. If the
+    inputs are required, `state` starts with the initial values in the metadata of the model.
 
     A model without state runs as in the session itself.
     """
@@ -40,10 +43,13 @@ class Stateful:
     def __init__(self, session: Session) -> None:
         self._session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
-        self._input_of = {each["output"]: each["name"] for each in json.loads(text)}
+        states = json.loads(text)
+        self._input_of = {each["output"]: each["name"] for each in states}
+        self._initial = {each["name"]: _initial(each) for each in states if "initial" in each}
         names = [output.name for output in session.get_outputs()]
         self._own = [name for name in names if name not in self._input_of]
         self.state: dict[str, Array] = {}
+        self.reset()
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Any]:
         """Return the outputs with these names (None: all without states), and keep the next state.
@@ -60,4 +66,9 @@ class Stateful:
 
     def reset(self) -> None:
         """Return to the initial state."""
-        self.state = {}
+        self.state = dict(self._initial)
+
+
+def _initial(state: Mapping[str, Any]) -> Array:
+    """Return the initial value that the metadata of the ONNX model give a state."""
+    return np.full(state["onnx_shape"], state["initial"], state["dtype"])

@@ -108,31 +108,23 @@ class Skeleton:
         return model
 
 
-def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version: str) -> Skeleton:
+def assemble(
+    name: str,
+    emitted: Emitted,
+    properties: Mapping[str, str],
+    version: str,
+    *,
+    required_states: bool = False,
+) -> Skeleton:
     """Build the model; large constants become its weights.
 
     The initial value of a state is an initializer with the name of an input: ONNX Runtime uses it
-    as the default of the input.
+    as the default of the input. With `required_states` there are no such initializers.
     """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
     graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
-    constants = dict.fromkeys(
-        v
-        for n in every_node(emitted.nodes)
-        for v in n.inputs
-        if v is not None and v.data is not None
-    )
-    headers = [
-        _initializer(names.name_of(v), v.dtype, v.data)
-        for v in constants
-        if v.data is not None and v.dtype is not None
-    ]
-    states = emitted.inputs[len(emitted.inputs) - len(emitted.initial) :]
-    headers += [
-        _initializer(port.name, port.dtype, data)
-        for port, data in zip(states, emitted.initial, strict=True)
-    ]
+    headers = _initializers(emitted, names, with_states=not required_states)
     graph.input.extend(_info(p) for p in emitted.inputs)
     graph.output.extend(_info(p) for p in emitted.outputs)
     for header, data in headers:
@@ -159,6 +151,28 @@ def assemble(name: str, emitted: Emitted, properties: Mapping[str, str], version
     )
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
     return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
+
+
+def _initializers(
+    emitted: Emitted, names: _Names, *, with_states: bool
+) -> list[tuple[TensorProto, Array]]:
+    """Return the headers and elements of all constants, and of the initial values of states."""
+    constants = dict.fromkeys(
+        v
+        for n in every_node(emitted.nodes)
+        for v in n.inputs
+        if v is not None and v.data is not None
+    )
+    headers = [
+        _initializer(names.name_of(v), v.dtype, v.data)
+        for v in constants
+        if v.data is not None and v.dtype is not None
+    ]
+    if with_states:
+        states = emitted.inputs[len(emitted.inputs) - len(emitted.initial) :]
+        pairs = zip(states, emitted.initial, strict=True)
+        headers += [_initializer(port.name, port.dtype, data) for port, data in pairs]
+    return headers
 
 
 def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,6 +23,7 @@ from tests.golden.kernels import as_assertion_error
 from tests.support import difference, random_inputs
 from tests.support.runtimes import Array, session
 from tflite2onnx import Endpoint, Result, Stateful
+from tflite2onnx.stateful import Session
 
 _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
@@ -151,8 +152,12 @@ def load(converted: ConvertedModel) -> None:
     _session(converted)
 
 
-def compare_with_litert(data: bytes, converted: ConvertedModel) -> None:
-    """Compare the outputs of ONNX Runtime with those of LiteRT on random inputs.
+def compare_with_litert(
+    data: bytes, converted: ConvertedModel, load: Callable[[ConvertedModel], Session] = _session
+) -> None:
+    """Compare the outputs of a runtime, by default ONNX Runtime, with those of LiteRT.
+
+    The inputs are random. `load` loads the model in the runtime.
 
     The outputs of a float network may differ by 1e-4 of their range. The outputs of a quantized
     network need a signal-to-noise ratio of 25 dB, or may differ by one step. Either may differ by
@@ -163,7 +168,7 @@ def compare_with_litert(data: bytes, converted: ConvertedModel) -> None:
         AssertionError: an output differs by more than the limit.
         RuntimeError: LiteRT cannot run the network.
     """
-    live = _session(converted)
+    live = load(converted)
     streams = _streams(data, converted.steps)
     made = [_run_onnx(stream, converted, live) for stream in streams]
     quantized = any(map(_is_quantized, _interpreter(data, _PLAIN).get_tensor_details()))
@@ -212,9 +217,9 @@ def _streams(data: bytes, length: int) -> list[list[_Run]]:
 
 
 def _run_onnx(
-    stream: Sequence[_Run], converted: ConvertedModel, live: onnxruntime.InferenceSession
+    stream: Sequence[_Run], converted: ConvertedModel, live: Session
 ) -> list[list[Array]]:
-    """Return ONNX Runtime's outputs for the same inputs, in TFLite's layouts."""
+    """Return the outputs of a runtime for the same inputs, in TFLite's layouts."""
     session = Stateful(live)
     return [_step(run, converted, session) for run in stream]
 

@@ -171,10 +171,8 @@ class Body(NamedTuple):
 class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
-    `plan` says how tensors are stored and how operands are read. `canonical` chooses ONNX's own
-    operator where ONNX Runtime runs another form of a computation faster. A nested graph reads
-    tensors of the graph `around` it: they are moved in that graph, outside of any loop, and so are
-    constants.
+    `plan` says how tensors are stored and how operands are read. A nested graph reads tensors of
+    the graph `around` it: they are moved in that graph, outside of any loop, and so are constants.
     """
 
     def __init__(
@@ -183,13 +181,11 @@ class Builder(QdqNodes):
         *,
         opset_is_fixed: bool = False,
         plan: StoragePlan = StoragePlan(),  # noqa: B008 - frozen
-        canonical: bool = False,
         budget: ConstantBudget | None = None,
         around: Builder | None = None,
     ) -> None:
         super().__init__(opset, opset_is_fixed=opset_is_fixed, budget=budget, around=around)
         self.plan = plan
-        self.canonical = canonical
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
@@ -200,13 +196,17 @@ class Builder(QdqNodes):
         """Whether all quantized integers are stored as floats."""
         return self.plan.float_only
 
+    @property
+    def canonical(self) -> bool:
+        """Whether ONNX's own operator is preferred to a form that ONNX Runtime runs faster."""
+        return self.plan.canonical
+
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(
             self.opset,
             opset_is_fixed=self.opset_is_fixed,
             plan=self.plan,
-            canonical=self.canonical,
             around=self,
         )
 

@@ -377,16 +377,19 @@ class Nodes:
         return self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def reduce(
-        self, op_type: str, x: Operand, axes: Sequence[int] | Value, *, keepdims: bool
+        self, op_type: str, x: Operand, axes: Sequence[int] | Value | None, *, keepdims: bool
     ) -> Value:
-        """Reduce over axes of the stored order; without axes the result is x.
+        """Reduce over axes of the stored order, None for all axes; without axes the result is x.
 
+        OpenCV 5 makes no scalar of a reduction whose axes are an input, even if it lists all axes.
         Computed axes must be an input of the node, constant axes may be an attribute.
         """
         keep, first = int(keepdims), first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):
             self.require(first, f"{op_type} over computed axes")
             return self.node(op_type, x, axes, keepdims=keep, noop_with_empty_axes=1)
+        if axes is None:
+            return self.node(op_type, x, keepdims=keep)
         if not axes:
             return self.Identity(x)
         if self.opset >= first:

@@ -7,6 +7,8 @@ DequantizeLinear of the weights would run each time; Cast and Mul are folded at 
 
 from __future__ import annotations
 
+import numpy as np
+
 from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
 from tflite2onnx.builder.opsets import BLOCKS, first_opset
 from tflite2onnx.errors import OperatorError
@@ -57,7 +59,11 @@ class QdqNodes(Nodes):
 
     def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
         quantization = _quantization(storage)
-        self.require(first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}")
+        first, what = first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}"
+        if storage.dtype is DType.INT16 and not self.supports(first, what):
+            emit = self._emit_scaled if op_type == "DequantizeLinear" else self._emit_rounded
+            return emit(x, quantization, order)
+        self.require(first, what)
         scale, zero = _order_parameters(quantization, order)
         # DequantizeLinear of int32 must not have a zero point; fusions want one for other types.
         points = None
@@ -70,27 +76,48 @@ class QdqNodes(Nodes):
 
     def _emit_scaled(self, x: Operand, quantization: Quantization, order: Order) -> Value:
         """Return what DequantizeLinear does, by nodes of all opsets, which runtimes fold."""
-        scale, zero = _order_parameters(quantization, order)
+        scale, zero = _broadcast_parameters(quantization, order)
         axis = order.index(quantization.axis)
+        outer, inner = scale.shape[: axis + 1], scale.shape[axis + 2 :]
         if quantization.block_size:
-            outer, inner = scale.shape[: axis + 1], scale.shape[axis + 1 :]
             x = self.reshape(x, (*outer, quantization.block_size, *inner))
-            shape: Shape = (*outer, 1, *inner)
-        else:
-            shape = tuple(-1 if i == axis else 1 for i in range(len(order))) if scale.ndim else ()
         value = self.cast(x, DType.FLOAT32)
         if zero.any():
-            value = self.Sub(value, self.constant(zero.reshape(shape).astype(scale.dtype)))
-        value = self.Mul(value, self.constant(scale.reshape(shape)))
+            value = self.Sub(value, self.constant(zero.astype(scale.dtype)))
+        value = self.Mul(value, self.constant(scale))
         if not quantization.block_size:
             return value
         return self.reshape(value, (*outer[:-1], outer[-1] * quantization.block_size, *inner))
+
+    def _emit_rounded(self, x: Operand, quantization: Quantization, order: Order) -> Value:
+        """Return what QuantizeLinear to int16 does, by nodes of all opsets."""
+        scale, zero = _broadcast_parameters(quantization, order)
+        value = self.Round(self.Div(x, self.constant(scale)))
+        if zero.any():
+            value = self.Add(value, self.constant(zero.astype(scale.dtype)))
+        limits = np.iinfo(np.int16)
+        bounds = (self.scalar(limit, DType.FLOAT32) for limit in (limits.min, limits.max))
+        return self.cast(self.Clip(value, *bounds), DType.INT16)
 
 
 def _quantization(storage: Storage) -> Quantization:
     if storage.quantization is None:
         raise OperatorError(f"the {storage.dtype.label} tensor must have a scale")
     return storage.quantization
+
+
+def _broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
+    """Return scales and zero points in a shape for arithmetic with a tensor in an order.
+
+    A tensor with a scale for each block has one more axis, after the axis of its blocks.
+    """
+    scale, zero = _order_parameters(quantization, order)
+    axis = order.index(quantization.axis)
+    if quantization.block_size:
+        shape: Shape = (*scale.shape[: axis + 1], 1, *scale.shape[axis + 1 :])
+    else:
+        shape = tuple(-1 if i == axis else 1 for i in range(len(order))) if scale.ndim else ()
+    return scale.reshape(shape), zero.reshape(shape)
 
 
 def _order_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:

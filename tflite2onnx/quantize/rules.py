@@ -86,6 +86,7 @@ class OperandCase(NamedTuple):
     real: bool
     float_only: bool
     dynamic: str
+    canonical: bool = False
 
 
 # The storage of each tensor inside the model.
@@ -232,6 +233,13 @@ READINGS = (
         "float32 in the file",
         "the option asks for real numbers",
         lambda case: case.float_only,
+        lambda _: Reading.FLOAT,
+    ),
+    Rule(
+        "biases of quantized data and weights; `--forms canonical`",
+        "float32 in the file",
+        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime converts it to int32",
+        lambda case: case.canonical and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),
     Rule(

@@ -67,6 +67,8 @@ class Options(Protocol):
     def activations(self) -> str: ...
     @property
     def weights(self) -> str: ...
+    @property
+    def forms(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class StoragePlan:
     float_only: bool = False
     int8_as_uint8: bool = False
     weights: str = "auto"
+    canonical: bool = False
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
 
     def tensor(self, tensor: Tensor) -> OperandStorage:
@@ -111,7 +114,9 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     """
     wish = options.activations
     uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
-    chosen = StoragePlan(options.quantization == "float", uint8, options.weights)
+    chosen = StoragePlan(
+        options.quantization == "float", uint8, options.weights, options.forms == "canonical"
+    )
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands = {}
     for operator in operators:
@@ -160,7 +165,8 @@ class _Planner:
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
         role = _role(self.declared, operand)
         storage, rule = self._storage(operand, role, tensor)
-        case = OperandCase(storage, role, self.real, self.chosen.float_only, self.dynamic)
+        float_only, canonical = self.chosen.float_only, self.chosen.canonical
+        case = OperandCase(storage, role, self.real, float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (rule, reading_rule))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)

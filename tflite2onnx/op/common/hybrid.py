@@ -78,8 +78,8 @@ def _axis(shape: Shape) -> int | None:
 
 def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
     """Return the extreme of each row: a scalar if there is one row, else [rows]."""
-    axes = range(0 if shape[0] == 1 else 1, len(shape))
-    return g.reduce(op_type, x, list(axes), keepdims=False)
+    axes = None if shape[0] == 1 else list(range(1, len(shape)))
+    return g.reduce(op_type, x, axes, keepdims=False)
 
 
 def multiply(g: Builder, x: QuantizedRows, weights: Value, storage: Storage, sums: Array) -> Value:

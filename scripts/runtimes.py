@@ -1,0 +1,164 @@
+"""Run converted models in other runtimes, and compare the outputs with those of LiteRT.
+
+Each runtime runs in an environment of its own, a folder in .venv-runtimes that --make makes with
+pip or npm, which take a network::
+
+    python scripts/runtimes.py --make openvino onnxruntime-web
+    python scripts/runtimes.py --runtimes openvino onnxruntime-web -- model.tflite folder/
+
+Without models, the models are those in assets/models and those in the folder that the environment
+variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with the `--target` of
+the runtime (or the options of --options) and run in a process of its own. What is found is added to
+a file (--results), a line of JSON for each model and runtime; pairs in the file are not run again.
+--seconds ends the script after a time, so that it can be continued. --table prints the file as
+tables in Markdown.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.golden.closeness import ConvertedModel, compare_with_litert  # noqa: E402
+from tests.golden.isolated import Crashed, run_isolated  # noqa: E402
+from tests.golden.records import assets, zoo  # noqa: E402
+from tests.runtimes.environments import RUNTIMES, Runtime  # noqa: E402
+from tests.runtimes.remote import Refused, RemoteSession, TooSlow  # noqa: E402
+from tflite2onnx import convert  # noqa: E402
+
+AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
+VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
+STEPS = 3  # runs of a model with state
+CAUSE = 160  # characters of an error message
+
+
+def judge_model(
+    model: Path, runtime: Runtime, options: Mapping[str, Any], limit: float
+) -> list[str]:
+    """Return the verdict on a model in a runtime, and its reason."""
+    try:
+        result = convert(model, **options)
+    except Exception as error:  # noqa: BLE001 - a verdict on this model only
+        return [VERDICTS[4], str(error)]
+    converted = ConvertedModel.from_result(result)
+    converted = replace(converted, steps=min(converted.steps, STEPS))
+    try:
+        return run_isolated(compare_outputs, model.read_bytes(), converted, runtime.command, limit)
+    except Crashed as error:
+        return [VERDICTS[5], str(error)]
+
+
+def compare_outputs(
+    data: bytes, converted: ConvertedModel, command: Sequence[str], limit: float
+) -> list[str]:
+    """Return the verdict on an ONNX model that a command runs, and its reason."""
+    with ExitStack() as stack:
+
+        def load_model(converted: ConvertedModel) -> RemoteSession:
+            return stack.enter_context(closing(RemoteSession(command, converted.model, limit)))
+
+        try:
+            compare_with_litert(data, converted, load_model)
+        except TooSlow as error:
+            return [SLOW, str(error)]
+        except Refused as error:
+            return [REFUSED, str(error)]
+        except AssertionError as error:
+            return [DIFFERS, str(error)]
+        except (RuntimeError, ValueError) as error:
+            return [VERDICTS[5], str(error)]
+        return [AGREES, ""]
+
+
+def every_model(places: Sequence[Path]) -> list[Path]:
+    """Return the files among the places and in the folders among them, the smallest first."""
+    found = [
+        p for place in places for p in (place.rglob("*.tflite") if place.is_dir() else [place])
+    ]
+    return sorted(dict.fromkeys(found or (case.path for case in (*assets(), *zoo()))), key=size)
+
+
+def size(path: Path) -> tuple[int, str]:
+    """Return the size of a file, then its name, to sort by."""
+    return path.stat().st_size, str(path)
+
+
+def read_results(file: Path) -> Iterator[dict[str, str]]:
+    """Yield the lines of a file of results."""
+    if file.exists():
+        yield from map(json.loads, file.read_text().splitlines())
+
+
+def table(results: Sequence[Mapping[str, str]]) -> str:
+    """Return the counts of verdicts by runtime, and the reasons, as Markdown."""
+    lines = [f"| runtime | models | {' | '.join(VERDICTS[:4])} |", "| --- " * 6 + "|"]
+    for name in dict.fromkeys(each["runtime"] for each in results):
+        found = Counter(each["verdict"] for each in results if each["runtime"] == name)
+        ran = {v: n for v, n in found.items() if v in VERDICTS[:4]}
+        cells = [str(ran.get(verdict, 0)) for verdict in VERDICTS[:4]]
+        lines.append(f"| {name} | {sum(ran.values())} | {' | '.join(cells)} |")
+    lines += ["", "| runtime | model | verdict | reason |", "| --- " * 4 + "|"]
+    for each in results:
+        if each["verdict"] != AGREES:
+            reason = " ".join(each["reason"].split()).replace("|", "\\|")[:CAUSE]
+            lines.append(f"| {each['runtime']} | {each['model']} | {each['verdict']} | {reason} |")
+    return "\n".join(lines)
+
+
+def run_models(given: argparse.Namespace) -> None:
+    """Run the models that are not in the results yet, until the time is over."""
+    end = time.monotonic() + given.seconds
+    known = {(each["model"], each["runtime"]) for each in read_results(given.results)}
+    runtimes = [RUNTIMES[name] for name in given.runtimes]
+    for model in every_model(given.models):
+        for runtime in runtimes:
+            if (model.name, runtime.name) in known:
+                continue
+            if time.monotonic() > end:
+                print("the time is over; call again to continue")
+                return
+            options = {"target": runtime.target, **given.options}
+            verdict, reason = judge_model(model, runtime, options, given.limit)
+            found = {"model": model.name, "runtime": runtime.name}
+            line = {**found, "verdict": verdict, "reason": reason}
+            with given.results.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(f"{runtime.name:18} {verdict:9} {model.name} {reason[:CAUSE]}", flush=True)
+
+
+def main() -> None:
+    """Make environments, run models, or print the results."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = partial(parser.add_argument)
+    add("--make", nargs="+", choices=RUNTIMES, default=[], help="make these environments, and end")
+    add("--runtimes", nargs="+", choices=RUNTIMES, default=[*RUNTIMES], help="default: all made")
+    add("--options", type=json.loads, default={}, help="options of `convert`, as JSON")
+    add("--results", type=Path, default=Path("runtimes.jsonl"), help="the file of results")
+    add("--limit", type=float, default=120, help="seconds to load a model, and for a run")
+    add("--seconds", type=float, default=float("inf"), help="start no model after this time")
+    add("--table", action="store_true", help="print the results as tables, and end")
+    add("models", type=Path, nargs="*", help="models, or folders of models")
+    given = parser.parse_args()
+    logging.disable()
+    for name in given.make:
+        RUNTIMES[name].make_folder()
+    given.runtimes = [name for name in given.runtimes if RUNTIMES[name].is_made]
+    if given.table:
+        print(table([*read_results(given.results)]))
+    elif not given.make:
+        run_models(given)
+
+
+if __name__ == "__main__":
+    main()

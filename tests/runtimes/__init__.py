@@ -1,0 +1,1 @@
+"""ONNX models in runtimes other than the installed ONNX Runtime, each in a process of its own."""

@@ -1,0 +1,102 @@
+"""The runtimes that ONNX models are run in, and an environment for each of them.
+
+An environment is a folder: a virtual environment of Python, or a project of npm. Tests are skipped
+if the environment of their runtime is not made.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tflite2onnx.options import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+# The folder of all environments; TFLITE2ONNX_RUNTIMES names another.
+FOLDER = Path(os.environ.get("TFLITE2ONNX_RUNTIMES", ROOT / ".venv-runtimes"))
+SERVE = Path(__file__).with_name("serve.py")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime: its name, the packages of its environment, and how it is called.
+
+    `loader` is its name in serve.py, "web" for serve.cjs. `target` is the conversion option for the
+    runtime. If this Python has the package `module`, the runtime needs no environment of its own.
+    """
+
+    name: str
+    loader: str
+    packages: Sequence[str]
+    target: Target
+    module: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the environment."""
+        return FOLDER / self.name
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the environment exists."""
+        return bool(self.module and find_spec(self.module)) or (self.folder / "made").exists()
+
+    @property
+    def command(self) -> list[str]:
+        """The command that runs a model, without the path of the model."""
+        if self.loader == "web":
+            return ["node", str(SERVE.with_suffix(".cjs")), str(self.folder)]
+        made = (self.folder / "made").exists()
+        python = str(self.folder / "bin" / "python") if made else sys.executable
+        return [python, str(SERVE), self.loader]
+
+    def make_folder(self) -> None:
+        """Make the environment, which takes a network.
+
+        Raises:
+            subprocess.CalledProcessError: pip or npm failed.
+            FileNotFoundError: npm is not installed.
+        """
+        if self.is_made:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.loader == "web":
+            (self.folder / "package.json").write_text("{}")
+            command = ["npm", "install", "--no-audit", "--no-fund", *self.packages]
+        else:
+            venv.create(self.folder, with_pip=True)
+            command = [str(self.folder / "bin" / "python"), "-m", "pip", "install", *self.packages]
+        subprocess.run(command, cwd=self.folder, check=True)
+        (self.folder / "made").touch()
+
+
+def _onnxruntime(version: str, *packages: str) -> Runtime:
+    name = f"onnxruntime-{version.rpartition('.')[0]}"
+    return Runtime(name, "onnxruntime", (f"onnxruntime=={version}", *packages), "onnxruntime")
+
+
+OLDEST = _onnxruntime("1.20.0")
+WEB = Runtime("onnxruntime-web", "web", ("onnxruntime-web@1.30.0",), "web")
+OPENVINO = Runtime("openvino", "openvino", ("openvino==2026.4.1",), "openvino", "openvino")
+REFERENCE = Runtime("onnx.reference", "reference", ("onnx",), "portable", "onnx")
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        _onnxruntime("1.17.3", "numpy<2"),
+        OLDEST,
+        _onnxruntime("1.22.1"),
+        _onnxruntime("1.31.1"),
+        WEB,
+        OPENVINO,
+        REFERENCE,
+        Runtime("opencv-4", "opencv", ("opencv-python-headless==4.14.0.94",), "opencv"),
+        Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),
+        Runtime("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx"), "tvm"),
+    )
+}

@@ -1,0 +1,103 @@
+"""The tutorial's pipeline with ONNX Runtime Web in Chromium, if TFLITE2ONNX_ZOO is set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.golden.records import ZOO
+from tests.integration.test_examples import FACES, ROOT
+from tests.integration.test_zoo_examples import FOUND
+from tests.runtimes.environments import WEB
+from tests.support.browser import browser
+from tflite2onnx import convert
+
+__test__ = ZOO in os.environ
+
+_SECONDS = 120
+# Added to the page: it sends what it has found.
+_SEND = b"""<script>addEventListener("found", () => fetch("/found", {
+  method: "POST", body: JSON.stringify(window.found) }));</script></head>"""
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a folder, and puts what the page sends into a queue."""
+
+    def __init__(self, queue: Queue[Any], *args: Any, **options: Any) -> None:
+        self._queue = queue
+        super().__init__(*args, **options)
+
+    def do_POST(self) -> None:
+        """Receive what the page has found."""
+        self._queue.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - prescribed, too
+        """Print nothing."""
+
+
+@contextmanager
+def serve_folder(folder: Path) -> Iterator[tuple[str, Queue[Any]]]:
+    """Serve a folder on this machine; yield the address, and what the pages send."""
+    queue: Queue[Any] = Queue()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, queue, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", queue
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def run_page(folder: Path, page: str) -> Any:
+    """Return what a page of a folder sends, opened in headless Chromium."""
+    with serve_folder(folder) as (address, queue):
+        command = [
+            browser(),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={folder / 'profile'}",
+            "--remote-debugging-port=0",
+            f"{address}/{page}",
+        ]
+        silent = subprocess.DEVNULL
+        with subprocess.Popen(command, stdout=silent, stderr=silent) as process:
+            try:
+                return queue.get(timeout=_SECONDS)
+            finally:
+                process.terminate()
+
+
+@pytest.mark.skipif(not WEB.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
+@pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
+def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> None:
+    """To a tenth of a pixel of LiteRT, in the same drawn face."""
+    for source, name in zip(pipeline, ("detector", "mesh"), strict=True):
+        convert(source, tmp_path / f"{name}.onnx", target="web")
+    (tmp_path / "node_modules").symlink_to(WEB.folder / "node_modules")
+    text = (ROOT / "examples" / "faces.html").read_bytes()
+    (tmp_path / "faces.html").write_bytes(text.replace(b"</head>", _SEND))
+    found = run_page(tmp_path, "faces.html")
+    assert "error" not in found
+
+    picture = FACES.draw_face()
+    detector, mesh = map(FACES.with_litert, pipeline)
+    score, points = FACES.detect(detector, picture)
+    want = FACES.landmarks(mesh, picture, FACES.mesh_region(points))
+    assert found["score"] == pytest.approx(score, abs=1e-3)
+    np.testing.assert_allclose(np.array(found["landmarks"]), want, rtol=0, atol=0.1)

@@ -1,0 +1,121 @@
+"""The project's models in OpenVINO, onnx.reference, an old ONNX Runtime and ONNX Runtime Web.
+
+A runtime whose environment is not made is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.golden.closeness import ConvertedModel, compare_with_litert
+from tests.golden.records import Case, assets
+from tests.runtimes.environments import OLDEST, OPENVINO, REFERENCE, ROOT, RUNTIMES, WEB, Runtime
+from tests.runtimes.remote import Refused, RemoteSession, TooSlow
+from tests.support.small import chain
+from tflite2onnx import convert
+
+_SECONDS = 120
+SCRIPT = ROOT / "scripts" / "runtimes.py"
+SERVE = Path(__file__).with_name("serve.py")
+
+
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+@pytest.mark.parametrize("runtime", [OLDEST, OPENVINO, REFERENCE, WEB], ids=lambda r: r.name)
+def test_outputs_are_those_of_litert(runtime: Runtime, case: Case) -> None:
+    if not runtime.is_made:
+        pytest.skip(f"not installed: scripts/runtimes.py --make {runtime.name}")
+    converted = ConvertedModel.from_result(convert(case.path, target=runtime.target))
+    sessions: list[RemoteSession] = []
+
+    def load_model(converted: ConvertedModel) -> RemoteSession:
+        sessions.append(RemoteSession(runtime.command, converted.model, _SECONDS))
+        return sessions[0]
+
+    try:
+        compare_with_litert(case.path.read_bytes(), converted, load_model)
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_the_oldest_onnx_runtime_is_the_one_that_setup_allows() -> None:
+    (line,) = (
+        line for line in (ROOT / "setup.cfg").read_text().splitlines() if "onnxruntime >=" in line
+    )
+    assert OLDEST.packages[0].startswith(line.strip().replace(" >= ", "=="))
+
+
+def test_a_session_in_another_process() -> None:
+    """Arrays of all types and shapes arrive as they are."""
+    model = convert(chain("ABS")).model
+    with closing(
+        RemoteSession([sys.executable, str(SERVE), "onnxruntime"], model.SerializeToString(), 60)
+    ) as session:
+        (port,) = model.graph.input
+        shape = [d.dim_value for d in port.type.tensor_type.shape.dim]
+        x = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        names = [output.name for output in session.get_outputs()]
+        (y,) = session.run(names, {port.name: x})
+        np.testing.assert_array_equal(y, abs(x))
+        with pytest.raises(Refused, match="output other is missing"):
+            session.run(["other"], {port.name: x})
+        with pytest.raises(Refused, match="nothing"):
+            session.run(names, {"nothing": x})
+        with pytest.raises(Refused, match="exit status"):
+            session.run(names, {port.name: x})
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        ("raise SystemExit('last words')", Refused, "exit status 1: last words"),
+        ("import time; time.sleep(60)", TooSlow, "more than 1 s"),
+        ('print(\'{"error": "unknown operator"}\')', Refused, "unknown operator"),
+    ],
+)
+def test_a_model_that_is_refused(code: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RemoteSession([sys.executable, "-c", code], convert(chain("ABS")).skeleton.serialize(), 1)
+
+
+def run_script(*words: str | Path) -> str:
+    """Run the script as a user would, and return what it prints."""
+    command = [sys.executable, str(SCRIPT), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_matrix(tmp_path: Path) -> None:
+    """Pairs in the file of results are not run again."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tflite").write_bytes(chain("ABS"))
+    (tmp_path / "c.tflite").write_bytes(b"no model")
+    results = tmp_path / "results.jsonl"
+    words = ("--runtimes", "onnx.reference", "--results", results)
+    assert "the time is over" in run_script(*words, "--seconds", "-1", "--", tmp_path)
+    first = run_script(*words, "--", tmp_path)
+    assert [line.split()[:2] for line in first.splitlines()] == [
+        ["onnx.reference", "not"],
+        ["onnx.reference", "agrees"],
+        ["onnx.reference", "agrees"],
+    ]
+    assert run_script(*words, "--", tmp_path) == ""
+    assert {json.loads(line)["model"] for line in results.read_text().splitlines()} == {
+        "a.tflite",
+        "b.tflite",
+        "c.tflite",
+    }
+    table = run_script("--table", "--results", results)
+    assert "| onnx.reference | 2 | 2 | 0 | 0 | 0 |" in table
+    assert "| onnx.reference | c.tflite | not converted |" in table
+
+
+def test_targets_of_runtimes_exist() -> None:
+    for runtime in RUNTIMES.values():
+        convert(chain("ABS"), target=runtime.target)
