@@ -103,6 +103,7 @@ class Nodes:
         self.opset = opset
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
+        self._reshaped: dict[Value | None, Value | None] = {}  # the inputs of Reshape, by outputs
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
 
@@ -330,7 +331,13 @@ class Nodes:
         value, target = self._value_of(x), self._target(x, shape)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
         if dtype not in _PACKED:
-            return self.Reshape(value, target, allowzero=allow)
+            if target.data is not None and dtype is DType.FLOAT32:
+                value = self._reshaped.get(value, value)
+                if value in self.types and self.types[value][1] == tuple(shape):
+                    return value
+            result = self.Reshape(value, target, allowzero=allow)
+            self._reshaped[result] = value
+            return result
         return self.with_compute_type(
             "Reshape", dtype, lambda v: self.Reshape(v, target, allowzero=allow), value
         )

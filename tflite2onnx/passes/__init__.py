@@ -30,6 +30,8 @@ from tflite2onnx.passes.normalise import (
 from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
 from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
 from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
+from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
+from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
 from tflite2onnx.passes.patterns.split_prelu import split_prelu
 from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
 from tflite2onnx.passes.resolve_computations import resolve_computations
@@ -68,6 +70,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     fold,  # fewer operators for the passes below
     raise_recurrent_loops,  # ONNX has operators for LSTM, GRU and RNN
     fuse_activations,  # ONNX has operators for them
+    fuse_normalizations,  # as above
     expand_output_sigmoid,  # Sigmoid of ONNX Runtime is inaccurate for small scores
     align,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
@@ -79,6 +82,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
+    multiply_pixels,  # the planner may save Transposes
     convolve_padded_channels,  # Pad of channels leaves the blocked layout of convolutions
     split_prelu,  # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions
 )

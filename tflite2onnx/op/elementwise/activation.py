@@ -33,7 +33,10 @@ def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Val
     The kernels convert it to bounds (CalculateActivationRange in kernel_util.h). TANH and SIGN_BIT
     have no bounds, so these kernels ignore them: see `apply_unbounded_activation`.
     """
-    return apply_bounds(g, name, x, dtype) if name in BOUNDS else x
+    if name not in BOUNDS:
+        return x
+    y = apply_bounds(g, name, x, dtype)
+    return g.annotate(y, *g.types[x]) if x in g.types else y
 
 
 def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -91,14 +92,8 @@ class FullyConnected(DynamicShape):
             last = (*inner, "O")
             if w.data is None:
                 slots[1] = ("O", *inner)
-            first = last if y.rank == _IMAGE and w.data is not None and not self._hybrid else None
-            return [
-                Frame(
-                    slots,
-                    (*batch, *last),
-                    legal=lambda label: label[-2:] == last or label[1:3] == first,
-                )
-            ]
+            fits = partial(_is_product, last=last, places=self._places(y.rank))
+            return [Frame(slots, (*batch, *last), legal=fits)]
         if w.rank == _MATRIX:
             inner *= x.rank - features_from(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
@@ -110,6 +105,13 @@ class FullyConnected(DynamicShape):
         plain = slots[0] == ("N", "0")
         return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
 
+    def _places(self, rank: int) -> Collection[int]:
+        """Return where the features may be in a label of an image, besides at the end."""
+        if rank != _IMAGE or self.input(1).data is None or self._hybrid:
+            return ()
+        plain = not self.output.symbols and not is_quantized(self.input(0))
+        return range(rank) if plain else (1,)
+
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # A hybrid product has one scale for each row, or one scalar for a single row.
@@ -118,18 +120,27 @@ class FullyConnected(DynamicShape):
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
     ) -> Value | NeedsReshape:
-        if y.rank == _IMAGE and y.order[1] == y.rank - 1:
-            return self._conv(g, x, w, b)
+        if y.rank == _IMAGE and y.order[-1] != y.rank - 1:
+            return self._conv(g, y, x, w, b)
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
+            return self._gemm(g, y, x, w, b)
+        # ONNX Runtime fuses the bias and the activation with Gemm only.
+        if not (g.canonical or self._hybrid or y.tensor.symbols) and w.tensor.data is not None:
             return self._gemm(g, y, x, w, b)
         if x.plan.reading is Reading.DYNAMIC:
             return self._matmul_integer(g, y, x, w, b)
         return self._matmul(g, y, x, w, b)
 
-    def _conv(self, g: Builder, x: View, w: View, b: View | None) -> Value:
-        """Return an image in channels-first order."""
-        return g.Conv(x, w.reshape((*w.shape, 1, 1)), b)
+    def _conv(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value | NeedsReshape:
+        """Return an image whose channels are not last; axes before them are the batch."""
+        filters, channel = w.reshape((*w.shape, 1, 1)), y.order.index(y.rank - 1)
+        if channel == 1:
+            return g.Conv(x, filters, b)
+        before, after = prod(x.shape[:channel]), x.shape[channel + 1 :]
+        pixels = (prod(after), 1)
+        product = g.Conv(x.reshape((before, x.shape[channel], *pixels)), filters, b)
+        return NeedsReshape(g.annotate(product, y.dtype, (before, y.shape[channel], *pixels)))
 
     def _gemm(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value | NeedsReshape:
         """Return the product of x and w as matrices, in the orders in which they are stored."""
@@ -144,7 +155,9 @@ class FullyConnected(DynamicShape):
             transA=1 if x.order == swapped else None,
             transB=None if w.order == swapped else 1,
         )
-        return product if y.rank == _MATRIX else NeedsReshape(product)
+        if y.rank == _MATRIX:
+            return product
+        return NeedsReshape(g.annotate(product, y.dtype, (rows, out)))
 
     def _matmul(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of float x and weights in columns, [features, out]."""
@@ -189,6 +202,12 @@ class FullyConnected(DynamicShape):
     def _features(self) -> int:
         w = self.input(1)
         return w.elements // w.shape[0]
+
+
+def _is_product(label: Axes, last: Axes, places: Collection[int]) -> bool:
+    """Return whether the features are last, or are at one of the places, before the output."""
+    at = label.index(last[0])
+    return label[at : at + 2] == last and (at == len(label) - 2 or at in places)
 
 
 def _count_rows(y: View) -> int | str:

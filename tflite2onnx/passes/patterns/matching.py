@@ -16,7 +16,7 @@ dead once the last of them is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple, TypeAlias
 
@@ -63,37 +63,26 @@ class Matcher:
                     self.readers.setdefault(tensor, []).append(op)
         self.ends = {t for each in graph.every_graph() for t in each.outputs}
 
-    def match(self, op: Op, pattern: Pattern) -> Match | None:
-        """Return the match of a pattern with the operators that end in this operator."""
-        if (
-            not op.outputs
-            or isinstance(pattern, str | float)
-            or pattern[0]
-            not in (
-                op.code,
-                op.activation,
-            )
-        ):
+    def match(self, op: Op, pattern: Pattern, *, activated: bool = False) -> Match | None:
+        """Return the match of a pattern with the operators that end in this operator.
+
+        With `activated` the last operator may apply an activation to its result.
+        """
+        if isinstance(pattern, str | float) or not op.outputs or not is_float(op.outputs[0]):
             return None
-        for found in self._match_tensor(op.outputs[0], pattern, Match({})):
-            inner = dict.fromkeys(each for each in found.ops if each is not op)
-            if found.ops and self._are_private(inner, {op, *inner}):
-                return found
-        return None
+        if activated and pattern[0] == op.code:
+            matches = self._match_inputs(op, pattern, Match({}))
+        elif pattern[0] in (op.code, op.activation):
+            matches = self._match_op(op, pattern, Match({}))
+        else:
+            return None
+        return next((found for found in matches if self._is_private(found, op)), None)
 
-    def match_any(self, op: Op, patterns: Iterable[Pattern]) -> Match | None:
-        """Return the match of the first pattern that matches."""
-        return next((m for p in patterns if (m := self.match(op, p)) is not None), None)
-
-    def is_read_once(self, tensor: Tensor) -> bool:
-        """Return whether a single operator reads a tensor, which is no output of a graph."""
-        return tensor not in self.ends and len(self.readers.get(tensor, ())) == 1
-
-    def _are_private(self, inner: Iterable[Op], ops: set[Op]) -> bool:
-        made = [t for op in inner for t in op.outputs]
-        return not any(t in self.ends for t in made) and all(
-            ops.issuperset(self.readers.get(t, ())) for t in made
-        )
+    def _is_private(self, found: Match, last: Op) -> bool:
+        """Return whether only operators of the match read what the operators before `last` make."""
+        ops = {*found.ops, last}
+        made = [t for op in found.ops if op is not last for t in op.outputs]
+        return all(t not in self.ends and ops.issuperset(self.readers.get(t, ())) for t in made)
 
     def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
         if isinstance(pattern, str):

@@ -1,0 +1,238 @@
+"""passes/patterns/fuse_normalizations.py: normalizations that a model spells out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx import convert
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
+from tflite2onnx.reader.model import read_model
+
+EPSILON = np.float32(1e-3)
+
+
+class Spelled(Build):
+    """A model that computes mean and variance over some axes."""
+
+    def __init__(self, axes: list[int], *, keeps: bool = True) -> None:
+        super().__init__()
+        self.axes, self.keeps = axes, keeps
+
+    def apply(self, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+        """Add an elementwise operator."""
+        shape = np.broadcast_shapes(*(tuple(each.shape) for each in inputs))
+        return self.op(code, list(inputs), [list(shape)], **options)[0]
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Add MEAN."""
+        axes = self.constant(np.array(self.axes, np.int32))
+        over = [axis % len(x.shape) for axis in self.axes]
+        shape = [1 if i in over else n for i, n in enumerate(x.shape)]
+        return self.op("MEAN", [x, axes], [shape], keep_dims=self.keeps)[0]
+
+    def vector(self, channels: int, least: float) -> Tensor:
+        """Add a scale or a bias."""
+        return self.constant(np.linspace(least, 2, channels, dtype=np.float32))
+
+    def inverse(self, squares: Tensor, code: str = "RSQRT") -> Tensor:
+        """Add the operators from the squares to 1 / deviation, or to the deviation."""
+        shifted = self.apply("ADD", self.mean(squares), self.constant(EPSILON))
+        return self.apply(code, shifted)
+
+
+Spelling = Callable[[Spelled, Tensor], Tensor]
+
+
+def keras(m: Spelled, x: Tensor, **options: Any) -> Tensor:
+    mean = m.mean(x)
+    inverse = m.inverse(m.apply("SQUARED_DIFFERENCE", x, mean))
+    factor = m.apply("MUL", inverse, m.vector(x.shape[-1], 0.5))
+    offset = m.apply("SUB", m.vector(x.shape[-1], -1), m.apply("MUL", mean, factor))
+    return m.apply("ADD", m.apply("MUL", x, factor), offset, **options)
+
+
+def mediapipe(m: Spelled, x: Tensor) -> Tensor:
+    mean = m.mean(x)
+    factor = m.inverse(m.apply("SQUARED_DIFFERENCE", mean, x))
+    factor = m.apply("MUL", factor, m.vector(x.shape[-1], 0.5))
+    offset = m.apply("MUL", m.apply("NEG", mean), factor)
+    return m.apply("ADD", m.apply("MUL", x, factor), offset)
+
+
+def divide_by_deviation(m: Spelled, x: Tensor) -> Tensor:
+    centred = m.apply("SUB", x, m.mean(x))
+    deviation = m.inverse(m.apply("MUL", centred, centred), "SQRT")
+    ratio = m.apply("MUL", m.apply("DIV", centred, deviation), m.vector(x.shape[-1], 0.5))
+    return m.apply("ADD", m.vector(x.shape[-1], -1), ratio)
+
+
+def centred_product(m: Spelled, x: Tensor) -> Tensor:
+    centred = m.apply("SUB", x, m.mean(x))
+    inverse = m.inverse(m.apply("SQUARE", centred))
+    factor = m.apply("MUL", m.vector(x.shape[-1], 0.5), inverse)
+    return m.apply("MUL", centred, factor)
+
+
+def without_parameters(m: Spelled, x: Tensor) -> Tensor:
+    centred = m.apply("SUB", x, m.mean(x))
+    return m.apply("MUL", centred, m.inverse(m.apply("SQUARE", centred)))
+
+
+def with_activation(m: Spelled, x: Tensor) -> Tensor:
+    return keras(m, x, fused_activation_function="RELU")
+
+
+SPELLINGS = [
+    keras,
+    mediapipe,
+    divide_by_deviation,
+    centred_product,
+    without_parameters,
+    with_activation,
+]
+
+
+def spell(spelling: Spelling, shape: list[int], axes: list[int], **options: Any) -> bytes:
+    m = Spelled(axes, **options)
+    m.output(spelling(m, m.input(shape)))
+    return m.bytes()
+
+
+def fuse(graph: Graph) -> Graph:
+    return eliminate_dead_operators(fuse_normalizations(graph))
+
+
+def nodes(data: bytes, **options: Any) -> list[str]:
+    result = check(data, ranges={"tensor_0": (-2.0, 5.0)}, **options)
+    return [node.op_type for node in result.model.graph.node]
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[2,3,4]
+        %1: float32[2,3,1] = MEAN(%0, [-1])
+        %2: float32[2,3,4] = SQUARED_DIFFERENCE(%0, %1)
+        %3: float32[2,3,1] = MEAN(%2, [-1])
+        %4: float32[2,3,1] = ADD(%3, 0.0010000000474974513)
+        %5: float32[2,3,1] = RSQRT(%4)
+        %6: float32[2,3,4] = MUL(%5, [0.5, 1.0, 1.5, 2.0])
+        %7: float32[2,3,4] = MUL(%1, %6)
+        %8: float32[2,3,4] = SUB([-1.0, 0.0, 1.0, 2.0], %7)
+        %9: float32[2,3,4] = MUL(%0, %6)
+        %10: float32[2,3,4] = ADD(%9, %8)
+        return %10
+    """
+    parameters = "[0.5, 1.0, 1.5, 2.0], [-1.0, 0.0, 1.0, 2.0]"
+    after = f"""
+        inputs %0: float32[2,3,4]
+        %1: float32[2,3,4] = NORMALIZATION(%0, {parameters}, axes=[2])
+        return %1
+    """
+    check_pass(fuse, read_model(spell(keras, [2, 3, 4], [-1])).graphs[0], before, after, "axes")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_layers(spelling: Spelling) -> None:
+    data = spell(spelling, [2, 3, 8], [-1])
+    found = nodes(data)
+    assert found == ["LayerNormalization"] + ["Relu"] * (spelling is with_activation)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_images(spelling: Spelling) -> None:
+    """Mean and variance of each channel, where no operator requests channels first."""
+    found = nodes(spell(spelling, [2, 5, 7, 3], [1, 2]))
+    assert found.count("ReduceMean") == 2
+
+
+def test_instances() -> None:
+    """Behind a convolution the channels are first."""
+    m = Spelled([1, 2])
+    filters = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    inputs = [m.input([2, 5, 7, 3]), m.constant(filters), m.constant(np.zeros(4, np.float32))]
+    (x,) = m.op("CONV_2D", inputs, [[2, 5, 7, 4]], stride_h=1, stride_w=1, padding="SAME")
+    m.output(keras(m, x))
+    result = check(m.bytes())
+    assert "InstanceNormalization" in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [([2, 5, 3, 4], [1, 2, 3]), ([2, 6, 4], [1, 2]), ([6], [0]), ([3, 4], [0])]
+)
+@pytest.mark.parametrize("spelling", [keras, without_parameters])
+def test_other_axes(spelling: Spelling, shape: list[int], axes: list[int]) -> None:
+    graph = fuse(read_model(spell(spelling, shape, axes)).graphs[0])
+    assert [op.code for op in graph.ops] == ["NORMALIZATION"]
+    nodes(spell(spelling, shape, axes))
+
+
+def test_opset_16() -> None:
+    """LayerNormalization is not in it."""
+    data = spell(keras, [2, 3, 8], [-1])
+    assert "LayerNormalization" not in nodes(data, opset=16)
+    assert "LayerNormalization" in nodes(data, forms="canonical")
+
+
+def test_open_sizes() -> None:
+    """The number of rows is open."""
+    m = Spelled([-1])
+    m.output(keras(m, m.input([1, 3, 8], shape_signature=[-1, 3, 8])))
+    (node,) = convert(m.bytes()).model.graph.node
+    assert node.op_type == "LayerNormalization"
+
+
+def other_axes(m: Spelled, x: Tensor) -> Tensor:
+    centred = m.apply("SUB", x, m.mean(x))
+    m.axes = [1]
+    return m.apply("MUL", centred, m.inverse(m.apply("SQUARE", centred)))
+
+
+def given_scale(m: Spelled, x: Tensor) -> Tensor:
+    return m.apply("MUL", without_parameters(m, x), m.input([x.shape[-1]]))
+
+
+def read_mean(m: Spelled, x: Tensor) -> Tensor:
+    mean = m.mean(x)
+    m.output(mean)
+    centred = m.apply("SUB", x, mean)
+    return m.apply("MUL", centred, m.inverse(m.apply("SQUARE", centred)))
+
+
+def several_epsilons(m: Spelled, x: Tensor) -> Tensor:
+    centred = m.apply("SUB", x, m.mean(x))
+    epsilons = m.constant(np.full((3, 1), 0.1, np.float32))
+    shifted = m.apply("ADD", m.mean(m.apply("SQUARE", centred)), epsilons)
+    return m.apply("MUL", centred, m.apply("RSQRT", shifted))
+
+
+@pytest.mark.parametrize("spelling", [other_axes, read_mean, several_epsilons])
+def test_what_is_no_normalization(spelling: Spelling) -> None:
+    graph = read_model(spell(spelling, [2, 3, 8], [-1])).graphs[0]
+    assert write_graph(fuse_normalizations(graph)) == write_graph(graph)
+
+
+def test_scale_that_is_an_input() -> None:
+    """The part before the scale is a normalization."""
+    graph = fuse(read_model(spell(given_scale, [2, 3, 8], [-1])).graphs[0])
+    assert [op.code for op in graph.ops] == ["NORMALIZATION", "MUL"]
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 8), (1,)], ids=str)
+def test_other_scales(shape: tuple[int, ...]) -> None:
+    """A scale along another axis stays a product; a single number is a scale of all channels."""
+
+    def scale(m: Spelled, x: Tensor) -> Tensor:
+        factor = m.constant(np.full(shape, 1.5, np.float32))
+        return m.apply("MUL", without_parameters(m, x), factor)
+
+    graph = fuse(read_model(spell(scale, [2, 3, 8], [-1])).graphs[0])
+    assert [op.code for op in graph.ops] == ["NORMALIZATION"] + ["MUL"] * (shape != (1,))
+    nodes(spell(scale, [2, 3, 8], [-1]))

@@ -1,0 +1,89 @@
+"""passes/patterns/multiply_pixels.py: convolutions of single pixels beside a TRANSPOSE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx import convert
+from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
+from tflite2onnx.reader.model import read_model
+
+NAME = "fused_activation_function"
+BIAS = "[1.0, 1.0, 1.0, 1.0, 1.0]"
+STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+
+
+def convolve(m: Build, x: Tensor, channels: int, size: int = 1, **options: Any) -> Tensor:
+    shape = (channels, size, size, x.shape[-1])
+    filters = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    inputs = [x, m.constant(filters), m.constant(np.ones(channels, np.float32))]
+    (y,) = m.op("CONV_2D", inputs, [[*x.shape[:-1], channels]], **{**STEP, **options})
+    return y
+
+
+def transpose(m: Build, x: Tensor) -> Tensor:
+    order = m.constant(np.array([0, 1, 3, 2], np.int32))
+    (y,) = m.op("TRANSPOSE", [x, order], [[x.shape[i] for i in (0, 1, 3, 2)]])
+    return y
+
+
+def mixer(**options: Any) -> bytes:
+    """Return a model that mixes channels, and then pixels."""
+    m = Build()
+    x = m.input([1, 1, 9, 4])
+    y = convolve(m, convolve(m, x, 8, fused_activation_function="RELU"), 4, **options)
+    (x,) = m.op("ADD", [x, y], [x.shape])
+    y = transpose(m, x)
+    y = convolve(m, convolve(m, y, 8), 9, **options)
+    m.output(*m.op("ADD", [x, transpose(m, y)], [x.shape]))
+    return m.bytes()
+
+
+def test_before_and_after() -> None:
+    m = Build()
+    x = convolve(m, m.input([1, 1, 4, 3]), 5, fused_activation_function="RELU")
+    m.output(transpose(m, x))
+    before = f"""
+        inputs %0: float32[1,1,4,3]
+        %1: float32[1,1,4,5] = CONV_2D(%0, constant[5,1,1,3], {BIAS}, {NAME}=RELU)
+        %2: float32[1,1,5,4] = TRANSPOSE(%1, [0, 1, 3, 2])
+        return %2
+    """
+    after = before.replace("CONV_2D(%0, constant[5,1,1,3]", "FULLY_CONNECTED(%0, constant[5,3]")
+    check_pass(multiply_pixels, read_model(m.bytes()).graphs[0], before, after, NAME)
+
+
+@pytest.mark.parametrize("forms", ["fastest", "canonical"])
+def test_numbers(forms: str) -> None:
+    result = check(mixer(), forms=forms)
+    convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == (4 if forms == "canonical" else 2)
+
+
+def test_transposes() -> None:
+    """No Transpose is left."""
+    assert not convert(mixer()).transposes
+    assert convert(mixer(), forms="canonical").transposes
+
+
+def test_other_convolutions() -> None:
+    """Between a larger convolution and a TRANSPOSE, and with strides or larger filters."""
+    for options in ({"size": 3}, {"dilation_h_factor": 2}):
+        m = Build()
+        m.output(transpose(m, convolve(m, m.input([1, 4, 6, 2]), 5, **options)))
+        graph = read_model(m.bytes()).graphs[0]
+        assert write_graph(multiply_pixels(graph)) == write_graph(graph)
+
+
+def test_no_transpose() -> None:
+    """The planner has nothing to save."""
+    m = Build()
+    x = convolve(m, m.input([1, 4, 6, 2]), 5)
+    m.output(transpose(m, convolve(m, x, 3, 3)))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(multiply_pixels(graph)) == write_graph(graph)

@@ -1,0 +1,114 @@
+"""NORMALIZATION: the result of `fuse_normalizations`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.builder.opsets import first_opset
+from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.tensor import DType
+
+_MOST = 1 << 16  # elements of a scale that repeats along axes
+_IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
+
+
+class Normalization(DynamicShape):
+    """NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias.
+
+    The mean and the variance are those over the axes in the option `axes`. The scale and the bias,
+    [C], belong to the last axis; both may be missing.
+    """
+
+    codes = ("NORMALIZATION",)
+    category = Category.ATTRIBUTE
+    tflite = "... -> ..."
+    dynamic_axes = "..."
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect(x, x.shape, DType.FLOAT32)
+        expect(self.output, x.shape, DType.FLOAT32)
+        for tensor in self.op.inputs[1:]:
+            if tensor is not None:
+                expect(tensor, x.shape[-1:], DType.FLOAT32)
+        if not self.options.axes or not set(self.options.axes) <= {*range(x.rank)}:
+            raise OperatorError(f"axes must be axes of {x.name}, got {self.options.axes}")
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        reduced, count = {names[axis] for axis in self.options.axes}, len(self.options.axes)
+
+        def is_legal(label: Axes) -> bool:
+            return label == names or {*label[-count:]} == reduced
+
+        return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+
+    def emit(
+        self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
+    ) -> Value:
+        reduced = sorted(x.axis(axis) for axis in self.options.axes)
+        left = [x.order[i] for i in range(x.rank) if i not in reduced]
+        if self._is_layer(g, x, reduced):
+            return self._normalize_layer(g, x, reduced[0], scale, bias)
+        fixed = x.rank - 1 not in x.tensor.symbols
+        if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and fixed:
+            weights = [_vector(g, scale, x, 1), _vector(g, bias, x, 0)]
+            return g.InstanceNormalization(x, *weights, epsilon=float(self.options.epsilon))
+        return self._spell_out(g, x, reduced, scale, bias)
+
+    def _is_layer(self, g: Builder, x: View, reduced: list[int]) -> bool:
+        """Return whether LayerNormalization computes it: the axes are the last that are stored."""
+        sizes = x.sizes[reduced[0] :]
+        fixed = [size for size in sizes if isinstance(size, int)]
+        is_last = reduced == [*range(x.rank - len(reduced), x.rank)]
+        small = len(fixed) == len(sizes) and prod(fixed) <= _MOST
+        has_opset = g.opset >= first_opset("LayerNormalization")
+        return has_opset and is_last and small and self._normalizes_channels
+
+    @property
+    def _normalizes_channels(self) -> bool:
+        """Whether scale and bias are missing, or vary along an axis that is normalized."""
+        plain = all(t is None for t in self.op.inputs[1:])
+        return plain or self.input(0).rank - 1 in self.options.axes
+
+    def _normalize_layer(
+        self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
+    ) -> Value:
+        shape = x.shape[axis:]
+        along = [-1 if each == x.rank - 1 else 1 for each in x.order[axis:]]
+
+        def spread(view: View | None, missing: float) -> Value:
+            if view is not None and len(shape) == 1:
+                return view.value
+            data = np.full(1, missing, np.float32) if view is None else view.constant
+            whole = data.astype(np.float32).reshape(along)
+            return g.constant(np.ascontiguousarray(np.broadcast_to(whole, shape)))
+
+        weights = [spread(scale, 1)] + ([] if bias is None else [spread(bias, 0)])
+        epsilon = float(self.options.epsilon)
+        return g.LayerNormalization(x, *weights, axis=axis - x.rank, epsilon=epsilon)
+
+    def _spell_out(
+        self, g: Builder, x: View, reduced: list[int], scale: View | None, bias: View | None
+    ) -> Value:
+        centred = g.Sub(x, g.reduce("ReduceMean", x, reduced, keepdims=True))
+        squares = g.reduce("ReduceMean", g.Mul(centred, centred), reduced, keepdims=True)
+        shifted = g.Add(squares, g.scalar(float(self.options.epsilon), DType.FLOAT32))
+        value = g.Div(centred, g.Sqrt(shifted))
+        sizes = [x.tensor.shape[-1] if axis == x.rank - 1 else 1 for axis in x.order]
+        value = value if scale is None else g.Mul(value, scale.reshape(sizes))
+        return value if bias is None else g.Add(value, bias.reshape(sizes))
+
+
+def _vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
+    """Return a scale or a bias, [C]; a constant in place of a missing one."""
+    if view is not None:
+        return view.value
+    return g.constant(np.full(x.tensor.shape[-1], missing, np.float32))

@@ -1,0 +1,80 @@
+"""A convolution with 1x1 filters beside a TRANSPOSE becomes FULLY_CONNECTED on each pixel.
+
+CONV_2D is pinned to channels first. FULLY_CONNECTED that keeps the axes of an image is a MatMul in
+channels-last order, or a Conv in channels-first order: the planner chooses the order that moves
+fewer bytes. MLP mixers apply convolutions to images and to transposed images in turn; with
+MediaPipe's network of face blendshapes, the planner saves 9 of 11 Transposes. A convolution is
+replaced if
+
+1. it has one group, constant filters of one pixel, strides and dilations 1, and no padding;
+2. its operands are float32;
+3. its input or output depends on a TRANSPOSE of an image, or a TRANSPOSE depends on it, by
+   operators that are no convolutions. Elsewhere no Transpose can be saved, and MatMul is slower
+   than Conv between other convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.passes.patterns.matching import CONVOLUTIONS, is_float
+from tflite2onnx.tensor import Tensor
+
+_IMAGE = 4  # axes
+_STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+
+
+def multiply_pixels(graph: Graph) -> Graph:
+    """Return the graph with FULLY_CONNECTED in place of convolutions beside a TRANSPOSE."""
+    near = _tensors_near_transpose(list(graph.every_op()))
+    return graph.rewrite(lambda op: (_multiply(op, near),)) if near else graph
+
+
+def _tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
+    """Return the images that operators other than convolutions connect with a TRANSPOSE."""
+    neighbours: dict[Tensor, list[Op]] = {}
+    waiting: list[Op] = []
+    for op in ops:
+        if not op.is_builtin(*CONVOLUTIONS):
+            for tensor in _images(op):
+                neighbours.setdefault(tensor, []).append(op)
+        if op.is_builtin("TRANSPOSE") and _images(op):
+            waiting.append(op)
+    found: set[Tensor] = set()
+    while waiting:
+        for tensor in _images(waiting.pop()):
+            if tensor not in found:
+                found.add(tensor)
+                waiting += neighbours.get(tensor, [])
+    return found
+
+
+def _images(op: Op) -> list[Tensor]:
+    operands = (*op.inputs[:_IMAGE], *op.outputs)
+    return [t for t in operands if t is not None and t.rank == _IMAGE and t.data is None]
+
+
+def _multiply(op: Op, near: set[Tensor]) -> Op:
+    """Return FULLY_CONNECTED; the operator itself unless the conditions hold."""
+    if not op.is_builtin("CONV_2D") or near.isdisjoint((*op.inputs[:1], *op.outputs)):
+        return op
+    x, filters, *bias = op.inputs
+    if x is None or filters is None or filters.data is None or not is_float(filters):
+        return op
+    plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
+    pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
+    fits = filters.shape[1:] == (1, 1, x.shape[-1])
+    if not (plain and fits and is_float(x)) or pads:
+        return op
+    weights = filters.reshape_constant((filters.shape[0], filters.shape[-1]))
+    options = Options(
+        {
+            "fused_activation_function": op.activation,
+            "weights_format": "DEFAULT",
+            "keep_num_dims": True,
+            "asymmetric_quantize_inputs": False,
+        }
+    )
+    return replace(op, code="FULLY_CONNECTED", inputs=(x, weights, *bias), options=options)
