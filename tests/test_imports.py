@@ -27,6 +27,7 @@ ROWS = (
         "compat",
         "convert",
         "emit",
+        "float16",
         "interface",
         "options",
         "result",
