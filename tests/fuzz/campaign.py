@@ -42,7 +42,13 @@ SOUND = (
     "converted, differs, as the seed",
     "bundle converted",
 )
-_DIFFERENCES = ("differs", "differs in type", "differs in shape", "differs in outputs")
+_DIFFERENCES = (
+    "differs",
+    "differs in type",
+    "differs in shape",
+    "differs in outputs",
+    "fails in ONNX Runtime",
+)
 # A model that is not run is compared with nothing.
 _RUNTIME = Limits(memory=2 << 30, seconds=20)
 
@@ -134,8 +140,8 @@ class Judge:
         if case.seed.data[:2] == b"PK":
             return ""
         seed = case._replace(data=case.seed.data)
-        is_known = self.judge(seed).kind.removeprefix("converted, ") in _DIFFERENCES
-        return "differs, as the seed" if is_known else ""
+        kind = self.judge(seed).kind.removeprefix("converted, ")
+        return "differs, as the seed" if kind.startswith(_DIFFERENCES) else ""
 
     def close(self) -> None:
         """End all children."""
@@ -172,8 +178,14 @@ class Record:
             return
         stem = f"{case.number}-{re.sub(r'[^A-Za-z0-9]+', '_', name)[:80]}"
         (self._folder / f"{stem}.tflite").write_bytes(case.data)
-        entry = {"class": name, "number": case.number, "seed": case.seed.name,
-                 "options": dict(case.options), "text": verdict.text[:4000], "file": stem}  # fmt: skip
+        entry = {
+            "class": name,
+            "number": case.number,
+            "seed": case.seed.name,
+            "options": dict(case.options),
+            "text": verdict.text[:4000],
+            "file": stem,
+        }
         with (self._folder / "faults.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
