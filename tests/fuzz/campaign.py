@@ -25,7 +25,8 @@ from tests.fuzz.comparison import Converted, Numbers, run_litert, run_onnxruntim
 from tests.fuzz.conversion import Outcome, Request, clear_folder, convert_damaged
 
 # Files in memory: disks take longer than a conversion.
-FOLDER = next((each for each in ("/dev/shm",) if os.access(each, os.W_OK)), None)
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a new folder in it is made safely
+FOLDER = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
 _RECORD_SECONDS = 10
 _MOST_FILES = 5  # of a class of faults
 # The outcomes that are as they have to be. LiteRT is expected to crash on damaged files.
@@ -73,12 +74,9 @@ class Judge:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
-        functions = (convert_damaged, run_litert, run_onnxruntime)
-        limits = (Limits(), _RUNTIME, _RUNTIME)
-        self._converter, self._litert, self._onnxruntime = (
-            Child(function, limit, folder / function.__name__)
-            for function, limit in zip(functions, limits, strict=True)
-        )
+        self._converter = Child(convert_damaged, Limits(), folder / "converter")
+        self._litert = Child(run_litert, _RUNTIME, folder / "litert")
+        self._onnxruntime = Child(run_onnxruntime, _RUNTIME, folder / "onnxruntime")
 
     def judge(self, case: FuzzCase) -> Verdict:
         """Return what becomes of a case."""

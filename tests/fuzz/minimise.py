@@ -55,8 +55,8 @@ def _removals(model: Table) -> Iterator[tuple[Table, str, Any]]:
             if isinstance(value, (list, np.ndarray)) and 1 < len(value) <= _LONGEST_LIST:
                 for i in range(len(value)):
                     rest = [*value[:i], *value[i + 1 :]]
-                    yield table, field, np.array(rest, value.dtype) if _is_array(value) else rest
+                    yield table, field, rest if isinstance(value, list) else _array(rest, value)
 
 
-def _is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray)
+def _array(items: list[Any], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.array(items, like.dtype)
