@@ -4,6 +4,7 @@
     python -m tests.fuzz --cases 5000 --seed ci            # the same cases every time
     python -m tests.fuzz --seed ci --case 17               # one of these cases
     python -m tests.fuzz --file damaged.tflite             # any file
+    python -m tests.fuzz --file damaged.tflite --minimise  # make the file of a fault smaller
     python -m tests.fuzz --totals FOLDER...                # of campaigns that run or have run
 
 The exit status is 1 if there are faults. Every fault, and the file of the first five of a class,
@@ -22,6 +23,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.fuzz.campaign import FOLDER, Judge, Verdict, class_of
+from tests.fuzz.cases import FuzzCase, make_case
+from tests.fuzz.minimise import minimise
+from tests.fuzz.seeds import Seed
 
 ROOT = Path(__file__).parents[2]
 _ENDLESS = 1 << 40
@@ -58,6 +64,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="the folder for records and faults")
     parser.add_argument("--case", type=int, help="judge one case of the campaign")
     parser.add_argument("--file", type=Path, help="judge one file, or write the case to it")
+    parser.add_argument("--minimise", action="store_true", help="overwrite FILE with less")
     parser.add_argument("--totals", nargs="+", type=Path, help="add up the records of folders")
     options = parser.parse_args(arguments)
     if not (options.minutes or options.cases or options.totals or options.file):
@@ -77,10 +84,6 @@ def _start_part(
 
 def _judge_one(options: argparse.Namespace) -> int:
     """Judge a case or a file, and print the verdict."""
-    from tests.fuzz.campaign import FOLDER, Judge  # noqa: PLC0415 - imports all operators and runtimes
-    from tests.fuzz.cases import FuzzCase, make_case  # noqa: PLC0415 - as above
-    from tests.fuzz.seeds import Seed  # noqa: PLC0415 - as above
-
     if options.case is not None:
         case = make_case(options.seed, options.case)
         if options.file:
@@ -91,9 +94,22 @@ def _judge_one(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=FOLDER) as place:
         judge = Judge(Path(place))
         verdict = judge.judge(case)
+        if options.minimise:
+            options.file.write_bytes(_minimise(judge, case, verdict))
         judge.close()
     sys.stdout.write(f"{case.seed.name} {dict(case.options)}\n{verdict.kind}\n{verdict.text}\n")
     return int(verdict.is_fault)
+
+
+def _minimise(judge: Judge, case: FuzzCase, verdict: Verdict) -> bytes:
+    """Return a smaller file of which becomes the same."""
+    wanted = class_of(case, verdict)
+
+    def is_same(data: bytes) -> bool:
+        smaller = case._replace(data=data, seed=case.seed._replace(data=data))
+        return class_of(smaller, judge.judge(smaller)) == wanted
+
+    return minimise(case.data, is_same)
 
 
 def print_totals(folders: Iterable[Path]) -> int:

@@ -25,7 +25,8 @@ from tests.fuzz.comparison import Converted, Numbers, run_litert, run_onnxruntim
 from tests.fuzz.conversion import Outcome, Request, clear_folder, convert_damaged
 
 # Files in memory: disks take longer than a conversion.
-FOLDER = next((each for each in ("/dev/shm",) if os.access(each, os.W_OK)), None)
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a new folder in it is made safely
+FOLDER = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
 _RECORD_SECONDS = 10
 _MOST_FILES = 5  # of a class of faults
 # The outcomes that are as they have to be. LiteRT is expected to crash on damaged files.
@@ -42,7 +43,13 @@ SOUND = (
     "converted, differs, as the seed",
     "bundle converted",
 )
-_DIFFERENCES = ("differs", "differs in type", "differs in shape", "differs in outputs")
+_DIFFERENCES = (
+    "differs",
+    "differs in type",
+    "differs in shape",
+    "differs in outputs",
+    "fails in ONNX Runtime",
+)
 # A model that is not run is compared with nothing.
 _RUNTIME = Limits(memory=2 << 30, seconds=20)
 
@@ -67,12 +74,9 @@ class Judge:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
-        functions = (convert_damaged, run_litert, run_onnxruntime)
-        limits = (Limits(), _RUNTIME, _RUNTIME)
-        self._converter, self._litert, self._onnxruntime = (
-            Child(function, limit, folder / function.__name__)
-            for function, limit in zip(functions, limits, strict=True)
-        )
+        self._converter = Child(convert_damaged, Limits(), folder / "converter")
+        self._litert = Child(run_litert, _RUNTIME, folder / "litert")
+        self._onnxruntime = Child(run_onnxruntime, _RUNTIME, folder / "onnxruntime")
 
     def judge(self, case: FuzzCase) -> Verdict:
         """Return what becomes of a case."""
@@ -134,8 +138,8 @@ class Judge:
         if case.seed.data[:2] == b"PK":
             return ""
         seed = case._replace(data=case.seed.data)
-        is_known = self.judge(seed).kind.removeprefix("converted, ") in _DIFFERENCES
-        return "differs, as the seed" if is_known else ""
+        kind = self.judge(seed).kind.removeprefix("converted, ")
+        return "differs, as the seed" if kind.startswith(_DIFFERENCES) else ""
 
     def close(self) -> None:
         """End all children."""
@@ -172,8 +176,14 @@ class Record:
             return
         stem = f"{case.number}-{re.sub(r'[^A-Za-z0-9]+', '_', name)[:80]}"
         (self._folder / f"{stem}.tflite").write_bytes(case.data)
-        entry = {"class": name, "number": case.number, "seed": case.seed.name,
-                 "options": dict(case.options), "text": verdict.text[:4000], "file": stem}  # fmt: skip
+        entry = {
+            "class": name,
+            "number": case.number,
+            "seed": case.seed.name,
+            "options": dict(case.options),
+            "text": verdict.text[:4000],
+            "file": stem,
+        }
         with (self._folder / "faults.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
 

@@ -68,9 +68,9 @@ class Child:
         raise DiedError(self._end(reason))
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; it would not see the end of the connection, which others inherit."""
         if self._process is not None:
-            self._end("")
+            self._end("it is not needed")
 
     def _start(self) -> None:
         self._connection, theirs = _context.Pipe()
@@ -132,5 +132,3 @@ def _apply_limits(limits: Limits, log: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits.files, limits.files))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size, limits.file_size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-

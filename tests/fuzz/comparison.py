@@ -30,7 +30,7 @@ _NOT_FED = {
     TensorProto.UINT4,
 }
 # The model is valid: there is no kernel, or only the user has one, or LiteRT refuses it as well.
-_KNOWN_REFUSALS = ("NOT_IMPLEMENTED", "is not a registered function/op", "modulo by zero")
+_KNOWN_REFUSALS = ("NOT_IMPLEMENTED", "Fatal error: tflite.custom:", "modulo by zero")
 Runs = Sequence[Sequence[Array]]
 
 
@@ -52,11 +52,11 @@ def run_litert(request: tuple[bytes, Runs, bool]) -> Numbers | str:
     ctypes.CDLL(None).mallopt(_M_PERTURB, 170 if is_second else 1)
     try:
         numbers = _run_litert(data, runs)
-        if is_second and isinstance(numbers, Numbers):
-            return numbers._replace(extreme=find_extremes(data))
-        return numbers
     except Exception as error:  # noqa: BLE001 - any error means that LiteRT does not run the file
         return f"{type(error).__name__}: {error}"
+    if is_second and isinstance(numbers, Numbers):
+        return numbers._replace(extreme=find_extremes(data))
+    return numbers
 
 
 def _run_litert(data: bytes, runs: Runs) -> Numbers | str:
@@ -108,7 +108,8 @@ def run_onnxruntime(request: Converted) -> tuple[str, str]:
         live = Stateful(session(model, optimize=False))
     except Exception as error:  # noqa: BLE001 - classes of C++
         known = any(text in str(error) for text in _KNOWN_REFUSALS)
-        return "no kernel in ONNX Runtime" if known else "refused by ONNX Runtime", f"{type(error).__name__}: {error}"
+        kind = "no kernel in" if known else "refused by"
+        return f"{kind} ONNX Runtime", f"{type(error).__name__}: {error}"
     ends = (*model.graph.input, *model.graph.output)
     if request.numbers is None or not _NOT_FED.isdisjoint(_types(ends)):
         return "loaded", ""

@@ -104,8 +104,8 @@ def _convert(request: Request, folder: Path) -> Outcome:
     path.unlink()
     if fault := _invalidity(model):
         return Outcome("invalid model", fault, model)
-    orders = tuple([tuple(end.order) for end in ends] for ends in (result.inputs, result.outputs))
-    return Outcome("converted", "", model, orders)
+    inputs, outputs = ([end.order for end in ends] for ends in (result.inputs, result.outputs))
+    return Outcome("converted", "", model, (inputs, outputs))
 
 
 def _of_bundles(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.facts import Table
 
+
 def mutate(data: bytes, seed: int) -> bytes:
     """Return a model with a few changes to its bytes or its tables; none with seed 0."""
     if not seed:
@@ -74,18 +75,18 @@ def _mutate_tables(data: bytes, generator: random.Random, count: int) -> bytes:
 
 def _change_field(model: Table, generator: random.Random) -> None:
     """Change one field of any table."""
-    places = [(t, f) for t in _tables(model) for f, v in vars(t).items() if v is not None]
+    places = [(t, f) for t in tables_of(model) for f, v in vars(t).items() if v is not None]
     table, field = generator.choice(places)
     setattr(table, field, _other_value(getattr(table, field), generator))
 
 
-def _tables(table: Table) -> Iterator[Table]:
+def tables_of(table: Table) -> Iterator[Table]:
     """Yield a table and all that it holds; a model's own before the operators' and tensors'."""
     yield table
     for value in vars(table).values():
         for each in value if isinstance(value, list) else [value]:
             if hasattr(each, "Pack"):
-                yield from _tables(each)
+                yield from tables_of(each)
 
 
 def _other_value(value: Any, generator: random.Random) -> Any:

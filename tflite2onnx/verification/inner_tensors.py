@@ -289,7 +289,9 @@ def _to_tflite_storage(place: Place, array: Array) -> Array:
 
 def as_stored(place: Place, array: Array) -> Array:
     """Return a tensor of LiteRT as the ONNX model stores it."""
-    array, _ = _to_onnx_type(place, array.reshape(place.port.tensor.shape))
+    if array.size == place.port.tensor.elements:  # else the shape depends on data
+        array = array.reshape(place.port.tensor.shape)
+    array, _ = _to_onnx_type(place, array)
     if place.port.dtype is DType.FLOAT16:
         array = array.astype(np.float16)
     array = _flip_sign_bit(place, array, np.dtype(np.int8))

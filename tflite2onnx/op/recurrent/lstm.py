@@ -94,6 +94,8 @@ class UnidirectionalLstm(Recurrent):
             for vector in (gate.peephole, gate.normalization):
                 expect_constant(vector, row)
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
+        if len({gate.normalization is None for gate in cell.gates.values()}) > 1:
+            raise OperatorError("all of its gates must have a layer normalization, or none")
         expect_constant(cell.projection, (h, n))
         expect_constant(cell.projection_bias, (h,))
         if cell.projection is None and n != h:

@@ -1,0 +1,242 @@
+"""The fuzzer itself, a short campaign, and the files of faults that campaigns have found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fuzz.__main__ import main
+from tests.fuzz.campaign import Judge, Verdict, class_of, run_cases
+from tests.fuzz.cases import FuzzCase, make_case
+from tests.fuzz.children import Child, DiedError, Limits
+from tests.fuzz.extremes import find_extremes
+from tests.fuzz.minimise import minimise
+from tests.fuzz.seeds import SETS, Seed
+from tests.support import Build
+from tests.support.small import chain
+
+ROOT = Path(__file__).parents[2]
+FOUND = ROOT / "tests" / "fuzz" / "found"
+SECONDS = 1200  # for a slow computer with other work
+# What becomes of the files that are not refused.
+CONVERTED = {
+    # The kernel adds up bytes of bools, so that some rows are memory that nothing has written.
+    "bool_bytes_where.tflite": "converted",
+    "constant_input.tflite": "converted, same numbers",
+    "cumsum_int64_scale.tflite": "converted, LiteRT refuses",
+    "expand_dims_axis.tflite": "converted, same numbers",
+    "foreign_options_add.tflite": "converted, same numbers",
+    "int64_scale_cumsum.tflite": "converted, same numbers",
+    "lrn_no_options.tflite": "converted, same numbers",
+    "mixed_scale_maximum.tflite": "converted, same numbers",
+    "pack_int4.tflite": "converted, no kernel in ONNX Runtime",
+    "reshape_shape.tflite": "converted, same numbers",
+    "while_condition_of_one_axis.tflite": "converted, same numbers",
+}
+OPTIONS: dict[str, dict[str, Any]] = {"custom_empty_code.tflite": {"allow_custom": True}}
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """The converter and both runtimes in processes."""
+    judge = Judge(tmp_path_factory.mktemp("judge"))
+    yield judge
+    judge.close()
+
+
+def file_case(data: bytes, **options: Any) -> FuzzCase:
+    """Return a case of a file that is its own seed."""
+    return FuzzCase(0, "file", Seed("file", data), data, options)
+
+
+@pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
+def test_files_of_faults(path: Path, judge: Judge) -> None:
+    """Smallest files of faults that have been mended."""
+    case = file_case(path.read_bytes(), **OPTIONS.get(path.name, {}))
+    assert judge.judge(case).kind.startswith(CONVERTED.get(path.name, "refused"))
+
+
+def test_a_campaign(tmp_path: Path) -> None:
+    """The same cases every time, for about a minute on two cores.
+
+    Differences from LiteRT are listed but are no failure here: what LiteRT makes of a damaged file
+    may depend on the memory of the machine.
+    """
+    command = [sys.executable, "-m", "tests.fuzz", "--seed", "ci", "--cases", "6000", "--folder"]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, env=environment, timeout=SECONDS, check=False,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    (path,) = tmp_path.glob("*/record.json")
+    record = json.loads(path.read_text())
+    assert record["cases"] == 6000
+    assert any(name.endswith("same numbers") for name in record["counts"])
+    entries = path.with_name("faults.jsonl")
+    faults = [json.loads(line) for line in entries.open()] if entries.exists() else []
+    differs = ("converted, differs", "converted, fails", "converted, ONNX Runtime crashes")
+    assert not [fault for fault in faults if not fault["class"].startswith(differs)]
+
+
+# The fuzzer
+
+
+def test_cases_come_again() -> None:
+    """By their numbers alone, whatever came before."""
+    forward = [make_case("a", number).data for number in range(20)]
+    assert [make_case("a", number).data for number in reversed(range(20))] == forward[::-1]
+    assert make_case("b", 0).data != forward[0]
+    assert len({*forward}) > 15
+
+
+def test_every_set_has_seeds() -> None:
+    names = {make_case("sets", number).set_name for number in range(0, 16 * 60, 16)}
+    assert names <= SETS.keys()
+    assert len(names) >= 3
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda _: os.abort(), "SIGABRT"),
+        (lambda _: list(iter(int, 1)), "more than 1 seconds"),
+        (lambda _: os._exit(3), "^\\n"),
+    ],
+)
+def test_children_that_die(function: Any, reason: str, tmp_path: Path) -> None:
+    """The next request gets a new child."""
+    child = Child(lambda x: function(x) if x else "alive", Limits(seconds=1), tmp_path / "log")
+    assert child.call(0) == "alive"
+    with pytest.raises(DiedError, match=reason):
+        child.call(1)
+    assert child.call(0) == "alive"
+    child.close()
+    child.close()
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    def allocate(size: int) -> str:
+        try:
+            return str(len(bytearray(size)))
+        except MemoryError:
+            return "too much"
+
+    child = Child(allocate, Limits(), tmp_path / "log")
+    assert child.call(1 << 20) == str(1 << 20)
+    assert child.call(1 << 31) == "too much"
+    child.close()
+
+
+def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An exception, a leftover, an invalid model, too much time, too much memory."""
+    data, judged = chain("ABS"), []
+    for fault in (_raise, _leave, _spoil, _exhaust):
+        place = tmp_path / fault.__name__
+        place.mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr("tests.fuzz.conversion.convert", fault)
+            judge = Judge(place)
+            judged.append(judge.judge(file_case(data)).kind)
+            judge.close()
+    assert judged == [
+        "uncaught KeyError in no code of ours", "leftover", "invalid model",
+        "uncaught MemoryError in no code of ours",
+    ]  # fmt: skip
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise KeyError("nobody")
+
+
+class _Result:
+    """A result that writes too many files, or an empty one."""
+
+    inputs = outputs = ()
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(b"")
+        for name in self._names:
+            path.with_name(name).write_bytes(b"")
+
+
+def _leave(*_: object, **__: object) -> _Result:
+    return _Result("left")
+
+
+def _spoil(*_: object, **__: object) -> _Result:
+    return _Result()
+
+
+def _exhaust(*_: object, **__: object) -> None:
+    bytearray(1 << 31)
+
+
+def test_differences_are_found(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And explained only by a reason."""
+    assert judge.judge(file_case(chain("ABS"))).kind == "converted, same numbers"
+    wrong = file_case(chain("ABS"))
+    monkeypatch.setattr(judge, "_run_onnxruntime", lambda *_: ("differs", "by 1"))
+    assert judge.judge(wrong).kind == "converted, differs, as the seed"
+    other = wrong._replace(data=chain("NEG"))
+    assert judge.judge(other).is_fault is False  # the seed differs as well
+    monkeypatch.setattr(judge, "_explain", lambda *_: "")
+    verdict = judge.judge(other)
+    assert verdict.is_fault
+    assert class_of(other, verdict) == "converted, differs: file"
+
+
+def test_extreme_numbers() -> None:
+    for number in (float("nan"), 1e30):
+        m = Build()
+        m.output(*m.op("ADD", [m.input([2]), m.constant([number, 1.0])], [[2]]))
+        assert find_extremes(m.bytes())
+    m = Build()
+    m.output(*m.op("ADD", [m.input([2]), m.constant([1.0, 2.0])], [[2]]))
+    assert not find_extremes(m.bytes())
+    assert not find_extremes(b"nothing")
+
+
+def test_files_are_made_small() -> None:
+    """As far as what is looked for stays."""
+    data = make_case("small", 3).seed.data
+    small = minimise(data, lambda each: each[4:8] == b"TFL3")
+    assert len(small) < len(data) / 2
+    assert minimise(b"x" * 100, lambda each: len(each) > 60) == b"x" * 62
+
+
+def test_records_and_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a part of a campaign; an end that is reached stops it."""
+    start = time.monotonic()
+    record = run_cases("record", range(0, 40, 2), 600, tmp_path / "a")
+    assert record.counts.total() == 20
+    assert run_cases("record", range(0, 40, 2), 0, tmp_path / "b").counts.total() == 0
+    assert time.monotonic() - start < 600
+    record.add(make_case("record", 1), Verdict("leftover", "text"))
+    record.write()
+    assert main(["--totals", str(tmp_path)]) == 1
+    text = capsys.readouterr().out
+    assert "21 cases of the campaigns record" in text
+    assert "1 leftover" in text
+
+
+def test_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.tflite"
+    path.write_bytes(chain("ABS"))
+    assert main(["--file", str(path)]) == 0
+    assert "converted, same numbers" in capsys.readouterr().out
+    assert main(["--seed", "ci", "--case", "5", "--file", str(path)]) == 0
+    assert path.read_bytes() == make_case("ci", 5).data
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    assert main(["--file", str(path), "--minimise"]) == 0
+    assert len(path.read_bytes()) < 104
