@@ -21,6 +21,7 @@ from tflite2onnx.tensor import Array, DType, Sizes
 from tflite2onnx.validity import Parameter, infer_types, operand_parameters
 
 _FLOAT, _HALF = DType.FLOAT32.label, DType.FLOAT16.label
+_LARGE = 1024  # bytes of a constant that is stored in float16 although nodes read it in float32
 _LARGEST = float(np.finfo(np.float16).max)
 # The relative error with which float16 must represent the largest element of a constant.
 _PART = 0.01
@@ -32,10 +33,11 @@ NO_FORM = "ONNX has no float16 form"
 NO_KERNEL = "ONNX Runtime has no float16 kernel"
 CONSTANT = "float16 cannot represent a constant"
 OVERFLOW = "float16 may overflow"
+SCAN = "ONNX Runtime fails on float16 in a model with a Scan"
 FOLLOWS = "all inputs are in float32"
 
 _WIDE_REASONS = {NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
-_CONTROL_FLOW = {"If", "Loop", "Scan"}
+_CONTROL_FLOW = {"If", "Loop"}
 _QDQ = {"DequantizeLinear", "QuantizeLinear"}
 _SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"}
 # Powers, and sums of powers or of many elements.
@@ -44,8 +46,9 @@ _OVERFLOWING = {
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
     *("LpNormalization", "LpPool", "GlobalLpPool", "MeanVarianceNormalization"),
 }
-# ONNX Runtime 1.31 rejects a model with these for float16, or computes them wrong.
-_WITHOUT_KERNEL: set[str] = set()
+# ONNX Runtime 1.31 inserts Casts around operators without a float16 kernel, but fails on these if
+# they add, multiply or compare elements.
+_SCATTERING = {"ScatterElements", "ScatterND"}
 # If these read values that float16 may not hold, they stay in float32 too.
 _ELEMENTWISE = {
     *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Identity", "Log", "Max", "Min", "Mod", "Mul"),
@@ -112,6 +115,8 @@ class _Choice:
         nodes = [*every_node(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
         self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
+        # ONNX Runtime 1.31 and 1.32 crash while they optimize Casts around or in a Scan.
+        self.has_scan = any(node.op_type == "Scan" for node in nodes)
 
     def visit(self, nodes: Iterable[Node]) -> None:
         """Decide on nodes, and on the nodes of their nested graphs."""
@@ -145,8 +150,9 @@ class _Choice:
         operands = [v for v in node.inputs if v is not None and self.is_float(v)]
         constants = [v.data for v in operands if v.data is not None]
         reasons = (
+            (SCAN, self.has_scan),
             (QUANTIZED, node.op_type in _QDQ or not self._quantized.isdisjoint(floats)),
-            (NO_KERNEL, node.op_type in _WITHOUT_KERNEL or node.domain != ""),
+            (NO_KERNEL, _is_without_kernel(node)),
             (NO_FORM, not self._has_form(node)),
             (CONSTANT, not all(map(_fits, constants))),
             (OVERFLOW, self._may_overflow(node)),
@@ -172,6 +178,8 @@ class _Choice:
 
     def _has_form(self, node: Node) -> bool:
         """Return whether ONNX has the operator for float16 in place of float32."""
+        if node.op_type == "BitCast":
+            return False
         inputs, outputs = self.parameters(node)
         operands = [
             *zip(node.inputs, inputs, strict=False),
@@ -206,6 +214,12 @@ class _Choice:
         added = [sizes[axis] for axis in axes or range(len(sizes))]
         numbers = [size for size in added if isinstance(size, int)]
         return math.prod(numbers) if len(numbers) == len(added) else None
+
+
+def _is_without_kernel(node: Node) -> bool:
+    reduces = node.attributes.get("reduction", "none") != "none"
+    scatters = node.op_type in _SCATTERING and reduces
+    return bool(node.domain) or scatters
 
 
 def _fits(data: Array) -> bool:
@@ -257,7 +271,10 @@ class _Rewriter:
         )
 
     def _input(self, port: Port, *, ends: bool) -> Port:
-        if not ends or port.dtype is not DType.FLOAT32:
+        if port.dtype is not DType.FLOAT32:
+            return port
+        if not ends:
+            self._single[port.value] = port.value
             return port
         value = Value(dtype=DType.FLOAT16)
         self._half[port.value] = value
@@ -302,7 +319,9 @@ class _Rewriter:
             self._halve_node(node)
 
     def _keep_node(self, node: Node) -> None:
-        """Add a node that computes in float32."""
+        """Add a node that computes in float32, except the nested graphs of control flow."""
+        if self._choice.has_scan:
+            self._cast_weights(node)
         inputs = tuple(
             self._as_single(v) if v is not None and self._choice.is_float(v) else v
             for v in node.inputs
@@ -316,11 +335,11 @@ class _Rewriter:
         parameters, made = self._choice.parameters(node)
         inputs, halved = [], set()
         for value, parameter in zip(node.inputs, parameters, strict=False):
+            inputs.append(value)
             if value is not None and self._choice.is_float(value):
                 halves = _HALF in parameter.types
                 halved |= {parameter.constraint} if halves else set()
-                value = self._as_half(value) if halves else self._as_single(value)
-            inputs.append(value)
+                inputs[-1] = self._as_half(value) if halves else self._as_single(value)
         outputs = []
         for value, parameter in zip(node.outputs, made, strict=False):
             outputs.append(value)
@@ -344,10 +363,20 @@ class _Rewriter:
         else:
             self._half[target] = self._add("Cast", source, target, DType.FLOAT16)
 
+    def _cast_weights(self, node: Node) -> None:
+        """Store the large weights that a node and its nested graphs read in float32 as float16."""
+        for value in (v for each in every_node([node]) for v in each.inputs):
+            if value is None or value.data is None or not self._choice.is_float(value):
+                continue
+            if value.data.nbytes > _LARGE and _fits(value.data) and value not in self._single:
+                half = self._as_half(value)
+                self._single[value] = self._add("Cast", half, value, DType.FLOAT32)
+
     def _rewrite_body(self, body: Body) -> Body:
         """Return a nested graph, whose inputs and outputs stay float32."""
         saved = self._nodes, dict(self._half), dict(self._single)
         self._nodes, self._depth = [], self._depth + 1
+        self._single |= {v: v for v in body.inputs if self._choice.is_float(v)}
         for node in body.nodes:
             self._rewrite_node(node)
         outputs = tuple(self._as_single(v) if self._choice.is_float(v) else v for v in body.outputs)
@@ -374,11 +403,12 @@ class _Rewriter:
         return self._half[value]
 
     def _as_single(self, value: Value) -> Value:
+        if value in self._single:
+            return self._single[value]
         if value.data is not None:
             self._read.add(value)
+        if value not in self._half:
             return value
-        if value in self._single or value not in self._half:
-            return self._single.get(value, value)
         target = self._new_like(value, DType.FLOAT32) if self._depth else value
         self._nodes.append(_cast(self._half[value], target, DType.FLOAT32))
         self._single[value] = target
