@@ -180,7 +180,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         ConversionError: the model cannot be converted; the message gives the reason.
         TypeError: `model` or `output` has a wrong type.
     """
-    _check_types(model, output)
+    _check_arguments(model, output)
     options = ConversionOptions(
         layouts={} if layouts is None else layouts,
         io_layout=io_layout,
@@ -201,21 +201,26 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         float16=float16,
         float16_io=float16_io,
     )
-    if output is not None and isinstance(model, (str, os.PathLike)):
-        check_distinct_files(output, model)
-        check_distinct_files(f"{os.fspath(output)}.data", model)
     result = _read_and_convert(model, options)
     if output is not None:
         result.save(output, external_data)
     return result
 
 
-def _check_types(model: object, output: object) -> None:
-    """Raise TypeError for what is neither a path nor, of a model, the bytes of a file."""
+def _check_arguments(model: object, output: object) -> None:
+    """Check the model and the path of the output.
+
+    Raises:
+        TypeError: one is neither a path nor, of a model, the bytes of a file.
+        OutputError: the output would replace the model.
+    """
     if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
         raise TypeError(f"model must be a path or bytes, got {type(model).__name__}")
     if not isinstance(output, (str, os.PathLike, NoneType)):
         raise TypeError(f"output must be a path or None, got {type(output).__name__}")
+    if output is not None and isinstance(model, (str, os.PathLike)):
+        check_distinct_files(output, model)
+        check_distinct_files(f"{os.fspath(output)}.data", model)
 
 
 def _read_and_convert(model: str | os.PathLike[str] | bytes, options: ConversionOptions) -> Result:
