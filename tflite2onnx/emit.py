@@ -23,6 +23,7 @@ from tflite2onnx.builder.builder import (
     View,
     eliminate_dead_nodes,
 )
+from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
@@ -135,7 +136,9 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     planned = {operator.op: (operator, orders) for operator, orders in pairs}
     _emit_operators(g, graph, planned)
     outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
-    nodes = eliminate_dead_nodes(g.nodes, [port.value for port in outputs])
+    ends_of_graph = [port.value for port in outputs]
+    joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
+    nodes = eliminate_dead_nodes(joined, ends_of_graph)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_initial(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}

@@ -68,6 +68,7 @@ class Record:
 
     sha256: str
     error: str = ""
+    nodes: int = 0
     transposes: int = 0
     bytes_moved: int = 0
     kernels: Mapping[str, int] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Record:
             change = [] if self.error == now.error else [f"{texts[0]} before, {texts[1]} now"]
             return (change, []) if now.error else ([], change)
         costs = [
+            ("nodes", self.nodes, now.nodes),
             ("Transposes", self.transposes, now.transposes),
             ("bytes moved", self.bytes_moved, now.bytes_moved),
         ]
@@ -113,7 +115,8 @@ def measure(data: bytes) -> tuple[Record, Result | None]:
         result = convert(data)
     except ConversionError as error:
         return Record(digest, type(error).__name__), None
-    return Record(digest, "", result.transposes, result.bytes_moved, _kernels(result)), result
+    layout = result.transposes, result.bytes_moved
+    return Record(digest, "", result.nodes, *layout, _kernels(result)), result
 
 
 def _kernels(result: Result) -> dict[str, int]:

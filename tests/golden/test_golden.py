@@ -186,7 +186,7 @@ def test_processes() -> None:
 
 # Budgets
 
-COSTLY = Record("digest", "", 2, 100, {"QLinearConv": 7, "Add": 2, "Pad": 1})
+COSTLY = Record("digest", "", 9, 2, 100, {"QLinearConv": 7, "Add": 2, "Pad": 1})
 FUSED = {"QLinearConv": 8, "QLinearAdd": 1, "Add": 1, "Pad": 1}
 LOST = {"QLinearConv": 6, "Conv": 1, "Add": 2, "Pad": 1}
 
@@ -195,6 +195,7 @@ LOST = {"QLinearConv": 6, "Conv": 1, "Add": 2, "Pad": 1}
     ("now", "worse", "better"),
     [
         (COSTLY, [], []),
+        (replace(COSTLY, nodes=10), ["10 nodes, not 9"], []),
         (replace(COSTLY, transposes=3), ["3 Transposes, not 2"], []),
         (replace(COSTLY, transposes=1), [], ["1 Transposes, not 2"]),
         (

@@ -118,9 +118,12 @@ def test_parts_with_other_readers() -> None:
 
 def add_padded_convolution(
     m: Build, code: str, pads: list[list[int]], dtype: str = "float32", *, padding: str = "VALID",
-    rescaled: bool = False,
+    rescaled: bool = False, value: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return an image with so much around it, and what a convolution of stride 2 makes of it."""
+    """Return an image with so much around it, and what a convolution of stride 2 makes of it.
+
+    With a `value` PADV2 pads, else PAD.
+    """
     quantized = dtype != "float32"
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 3} if quantized else {}
     x = m.input([2, 7, 11, 3], **fields)
@@ -128,7 +131,10 @@ def add_padded_convolution(
     if rescaled:
         fields["zero_point"] = 5
     edges = m.constant(np.array(pads, np.int32))
-    (wide,) = m.op("PAD", [x, edges], [m.tensor(sizes, **fields)])
+    operands = [x, edges]
+    if value is not None:
+        operands.append(m.constant(np.array([value], fields.get("dtype", "float32")), **fields))
+    (wide,) = m.op("PADV2" if value is not None else "PAD", operands, [m.tensor(sizes, **fields)])
     channels = 5 if code == "CONV_2D" else sizes[-1]
     shape = [5, 3, 3, sizes[-1]] if code == "CONV_2D" else [1, 3, 3, channels]
     weights = np.random.default_rng(0).standard_normal(shape)
@@ -163,6 +169,17 @@ def test_convolutions_pad(code: str, dtype: str) -> None:
     (conv,) = (node for node in result.model.graph.node if node.op_type == "Conv")
     (pads,) = (a.ints for a in conv.attribute if a.name == "pads")
     assert list(pads) == [0, 2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "pads"),
+    [("float32", 0, 0), ("float32", 1, 1), ("int8", 3, 0), ("int8", 0, 1)],
+)
+def test_a_value_that_stands_for_zero(dtype: str, value: int, pads: int) -> None:
+    """The zero point is 3."""
+    m = Build()
+    add_padded_convolution(m, "CONV_2D", AROUND, dtype, value=value)
+    assert nodes(check(m.bytes(), seeds=[0], steps=1)).count("Pad") == pads
 
 
 def test_what_no_convolution_pads() -> None:

@@ -11,7 +11,8 @@ padding is the paddings minus the crops, if:
    convolution does not quantize float data (it would do so image by image);
 4. nothing else reads the tensors between the convolution and BATCH_TO_SPACE_ND.
 
-`fuse_pads_into_convolutions`: PAD before a convolution becomes its padding, if:
+`fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution becomes its padding,
+if:
 
 1. the convolution has padding VALID or explicit pads;
 2. PAD pads height and width only, by constants that are not negative, and keeps the scale.
@@ -88,9 +89,18 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
     """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    pads = [op for op in graph.every_op() if op.is_builtin("PAD")]
+    pads = [op for op in graph.every_op() if op.is_builtin("PAD") or _pads_zeros(op)]
     makers: dict[Tensor | None, Op] = {t: op for op in pads for t in op.outputs[:1]}
     return graph.rewrite(lambda op: (_absorb_pad(op, makers),))
+
+
+def _pads_zeros(op: Op) -> bool:
+    """Return whether an operator is PADV2 with a constant that stands for 0."""
+    value = op.inputs[2] if op.is_builtin("PADV2") and op.inputs[2:] else None
+    if value is None or value.data is None or value.data.size != 1:
+        return False
+    zero = 0 if value.quantization is None else value.quantization.zero_point[0]
+    return bool(value.data.flat[0] == zero)
 
 
 def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:

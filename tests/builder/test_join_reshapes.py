@@ -1,0 +1,83 @@
+"""Chains of Reshape, Squeeze and Unsqueeze."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tflite2onnx.builder.builder import Builder, Value, eliminate_dead_nodes
+from tflite2onnx.builder.join_reshapes import join_reshapes
+from tflite2onnx.builder.nodes import Node
+from tflite2onnx.tensor import DType, Sizes
+
+
+def join(g: Builder, *outputs: Value) -> tuple[Node, ...]:
+    """Return the joined nodes that the outputs need."""
+    return eliminate_dead_nodes(join_reshapes(g.nodes, g.types, outputs, g.ints), outputs)
+
+
+def floats(g: Builder, shape: Sizes, dtype: DType = DType.FLOAT32) -> Value:
+    """Return an input."""
+    return g.annotate(Value(dtype=dtype), dtype, shape)
+
+
+def test_a_chain_is_one_reshape() -> None:
+    g = Builder(17)
+    x = floats(g, (2, 1, 6))
+    y = g.annotate(g.Unsqueeze(g.Squeeze(x, g.ints([1])), g.ints([0])), DType.FLOAT32, (1, 2, 6))
+    (node,) = join(g, y)
+    assert (node.op_type, node.inputs[0], node.outputs) == ("Reshape", x, (y,))
+    assert node.inputs[1] is not None
+    assert node.inputs[1].data is not None
+    assert node.inputs[1].data.tolist() == [1, 2, 6]
+
+
+def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
+    """Shapes of values that are not annotated follow from Squeeze and Unsqueeze."""
+    g = Builder(17)
+    h = g.LSTM(floats(g, (1, 1, 6)))
+    squeezed = g.annotate(g.Squeeze(h, g.ints([-3])), DType.FLOAT32, (1, 6))
+    y = g.Neg(g.Unsqueeze(squeezed, g.ints([0])))
+    first, last = join(g, y)
+    assert (first.op_type, last.op_type, last.inputs) == ("LSTM", "Neg", (h,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [(("n", 1), DType.FLOAT32), ((0, 1), DType.FLOAT32), ((2, 1), DType.INT4)]
+)
+def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
+    """Shapes that are dynamic or empty, and elements that Reshape does not take."""
+    g = Builder(21)
+    x = floats(g, tuple(shape), dtype)
+    y = g.annotate(g.Unsqueeze(g.Squeeze(x, g.ints([1])), g.ints([1])), dtype, tuple(shape))
+    assert [node.op_type for node in join(g, g.Neg(y))] == ["Squeeze", "Unsqueeze", "Neg"]
+
+
+def test_outputs_stay() -> None:
+    """An output must be a value that a node computes, and different from the input."""
+    g = Builder(17)
+    x = floats(g, (2, 1))
+    middle = g.annotate(g.Squeeze(x, g.ints([1])), DType.FLOAT32, (2,))
+    y = g.annotate(g.Unsqueeze(middle, g.ints([1])), DType.FLOAT32, (2, 1))
+    assert [node.op_type for node in join(g, y, middle)] == ["Squeeze", "Reshape"]
+
+
+def test_axes_that_are_computed() -> None:
+    g = Builder(17)
+    x, axes = floats(g, (2, 1)), Value(dtype=DType.INT64)
+    y = g.Unsqueeze(g.Squeeze(x, axes), axes)
+    assert [node.op_type for node in join(g, y)] == ["Squeeze", "Unsqueeze"]
+
+
+def test_networks() -> None:
+    """A RESHAPE after a SQUEEZE reads the tensor before both."""
+    m = Build()
+    x = m.input([2, 1, 6])
+    (flat,) = m.op("SQUEEZE", [x], [[2, 6]], squeeze_dims=[1])
+    (back,) = m.op("EXPAND_DIMS", [flat, m.constant(np.array(1, np.int32))], [[2, 1, 6]])
+    (y,) = m.op("ABS", [back], [[2, 1, 6]])
+    m.output(y)
+    assert [node.op_type for node in check(m.bytes()).model.graph.node] == ["Abs"]
