@@ -278,16 +278,16 @@ def test_a_failure_midway_leaves_all_as_it_was(
     if old:
         path.write_bytes(old)
     written: list[int] = []
-    to_bytes = writer._bytes  # noqa: SLF001 - where a disk may be full
+    write_elements = writer.write_elements  # where a disk may be full
 
-    def fail_at_the_second(data: Any) -> memoryview:
+    def fail_at_the_second(file: Any, data: Any) -> None:
         written.append(data.nbytes)
         if len(written) == 2:
             assert len(list(place.iterdir())) <= 1 + bool(old)
             raise failure
-        return to_bytes(data)
+        write_elements(file, data)
 
-    monkeypatch.setattr(writer, "_bytes", fail_at_the_second)
+    monkeypatch.setattr(writer, "write_elements", fail_at_the_second)
     interrupted = isinstance(failure, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt if interrupted else OutputError):
         result.save(path)
