@@ -16,6 +16,10 @@ Measure how the time grows with the graph, on generated float32 chains of these 
 
     python scripts/benchmark.py --chains 1000,5000,20000
 
+Measure the memory of conversions of large models, whose weights of so many MB are only copied::
+
+    python scripts/benchmark.py --weights 100,1900 --runs 1
+
 Commands take turns (A B C A B C ...), so that a slow period of the machine affects all commands
 alike. The first turn only warms up. Seconds are the wall time of the whole process. Memory is the
 largest resident set of the process or of any single child that it waited for, in MB of 10^6 bytes.
@@ -55,6 +59,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from inference import infer
+from large_model import write_large_model
 
 OURS = f"tflite2onnx={shlex.quote(sys.executable)} -m tflite2onnx -q {{tflite}} {{onnx}}"
 
@@ -296,6 +301,23 @@ def scale(race: Race, counts: Sequence[int]) -> Report:
     return report
 
 
+def copy_weights(race: Race, sizes: Sequence[int]) -> Report:
+    """Time and peak memory for models of these sizes in MB, with the peak as a part of the file."""
+    columns = ("file MB", "command", "seconds", "peak MB", "peak / file", "status")
+    report = Report(columns, [], [])
+    for size in sorted(sizes):
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / f"weights_{size}.tflite"
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                pool.submit(write_large_model, path, size * 10**6).result()
+            for m in race.measure(path):
+                peak = (format_number(m.peak / 1e6, 1), format_number(m.peak / m.size, 3))
+                name = format_number(m.size / 1e6, 1)
+                report.rows.append((name, m.command, m.spread, *peak, m.status))
+                report.measurements.append(m)
+    return report
+
+
 LITERT = "LiteRT"
 
 
@@ -436,6 +458,7 @@ def main() -> None:
     add("models", nargs="*", type=Path, metavar="model.tflite")
     add("--command", action="append", type=named_command, metavar="'NAME=... {tflite} {onnx}'")
     add("--chains", type=lambda text: [int(n) for n in text.split(",")], metavar="N,N,...")
+    add("--weights", type=lambda text: [int(n) for n in text.split(",")], metavar="MB,MB,...")
     add("--runs", type=int, default=5, help="counted runs of each command (default 5)")
     add("--latency", action="store_true", help="time the ONNX models instead of the conversions")
     add("--threads", type=int, default=1, help="of each inference (default 1)")
@@ -443,12 +466,13 @@ def main() -> None:
     add("--json", type=Path, help="also write every run to this file")
     options = parser.parse_args()
     commands = dict(options.command or [named_command(OURS)])
-    if bool(options.models) == bool(options.chains):
-        parser.error("give either models or --chains")
-    if options.latency and options.chains:
-        parser.error("--latency is of models, not of --chains")
-    if min(options.runs, options.threads, *(options.chains or [1])) < 1:
-        parser.error("--runs, --threads and --chains begin at 1")
+    if sum(map(bool, (options.models, options.chains, options.weights))) != 1:
+        parser.error("give either models or --chains or --weights")
+    if options.latency and not options.models:
+        parser.error("--latency is of models, not of --chains or --weights")
+    generated = [*(options.chains or []), *(options.weights or [])]
+    if min(options.runs, options.threads, *generated) < 1:
+        parser.error("--runs, --threads, --chains and --weights begin at 1")
     if len(commands) < len(options.command or [1]):
         parser.error("two commands have the same name")
     if missing := [str(model) for model in options.models if not model.is_file()]:
@@ -456,6 +480,8 @@ def main() -> None:
     race = Race(commands, options.runs, options.timeout)
     if options.chains:
         report = scale(race, options.chains)
+    elif options.weights:
+        report = copy_weights(race, options.weights)
     elif options.latency:
         report = run_faster(race, options.models, options.threads)
     else:

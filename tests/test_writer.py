@@ -19,6 +19,7 @@ from tflite2onnx.builder.builder import Builder, Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OutputError
 from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.mapped_files import write_elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,16 +279,15 @@ def test_a_failure_midway_leaves_all_as_it_was(
     if old:
         path.write_bytes(old)
     written: list[int] = []
-    to_bytes = writer._bytes  # noqa: SLF001 - where a disk may be full
 
-    def fail_at_the_second(data: Any) -> memoryview:
+    def fail_at_the_second(file: Any, data: Any) -> None:
         written.append(data.nbytes)
         if len(written) == 2:
             assert len(list(place.iterdir())) <= 1 + bool(old)
             raise failure
-        return to_bytes(data)
+        write_elements(file, data)
 
-    monkeypatch.setattr(writer, "_bytes", fail_at_the_second)
+    monkeypatch.setattr("tflite2onnx.writer.write_elements", fail_at_the_second)  # a full disk
     interrupted = isinstance(failure, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt if interrupted else OutputError):
         result.save(path)

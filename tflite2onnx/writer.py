@@ -28,6 +28,7 @@ from tflite2onnx.quantize import StorageInfo, StoragePlan, list_storage
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path
+from tflite2onnx.utils.mapped_files import write_elements
 from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
@@ -344,7 +345,7 @@ def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
     file.write(start)
     for head, data in weights:
         file.write(head)
-        file.write(_bytes(data))
+        write_elements(file, data)
     return skeleton.size
 
 
@@ -365,7 +366,7 @@ def _external(
         entries = {"location": location, "offset": file.tell(), "length": data.nbytes}
         for key, entry in entries.items():
             tensor.external_data.add(key=key, value=str(entry))
-        file.write(_bytes(data))
+        write_elements(file, data)
     return model
 
 

@@ -80,6 +80,7 @@ def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure:
         (("--chains", "0"), "begin at 1"),
         (("--threads", "0", "--latency", "a"), "begin at 1"),
         (("--chains", "5", "--latency"), "--latency is of models"),
+        (("--chains", "5", "--weights", "5"), "give either models or --chains or --weights"),
         (("--command", "cp {tflite} {onnx}", "a"), "not of the form"),
         (("--command", COPY, "--command", COPY, "a"), "the same name"),
         (("absent.tflite",), "no such file: absent.tflite"),
@@ -124,6 +125,16 @@ def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert array.min() == pytest.approx(limits.min if narrow else 0, abs=limits.max / 1000)
     assert array.max() == pytest.approx(limits.max if narrow else 1, abs=limits.max / 1000)
     assert (array == import_module("inference").random_array([13, 1000], kind)).all()
+
+
+def test_copied_weights_take_little_memory() -> None:
+    """Of any size: beyond that of a small model it is what one piece of a weight takes."""
+    ours = f"ours={sys.executable} -m tflite2onnx -q {{tflite}} {{onnx}}"
+    result = run_benchmark("--weights", "1,300", "--runs", "1", "--command", ours)
+    assert result.returncode == 0, result.stderr
+    small, large = (line.split(" | ") for line in result.stdout.splitlines()[2:])
+    assert float(large[3]) - float(small[3]) < 40
+    assert large[-1] == "exit 0 |"
 
 
 def test_chains_are_measured_from_the_shortest() -> None:

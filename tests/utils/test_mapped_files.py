@@ -1,0 +1,43 @@
+"""Copies of parts of memory-mapped files."""
+
+from __future__ import annotations
+
+import io
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tflite2onnx.utils import mapped_files
+from tflite2onnx.utils.mapped_files import write_elements
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that belongs to files."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssFile:")[2].split()[0]) << 10
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4096, 5000])
+def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
+    """Whether the part begins at a page or not; the elements stay what they are."""
+    path, size = tmp_path / "weights", 1 << 25
+    path.write_bytes(np.random.default_rng(0).bytes(size))
+    with path.open("rb") as file, (tmp_path / "copy").open("wb") as copy:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        part = np.frombuffer(mapped[offset : size - 7], np.uint8)
+        before = resident_bytes()
+        write_elements(copy, part)
+        assert resident_bytes() - before < size / 4
+        assert part.tobytes() == path.read_bytes()[offset : size - 7]
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()[offset : size - 7]
+
+
+def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces, in the sequence of their axes."""
+    monkeypatch.setattr(mapped_files, "_PIECE_BYTES", 5)
+    for array in (np.arange(24, dtype=np.int16).reshape(4, 6).T, np.zeros(0), np.array(3.5)):
+        file = io.BytesIO()
+        write_elements(file, array)
+        assert file.getvalue() == array.tobytes()

@@ -1,0 +1,48 @@
+"""Copies of parts of memory-mapped files, which do not stay in memory."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, BinaryIO
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_PIECE_BYTES = 1 << 24
+
+
+def write_elements(file: BinaryIO, array: Array) -> None:
+    """Write the bytes of an array to a file.
+
+    Pages of a mapped file count as memory of the process once they are read. They are given back
+    after each piece, so that a file of any size is copied in little memory.
+    """
+    elements = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    owner = _mapping(elements)
+    for start in range(0, elements.size, _PIECE_BYTES):
+        piece = elements[start : start + _PIECE_BYTES]
+        file.write(memoryview(piece))
+        if owner is not None:
+            _release_pages(owner, piece)
+
+
+def _mapping(array: Array) -> mmap.mmap | None:
+    """Return the memory-mapped file in which an array lies, None if it lies in none."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    owner = base.obj if isinstance(base, memoryview) else base
+    is_mapped = isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED")
+    return owner if isinstance(owner, mmap.mmap) and is_mapped else None
+
+
+def _release_pages(owner: mmap.mmap, piece: Array) -> None:
+    """Tell the system that a piece of a mapped file is not needed soon; reading it reloads it."""
+    start = _address(piece) - _address(np.frombuffer(owner, np.uint8))
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    owner.madvise(mmap.MADV_DONTNEED, first, start + piece.size - first)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
