@@ -176,7 +176,7 @@ def test_tolerance(capsys: Captured) -> None:
     np.save("x.npy", x[0])
     words = ["verify", "abs.tflite", "wrong.onnx", "--input", "x=x.npy", "-q", "--tolerance"]
     assert [main([*words, part]) for part in ("0.05", "0.2")] == [2, 0]
-    assert "output y: it differs by 0.1 where 0.05 is allowed" in capsys.readouterr().err
+    assert "output y: its difference must be at most 0.05, got 0.1" in capsys.readouterr().err
 
 
 def test_json_of_a_bundle(capsys: Captured) -> None:
