@@ -38,7 +38,7 @@ _TOOLS = ("pytest", "hypothesis", "ml_dtypes")  # of the tests
 _LATEST_OF_OLDEST = (3, 12)  # the newest Python for which the oldest numpy has wheels
 
 
-def run(words: Sequence[object], folder: Path) -> str:
+def run_program(words: Sequence[object], folder: Path) -> str:
     """Run a program without the environment of this test run; return its output."""
     own = ("PYTHONPATH", "TFLITE2ONNX_ZOO", "PYTEST_", "COV_", "COVERAGE_")
     environment = {name: each for name, each in os.environ.items() if not name.startswith(own)}
@@ -64,7 +64,7 @@ def distributions(checkout: Path) -> tuple[Path, Path]:
     before = list_files(checkout)
     folder = checkout.parent / "dist"
     words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout]
-    run(words, checkout.parent)
+    run_program(words, checkout.parent)
     for name in list_files(checkout) - before:
         (checkout / name).unlink()
     (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
@@ -126,12 +126,12 @@ def test_a_fresh_environment(tmp_path: Path, distributions: tuple[Path, Path]) -
     pip: list[object] = [sys.executable, "-m", "pip", "--python", python]
     source = distributions[0]
     packages = [f"tflite2onnx[verify,images,completion] @ {source.as_uri()}", *_TOOLS]
-    run([*pip, "install", "-q", "-c", constraints, *packages], tmp_path)
-    freeze = run([*pip, "freeze"], tmp_path)
+    run_program([*pip, "install", "-q", "-c", constraints, *packages], tmp_path)
+    freeze = run_program([*pip, "freeze"], tmp_path)
     for name, version in oldest.items():
         assert f"{name.lower()}=={version}." in freeze.lower().replace("_", "-")
     with tarfile.open(source) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.glob("tflite2onnx-*")
     (unpacked / "tflite2onnx").rename(tmp_path / "elsewhere")  # the installed package is tested
-    run([python, "-m", "pytest", "-p", "no:cacheprovider", *_TESTS], unpacked)
+    run_program([python, "-m", "pytest", "-p", "no:cacheprovider", *_TESTS], unpacked)
