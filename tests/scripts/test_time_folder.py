@@ -1,4 +1,4 @@
-"""scripts/time_folder.py: one command for several models takes less time than a command for each."""
+"""scripts/time_folder.py: one command for several models is faster than a command for each."""
 
 from __future__ import annotations
 

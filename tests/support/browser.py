@@ -27,26 +27,20 @@ addEventListener("load", () => {{
 </script></body></html>"""
 
 
-MISSING = "Chromium is not installed (apt-get install chromium)"
-
-
-def find_browser() -> str | None:
-    """Return the path of a browser, None if there is none."""
-    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+def find_browser() -> str:
+    """Return the path of a browser; if there is none, the test is skipped."""
+    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("Chromium is not installed (apt-get install chromium)")
+    return found
 
 
 def evaluate_script(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
-    """Return the result of a script; `page` and `view` are the document and window of the page.
-
-    Without a browser the test is skipped.
-    """
-    browser = find_browser()
-    if browser is None:
-        pytest.skip(MISSING)
+    """Return the result of a script; `page` and `view` are the document and window of the page."""
     frame = page.with_name(f"frame_{width}.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, script=script))
     command = [
-        browser,
+        find_browser(),
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
