@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from tflite2onnx.builder import nodes
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.builder.nodes import onnx_type
+from tflite2onnx.builder.nodes import find_onnx_type, onnx_type
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.quantize import REAL, OperandStorage, Reading, Storage
 from tflite2onnx.tensor import DType, Quantization, Tensor
@@ -70,3 +73,10 @@ def test_types_that_onnx_does_not_have() -> None:
     for dtype in without:
         with pytest.raises(OperatorError, match=f"the type must be one of ONNX, got {dtype.label}"):
             onnx_type(dtype)
+
+
+def test_types_that_an_older_onnx_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "TensorProto", SimpleNamespace(FLOAT=1))
+    assert (find_onnx_type(DType.FLOAT32), find_onnx_type(DType.INT2)) == (1, None)
+    with pytest.raises(OperatorError, match="got int2; a newer version of onnx may have it"):
+        onnx_type(DType.INT2)

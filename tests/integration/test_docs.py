@@ -18,6 +18,7 @@ import onnx
 import pytest
 
 from tests.support import Build
+from tests.support.project import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,6 +156,20 @@ def test_links() -> None:
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} refers to {target}"
+
+
+def test_links_on_a_package_index() -> None:
+    """The README is a page there: all links are absolute, and those to the project are right."""
+    text = (ROOT / "README.md").read_text()
+    assert not re.findall(r"\]\((?!https?://|#)", text)
+    (base,) = set(re.findall(r"https://github\.com/[\w/-]+/blob/main/", text))
+    home = PROJECT["urls"]["Homepage"]
+    assert base == f"{home}/blob/main/"
+    defined = dict(re.findall(r"^\[([\w-]+)\]: (.*)$", text, re.MULTILINE))
+    assert set(re.findall(r"\]\[([\w-]+)\]", text)) == defined.keys()
+    for link in [*defined.values(), *PROJECT["urls"].values()]:
+        file = re.sub(r"^/(blob|tree)/main/", "", link.removeprefix(home))
+        assert file in ("", "/issues") or (ROOT / file).exists(), link
 
 
 def test_commands() -> None:

@@ -21,7 +21,7 @@ from tests.golden.records import ZOO
 from tests.integration.test_examples import FACES, ROOT
 from tests.integration.test_zoo_examples import FOUND
 from tests.runtimes.environments import WEB
-from tests.support.browser import browser
+from tests.support.browser import find_browser
 from tflite2onnx import convert
 
 __test__ = ZOO in os.environ
@@ -66,7 +66,7 @@ def run_page(folder: Path, page: str) -> Any:
     """Return what a page of a folder sends, opened in headless Chromium."""
     with serve_folder(folder) as (address, queue):
         command = [
-            browser(),
+            find_browser(),
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
