@@ -117,9 +117,7 @@ def check(emitted: Emitted, graph: Graph) -> None:
         # The operator of the invalid node is the one whose output is the next tensor of the file.
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
-        raise UnsupportedOperators(
-            [OperatorError(f"{error.blame}{error}", place)]
-        ) from error
+        raise UnsupportedOperators([OperatorError(f"{error.blame}{error}", place)]) from error
 
 
 def infer_types(emitted: Emitted) -> Mapping[Value, str]:

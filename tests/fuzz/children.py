@@ -132,5 +132,3 @@ def _apply_limits(limits: Limits, log: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits.files, limits.files))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size, limits.file_size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-

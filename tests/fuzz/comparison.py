@@ -108,7 +108,10 @@ def run_onnxruntime(request: Converted) -> tuple[str, str]:
         live = Stateful(session(model, optimize=False))
     except Exception as error:  # noqa: BLE001 - classes of C++
         known = any(text in str(error) for text in _KNOWN_REFUSALS)
-        return "no kernel in ONNX Runtime" if known else "refused by ONNX Runtime", f"{type(error).__name__}: {error}"
+        return (
+            "no kernel in ONNX Runtime" if known else "refused by ONNX Runtime",
+            f"{type(error).__name__}: {error}",
+        )
     ends = (*model.graph.input, *model.graph.output)
     if request.numbers is None or not _NOT_FED.isdisjoint(_types(ends)):
         return "loaded", ""

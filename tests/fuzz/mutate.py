@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.facts import Table
 
+
 def mutate(data: bytes, seed: int) -> bytes:
     """Return a model with a few changes to its bytes or its tables; none with seed 0."""
     if not seed:

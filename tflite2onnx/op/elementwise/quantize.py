@@ -52,7 +52,9 @@ class Quantize(DynamicShape):
         check_count(self.op, 1)
         source, target = self.input(0), self.output
         wide = [tensor for tensor in (source, target) if _int32_quantization(tensor)]
-        known = source.dtype in (DType.FLOAT32, DType.FLOAT16) or is_quantized(source) or source in wide
+        known = (
+            source.dtype in (DType.FLOAT32, DType.FLOAT16) or is_quantized(source) or source in wide
+        )
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             raise OperatorError(
                 f"it must convert real numbers or quantized integers to quantized integers, "
