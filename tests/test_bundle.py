@@ -323,7 +323,7 @@ def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: 
     assert main(["verify", "-q", str(task), str(folder)]) == 1
     assert "landmarks.task/points.tflite: cannot read" in capsys.readouterr().err
     assert main(["verify", str(task), "--input", "x=x.npy"]) == 1
-    assert "--input is for one model, and this is a bundle" in capsys.readouterr().err
+    assert "--input must be given for one model, got a bundle" in capsys.readouterr().err
 
 
 def test_one_mapping_fits_no_bundle(task: Path, tmp_path: Path, capsys: Captured) -> None:

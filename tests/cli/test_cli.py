@@ -338,7 +338,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
         (["model.tflite", "--layout", "none.json"],
          "model.tflite: cannot read none.json: No such file or directory"),
         (["model.tflite", "--layout", "."], "model.tflite: cannot read .: Is a directory"),
-        (["model.tflite", "--layout", "model.tflite"], "model.tflite is not JSON"),
+        (["model.tflite", "--layout", "model.tflite"], "model.tflite must be valid JSON"),
     ],
 )  # fmt: skip
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
@@ -350,13 +350,13 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "mapping.json is not JSON: Expecting value"),
-        ("{", "mapping.json is not JSON: "),
-        ('{"x": ["NHWC", "NCHW"]', "mapping.json is not JSON: "),
-        ("[" * 100_000, "mapping.json is not JSON: "),
-        ("null", "mapping.json is no mapping such as "),
-        ("[]", "mapping.json is no mapping such as "),
-        ("5", "mapping.json is no mapping such as "),
+        ("", "mapping.json must be valid JSON (Expecting value"),
+        ("{", "mapping.json must be valid JSON ("),
+        ('{"x": ["NHWC", "NCHW"]', "mapping.json must be valid JSON ("),
+        ("[" * 100_000, "mapping.json must be valid JSON ("),
+        ("null", "mapping.json must have a mapping such as "),
+        ("[]", "mapping.json must have a mapping such as "),
+        ("5", "mapping.json must have a mapping such as "),
         ('{"x": "NCHW"}', "layout of x: it must be a pair such as"),
         ('{"x": null}', "layout of x: it must be a pair such as"),
         ('{"x": {"NHWC": "NCHW", "a": "b"}}', "layout of x: it must be a pair such as"),
@@ -366,7 +366,7 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
             "layout of x: NWC must have a letter for each of the tensor's 4 axes",
         ),
         ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
-        ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x is given twice"),
+        ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x must be given once"),
     ],
 )
 def test_damaged_mappings(

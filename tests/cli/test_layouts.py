@@ -99,7 +99,7 @@ def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
         (["x=NCW"], "layout of x: NWC must have a letter for each of the"),
         (["z=NCHW"], "layout of z: the model has no such tensor"),
         (["hiden=NCHW"], "layout of hiden: the model has no such tensor; did you mean hidden?"),
-        (["x=NCHW", "x.json"], "the layout of x is given twice"),
+        (["x=NCHW", "x.json"], "the layout of x must be given once"),
         (["x="], "cannot read x=: No such file or directory; a layout must be NAME=NCHW,"),
         (["x=NHWC:"], "a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"),
         (["NCHW"], "cannot read NCHW: No such file or directory"),

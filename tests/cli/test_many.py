@@ -232,22 +232,22 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         ),
         (
             ["models", "other/a.tflite", "-o", "out"],
-            "models/a.tflite and other/a.tflite would both become out/a.onnx; convert a folder",
+            "models/a.tflite and other/a.tflite must have different outputs, got out/a.onnx",
         ),
         (
             ["empty", "-o", "out"],
-            "empty has no model in it: no file ends in .tflite, .lite, .tfl, .task",
+            "empty must have a model in it, but no file ends in .tflite, .lite, .tfl or .task",
         ),
         (["models", "-o", "out", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (
             ["models", "-o", "out", "--layout", "x.json"],
-            "--layout is for one model, and there are several",
+            "--layout must be given for one model, got several",
         ),
         (
             ["models", "-o", "out", "--report", "x.html"],
-            "--report is for one model, and there are several",
+            "--report must be given for one model, got several",
         ),
-        (["a.task", "nested", "-o", "out"], "would both go to out/a; rename one"),
+        (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
         (["models", "--opset", "5", "-o", "out"], "opset must be 13 to"),
     ],
 )

@@ -38,7 +38,7 @@ def test_names_of_models_are_refused(
     assert out == ""
     assert err == (
         f"tflite2onnx: {model}: cannot write {name}: the {what} must not be named like a TFLite"
-        " model; of several models the output is a folder, -o FOLDER\n"
+        " model; give the output of several models as -o FOLDER\n"
     )
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 

@@ -78,7 +78,7 @@ def test_of_a_bundle_among_others(capsys: Captured) -> None:
     """It fails alone."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 1
-    expected = "tflite2onnx: a.task: --signature all is for models, and this is a bundle\n"
+    expected = "tflite2onnx: a.task: --signature all must be given for a model, got a bundle\n"
     assert capsys.readouterr().err == expected
     assert list_written() == {f"several/{key}.onnx" for key in ("minus", "same", "size")}
 
@@ -107,7 +107,7 @@ def test_names_of_several_models(capsys: Captured) -> None:
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
         (
             ["several.tflite", "-o", "out", "--report", "x.html"],
-            "--report is for one model, and there are several signatures",
+            "--report must be given for one model, got several signatures",
         ),
     ],
 )

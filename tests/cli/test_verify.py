@@ -79,7 +79,8 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     first, last = err.splitlines()
     assert "model.tflite: output soft: its difference must be" in first
     assert last.startswith(
-        "tflite2onnx: model.tflite: the first tensor that diverges is of CONV_2D (operator 2, last)"
+        "tflite2onnx: model.tflite: the first tensor that differs is that of CONV_2D"
+        " (operator 2, last)"
         ": on LiteRT's own inputs its difference must be"
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
@@ -102,12 +103,12 @@ def test_long_lists() -> None:
     closed = tensor_lines(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
         *lines[3:],
-        "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+        "tensors inside sub-graphs are not compared, only the results of 2 WHILE, 1 IF",
     ]
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
-    """Whose nodes are not ours: the outputs alone are compared."""
+    """Whose nodes are not ours: the only the outputs are compared."""
     result = convert(model)
 
     def rename_ends(other: onnx.ModelProto) -> None:
@@ -118,7 +119,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
 
     onnx.save(damage_model(result, rename_ends), "other.onnx")
     assert main(["verify", model, "other.onnx"]) == 0
-    assert "outputs alone are compared" in capsys.readouterr().out
+    assert "only the outputs are compared" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

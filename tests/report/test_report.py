@@ -110,8 +110,8 @@ def test_sections_of_integers(folder: Path) -> None:
         "1\u00d796\u00d796\u00d73 NHWC",
         "1\u00d73\u00d796\u00d796 NCHW",
         "Along the depth of the network",
-        "as the network computes it",
-        "its operator alone",
+        "computed in the network",
+        "operator on LiteRT's inputs",
         "Differences in steps",
         "Worst tensors",
         "channels first",
@@ -131,7 +131,7 @@ def test_sections_of_floats(folder: Path) -> None:
     text = " ".join(Tree((folder / "unet_float32.html").read_text()).text)
     assert "Differences in steps" not in text
     assert "up to 1e-" in text
-    assert "Below the dashed line" not in text
+    assert "below the dashed line" not in text
 
 
 def test_a_wrong_conversion(folder: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_wrong_conversion(folder: Path) -> None:
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
     assert "Different." in text
-    assert "is of CONV_2D (operator 2, last)." in text
-    assert "too far off" in text
+    assert "is that of CONV_2D (operator 2, last)." in text
+    assert "exceeds its limits" in text
     points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
     assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]
     assert [p["x"] for p in points] == [0, 1 / 3, 2 / 3, 1]
@@ -168,10 +168,10 @@ def test_accumulated_differences() -> None:
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
     html = page(replace(found, report=replace(found.report, tensors=(far,))))
-    assert "roundings add up to more, and no operator is wrong" in html
+    assert "Rounding errors accumulate in inner tensors, but no operator is wrong" in html
     outputs = (replace(found.report.outputs[0], largest=9.0),)
     html = page(replace(found, report=replace(found.report, outputs=outputs)))
-    assert "further from LiteRT&#x27;s than rounding explains" in html
+    assert "differ from LiteRT&#x27;s by more than rounding explains" in html
 
 
 def test_a_foreign_model() -> None:
@@ -180,7 +180,7 @@ def test_a_foreign_model() -> None:
     result = convert(data)
     found = facts(data, result, verify(data, result, tensors=False))
     text = " ".join(Tree(page(found)).text)
-    assert "outputs alone are compared" in text
+    assert "Only the outputs are compared" in text
     assert "Conv" in text
 
 
@@ -211,7 +211,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(model), converted, "--report", str(two), "--per-operator"]) == 0
     for path in (one, two):
         assert "model.tflite in ONNX" in path.read_text()
-    assert "its operator alone" in two.read_text()
+    assert "operator on LiteRT&#x27;s inputs" in two.read_text()
     assert main(["verify", str(model), "--report", str(tmp_path)]) == 1
     assert "cannot write" in capsys.readouterr().err
     result = convert(build_deep())
