@@ -96,7 +96,7 @@ def _convert(request: Request, folder: Path) -> Outcome:
         result = convert(source, **request.options)
         result.save(folder / "model.onnx")
     except ConversionError as error:
-        return _refused(error)
+        return _classify_refusal(error)
     except Exception as error:  # noqa: BLE001 - that is the question
         return Outcome(f"uncaught {type(error).__name__} in {_place(error)}", _trace(error))
     path = folder / "model.onnx"
@@ -126,7 +126,7 @@ def _check_bundle(folder: Path) -> Outcome:
     return Outcome("converted")
 
 
-def _refused(error: ConversionError) -> Outcome:
+def _classify_refusal(error: ConversionError) -> Outcome:
     if isinstance(error.__cause__, MemoryError):
         return Outcome(f"memory in {_place(error.__cause__)}", _trace(error.__cause__))
     if "a bug in the converter" in str(error):
