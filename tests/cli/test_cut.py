@@ -131,7 +131,7 @@ def test_verify_a_part(capsys: Captured) -> None:
     ],
 )
 def test_bad_values(capsys: Captured, words: list[str], message: str) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     before = sorted(Path.cwd().iterdir())
     assert main(["model.tflite", *words]) == 1
     out, err = capsys.readouterr()

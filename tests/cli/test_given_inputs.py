@@ -275,7 +275,7 @@ def test_integers(capsys: Captured) -> None:
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     np.save("p.npy", np.zeros((1, 5, 7, 3), np.float32))
     assert message in expect_complaint(capsys, *words)
 

@@ -17,7 +17,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make two models and a bundle in the current directory."""
+    """Create two models and a bundle in the current directory."""
     monkeypatch.chdir(tmp_path)
     Path("a.tflite").write_bytes(chain("ABS"))
     Path("b.tflite").write_bytes(chain("NEG"))

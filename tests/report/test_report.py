@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# What is on it
+# Contents of the page
 
 
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
@@ -135,7 +135,7 @@ def test_sections_of_floats(folder: Path) -> None:
 
 
 def test_a_wrong_conversion(folder: Path) -> None:
-    """It says so, and where it begins."""
+    """The page names the first wrong operator."""
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
     assert "Different." in text
@@ -149,7 +149,7 @@ def test_a_wrong_conversion(folder: Path) -> None:
 
 
 def test_hostile_names() -> None:
-    """A name is text, whatever is in it."""
+    """Names are escaped in HTML."""
     m = Build()
     bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
     x = m.input((2, 3, 5), name=bad)
@@ -163,7 +163,7 @@ def test_hostile_names() -> None:
 
 
 def test_accumulated_differences() -> None:
-    """Are told from a mistake."""
+    """Accumulated rounding errors are not reported as an error."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
@@ -175,7 +175,7 @@ def test_accumulated_differences() -> None:
 
 
 def test_a_foreign_model() -> None:
-    """Where nothing is known of the tensors inside, outputs and the graph are left."""
+    """For a foreign model the page has only the outputs and the graph."""
     data = network()
     result = convert(data)
     found = facts(data, result, verify(data, result, tensors=False))
@@ -303,7 +303,7 @@ def test_a_drawn_move() -> None:
 
 
 def test_pairs_of_quantization_are_left_out() -> None:
-    """So are weights that are made of constants."""
+    """Nodes that compute weights from constants are left out, too."""
     for data in (build_deep(scale=0.05, zero_point=3), build_deep()):
         result = convert(data)
         found = build_strip(result.model, result.skeleton.tensors)
@@ -314,7 +314,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_two_values_in_one_place(data: st.DataObject) -> None:
-    """Whatever the graph: lines end where they are read, and overlap no other line."""
+    """Lanes of values end at their last reader, and never overlap."""
     names, nodes = ["x"], []
     for i in range(data.draw(st.integers(1, 12))):
         reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))
