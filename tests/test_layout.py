@@ -176,7 +176,7 @@ def test_constants_are_had_in_any_order() -> None:
 
 
 def test_an_input_that_is_absent() -> None:
-    """A constant belongs to no frame."""
+    """An absent input has no order."""
     x, y = tensors(2)
     names = axis_names(4)
     site = Site((x, None), (y,), (Frame({0: names, ~0: names}, names),))
@@ -184,7 +184,7 @@ def test_an_input_that_is_absent() -> None:
 
 
 def test_operands_in_no_frame_keep_their_order() -> None:
-    """Constant lists of axes are ignored, too."""
+    """An operand in no frame keeps TFLite's order."""
     x, y, axes = *tensors(2), tensor(2)
     names = axis_names(4)
     site = Site((x, axes), (y,), (Frame({0: names, ~0: names}, names),))

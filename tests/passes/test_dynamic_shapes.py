@@ -176,7 +176,7 @@ def add_mirror_pad(m: Build, x: Tensor) -> Made:
 
 @pytest.mark.parametrize("size", [4, 5, 9])
 def test_padded_images_of_any_size(size: int) -> None:
-    """Dynamic sizes of convolutions with SAME padding."""
+    """A PAD before a convolution is fused for dynamic sizes, too."""
     m = Build()
     x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
     (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])

@@ -128,7 +128,7 @@ def test_random_data(shape: str, dtype: str) -> None:
     "activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"]
 )
 def test_activations(activation: str, *, keep: bool) -> None:
-    """The kernel also applies TANH and SIGN_BIT."""
+    """The kernel applies activation functions that are not bounds, too."""
     layer = SHAPES["kept axes" if keep else "FULLY_CONNECTED"]
     data = hybrid(layer, "int8", per_channel=True, fused_activation_function=activation)
     check(data, inputs=extremes(layer))

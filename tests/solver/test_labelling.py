@@ -106,7 +106,7 @@ def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, labels: int) -> None:
-    """A proposal may be taken by some of the nodes."""
+    """No proposal, taken by all of its nodes or by one of them, lowers the cost."""
     choices, things, proposals = random_problem(random, nodes, labels)
     found = minimize_cost(choices, things, proposals)
     cost = total(things, found)
@@ -156,7 +156,7 @@ def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [28, 31, 40, 70])
 def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """A limited search never raises the cost; such graphs are rare, hence the seeds."""
+    """A limited search costs more, but not more than no search. Such graphs are rare."""
     choices, things, proposals = random_problem(random.Random(seed), 20, 4)
     full = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_PARTIALS", 1)

@@ -414,7 +414,7 @@ def test_as_data() -> None:
 
 
 def test_no_samples() -> None:
-    """A model without inner tensors has no list of them."""
+    """The number of samples must be at least 1."""
     with pytest.raises(OptionError, match="must be at least 1, got 0"):
         verify(network(), samples=0)
 
